@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMAND_LINE = Path(__file__).parents[1] / "builder/cli"
 # What the command line may import whatever it is; from any other part of the package it takes types alone.
 OPEN_TO_THE_COMMAND_LINE = frozenset(
-    {"cli", "commands", *(f"base.{name}" for name in ("errors", "events", "words", "project", "redaction"))}
+    {"cli", "commands", *(f"base.{name}" for name in ("errors", "events", "words", "project", "records", "redaction"))}
     | {"numbers.workspace"}
 )
 TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")

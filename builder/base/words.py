@@ -1,7 +1,7 @@
 """This page turns amounts, times, digests and names into text, and checks the form of names.
 
 Readable amounts and times come first, then the patterns of names, then suggestions for a mistyped word.
-Times for images.lock and for JSON come last. They are RFC 3339, in UTC, to the second.
+Times for images.lock and for JSON follow. They are RFC 3339, in UTC, to the second. Versions of packages come last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from packaging.requirements import Requirement
+    from packaging.version import Version
 
 
 # Amounts, times and digests in human-readable form.
@@ -117,3 +120,26 @@ def now() -> str:
 def timestamp_of(moment: datetime) -> str:
     """A moment, which knows its time zone."""
     return moment.astimezone(UTC).strftime(_FORMAT)
+
+
+# Versions (PEP 440) and requirements (PEP 508) of Python packages, in text that anybody may have written.
+
+
+def parse_version(text: str) -> Version | None:
+    """The version in ``text``; None if PEP 440 does not allow it, such as a tag or a distribution's version."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def parse_requirement(text: str) -> Requirement | None:
+    """The requirement in ``text``; None if PEP 508 does not allow it."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None

@@ -6,16 +6,15 @@ it changes the first, which no program can set. What the engine has is looked up
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files
-from builder.building.request import AlreadyBuilt, ModelOutcome
+from builder.base import files, records
+from builder.building.request import AlreadyBuilt  # noqa: TC001 (the type of a record)
 from builder.engine import tag_cache
 
 if TYPE_CHECKING:
@@ -48,6 +47,17 @@ class CacheKey:
     settled: bool
 
 
+@dataclass(frozen=True)
+class CachedResults:
+    """The results of a request for these states of ``files``, as long as the engine has the ``images``, by name with
+    their fingerprints, among those of ``repositories``."""
+
+    files: str
+    repositories: tuple[str, ...]
+    images: Mapping[str, str]
+    results: tuple[AlreadyBuilt, ...]
+
+
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, where
     the project has too many files or one that cannot be read, and where a build is running or was killed."""
@@ -76,19 +86,14 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
 def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
     """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
     try:
-        stored = json.loads(files.read_plain_file(key.path, _LARGEST))
-    except (OSError, ValueError, RecursionError):
+        stored = records.read_file(key.path, CachedResults, largest=_LARGEST)
+    except (OSError, records.RecordError):
         return None
-    if not isinstance(stored, dict) or stored.get("files") != key.files:
+    if stored.files != key.files:
         return None
     cache = workspace.project.engine_cache
-    existing = tag_cache.find_images(workspace.engine, stored["repositories"], stored["images"], cache)
-    if existing.fingerprints != stored["images"]:
-        return None
-    return tuple(
-        AlreadyBuilt(**{**result, "models": tuple(ModelOutcome(**outcome) for outcome in result["models"])})
-        for result in stored["results"]
-    )
+    existing = tag_cache.find_images(workspace.engine, stored.repositories, stored.images, cache)
+    return stored.results if existing.fingerprints == stored.images else None
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
@@ -108,13 +113,8 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
         images[str(name)] = numbers[name.number].fingerprint
     if not key.settled or not planned:
         return
-    content: Mapping[str, object] = {
-        "files": key.files,
-        "repositories": list(planned[0].lock.images),
-        "images": images,
-        "results": [asdict(result) for result in results],
-    }
-    files.write_state(key.path, json.dumps(content).encode())
+    content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
+    files.write_state(key.path, records.text_of(content, {}).encode())
     # Another process may be doing the same.
     with suppress(OSError):
         oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.commands.diff import ImageDifference, LockDifference
     from builder.evidence.matrix import RunPair
-    from builder.lab.compare.changes import (
+    from builder.lab.changes import (
         Changes,
         ComparedImage,
         FileChange,

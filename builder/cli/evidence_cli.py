@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
-    from builder.evidence.records import Evidence, Figure
+    from builder.evidence.run_record import Evidence, Figure
     from builder.evidence.standing import ImageEvidence, JudgedRun
 
 

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from builder.base.records import plain
+
 
 def data(value: object, keys: str = "") -> Any:
-    """``value`` for JSON: a dataclass by its fields, one that has a text of its own (such as an image's name) and a
-    path as that text, mappings and sequences item by item.
+    """``value`` for JSON, as `records.plain` has it.
 
     ``keys`` chooses what is shown of a dataclass, or of each in a sequence, in this order: ``size`` is an attribute,
     ``said=message`` one under another name, ``gpu=subject.machine.gpu`` one further inside, null where there is none on
     the way. ``note?`` is null where it is empty, ``seconds~`` has one decimal.
     """
-    if value is None or isinstance(value, str | int | float):
-        return value
+    if not keys or value is None or isinstance(value, str | int | float):
+        return plain(value)
     if isinstance(value, Mapping):
         return {str(key): data(each, keys) for key, each in value.items()}
     if isinstance(value, Iterable):
         return [data(each, keys) for each in value]
-    if keys:
-        return {name: _shown(value, path, mark) for name, path, mark in _chosen(keys)}
-    kind: Any = type(value)
-    if names := _names(kind):
-        return {name: data(getattr(value, name)) for name in names}
-    return str(value)
+    return {name: _shown(value, path, mark) for name, path, mark in _chosen(keys)}
 
 
 def _shown(value: object, path: tuple[str, ...], mark: str) -> Any:
     for name in path:
         value = None if value is None else getattr(value, name)
     if mark == "?":
-        return data(value or None)
-    return round(value, 1) if mark == "~" and isinstance(value, float) else data(value)
+        return plain(value or None)
+    return round(value, 1) if mark == "~" and isinstance(value, float) else plain(value)
 
 
 @cache
@@ -46,9 +41,3 @@ def _chosen(keys: str) -> list[tuple[str, tuple[str, ...], str]]:
         name, _, path = text.rpartition("=")
         chosen.append((name or path, tuple(path.split(".")), word[len(text) :]))
     return chosen
-
-
-@cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    has_text = not is_dataclass(kind) or kind.__str__ is not object.__str__
-    return () if has_text else tuple(field.name for field in fields(kind))

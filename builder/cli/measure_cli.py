@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.commands.measuring import KeptOutcome
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
     from builder.evidence.store import ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 

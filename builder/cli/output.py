@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from builder.base.errors import BuilderError
     from builder.base.events import Diagnosis
-    from builder.evidence.records import Finding
+    from builder.evidence.run_record import Finding
     from builder.evidence.standing import ImageEvidence
     from builder.lock.model import Status
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from builder.commands.upgrade import UpgradeReport
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+    from builder.lab.upgrade_journal import InterruptedUpgrade
 
 
 _KEYS = (

@@ -28,7 +28,7 @@ from builder.definitions.image import definition_names, load_image
 from builder.engine import client as endpoints
 from builder.engine import machine, versions
 from builder.evidence import matrix, store
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.kinds import TAKE_BACK
 from builder.lock.model import ImageName

@@ -10,11 +10,12 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files, words
+from builder.base import files, records, words
 from builder.base.errors import (
     BuilderError,
     BuildFailedError,
@@ -35,7 +36,7 @@ from builder.definitions import image
 from builder.definitions import recipe as recipes
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import images
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lab.bisect import points, search, session
 from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
@@ -307,7 +308,6 @@ def of_trial(trial: Trial) -> str:
 
 # `git bisect run`: https://git-scm.com/docs/git-bisect
 _SKIP, _LAST = 125, 127
-_LARGEST = 64 << 20
 _SCRIPT_SECONDS = 6 * 3600.0
 
 
@@ -396,11 +396,8 @@ def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, 
     kept = project.bisecting / "reference.json"
     reference = None
     if tried.number != passing:
-        try:
-            content = json.loads(files.read_plain_file(kept, _LARGEST))
-            reference = Reference(content["image"], content["goldens"], content["texts"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            reference = None
+        with suppress(OSError, records.RecordError):
+            reference = records.read_file(kept, Reference)
     reference = reference or judging.find_reference(project, lock, bisection.repository, passing, model)
     details = images.inspect_image(workspace.engine, tag)
     subject = Subject(tag, images.fingerprint(details) if details else "")
@@ -409,9 +406,8 @@ def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, 
         (proof,) = prove.prove_models(workspace, tag, subject, (pairing,), lambda _: reference, work.labels)
     evidence = proof.evidence
     if tried.number == passing and evidence.verdict != "fail":
-        texts = json.loads(proof.raw).get("texts", {})
-        content = {"image": tag, "goldens": dict(evidence.goldens), "texts": texts}
-        files.write_state(kept, json.dumps(content).encode())
+        passed = Reference(tag, evidence.goldens, json.loads(proof.raw).get("texts", {}))
+        files.write_state(kept, records.text_of(passed, {}).encode())
     finding = next(iter(evidence.findings), None)
     note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
     if evidence.verdict == "unclear" and not evidence.goldens:

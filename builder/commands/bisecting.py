@@ -110,8 +110,8 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
         hint = f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`"
         raise UsageError(f"{judge.name} cannot be run as a program", hint=hint)
     work_folder.recover(workspace)
-    with session.locked_bisection(project):
-        bisection = session.read_bisection(project)
+    with session.journal_of(project).hold():
+        bisection = session.journal_of(project).read()
         if bisection is None:
             bisection = preview_bisect(workspace, request)
             for line in bisection.plan:
@@ -153,8 +153,8 @@ def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
 def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = "") -> BisectReport:
     """Notes the user's verdict on the candidate and goes on. Raises NothingToDoError where no candidate waits."""
     project = workspace.project
-    with session.locked_bisection(project):
-        bisection = session.read_bisection(project)
+    with session.journal_of(project).hold():
+        bisection = session.journal_of(project).read()
         if bisection is None or bisection.waiting is None or bisection.judge.kind != "user":
             raise NothingToDoError(
                 "no candidate is waiting for a verdict", hint="`builder bisect MODEL` begins, `bisect status` tells"
@@ -181,7 +181,7 @@ class BisectState:
 
 def bisection_status(workspace: Workspace) -> BisectState:
     """Tells how far a bisection is. Raises NothingToDoError where there is none."""
-    bisection = session.read_bisection(workspace.project)
+    bisection = session.journal_of(workspace.project).read()
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
     bisection = _again(workspace, bisection)
@@ -202,8 +202,8 @@ def stop_bisection(workspace: Workspace) -> int:
     server that is no longer known by the name of the bisection is left, and reported.
     Raises NothingToDoError where no bisection is under way."""
     project = workspace.project
-    with session.locked_bisection(project):
-        bisection = session.read_bisection(project)
+    with session.journal_of(project).hold():
+        bisection = session.journal_of(project).read()
         if bisection is None:
             raise NothingToDoError("no bisection is under way")
         try:
@@ -211,7 +211,7 @@ def stop_bisection(workspace: Workspace) -> int:
         except (ConflictError, FileProblemsError, UnsafePathError, UsageError) as error:
             workspace.report(Message(f"the server of {bisection.target} was left as it is: {error.message}"))
         count = bisect_trying.remove_all(workspace)
-        session.remove_bisection(project)
+        session.journal_of(project).remove()
         return count
 
 
@@ -449,7 +449,7 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     bisect_trying.stop_candidates(workspace, bisection, restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; what was cached of them stays"))
-    session.remove_bisection(workspace.project)
+    session.journal_of(workspace.project).remove()
     return report
 
 

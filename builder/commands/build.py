@@ -387,7 +387,7 @@ def _proofs(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltIma
 
     from builder.base.errors import FileProblemsError, ImageContentsError
     from builder.evidence import store
-    from builder.evidence.records import Subject
+    from builder.evidence.run_record import Subject
 
     name = result.image
     runs = [each for each in store.of_image(workspace.project, name) if each.kind == "prove" and each.verdict == "pass"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
-from builder.lab.compare import changes
-from builder.lab.compare.changes import Changes
+from builder.lab import changes
+from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory, status
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.matrix import RunPair
-    from builder.lab.compare.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
+    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
     from builder.lock.model import Pairing
     from builder.numbers.build_directory import BuildDirectory
     from builder.sources.mirror import CommitFilter

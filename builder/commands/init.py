@@ -276,7 +276,7 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
         )
     shipped.write_shipped(update.project, chosen)
     written = [each.path for each in chosen]
-    digests = dict(update.record.digests) if update.record else {}
+    digests = dict(update.record.files) if update.record else {}
     for each in update.files:
         if each.path not in shipped.LINES and (each.path in written or each.state == "same"):
             digests[each.path] = sha256_of(each.after)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.evidence.standing import ImageEvidence
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+    from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.numbers.workspace import Workspace
 
 
@@ -59,7 +59,7 @@ def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedU
     """The interrupted upgrades of models and images in ``lock``, and those whose journal cannot be read."""
     if not workspace.project.upgrading.is_dir():
         return ()
-    from builder.lab.upgrade import upgrade_journal
+    from builder.lab import upgrade_journal
 
     upgrades = []
     for each in upgrade_journal.interrupted_upgrades(workspace.project, lock):

@@ -17,7 +17,7 @@ from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
 from builder.engine import images, versions
 from builder.evidence import store
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lock import lock_file, merging, text
 from builder.lock.kinds import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lab.compare.changes import PackageChange
+    from builder.lab.changes import PackageChange
     from builder.lock.closures import Load
     from builder.numbers.recovery import RecoverableImage
     from builder.numbers.workspace import Workspace

@@ -15,7 +15,7 @@ from builder.commands import servers
 from builder.definitions import configuration
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers
-from builder.evidence.records import figure_document
+from builder.evidence.run_record import figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lock import lock_file
 from builder.lock.model import ImageName

@@ -13,7 +13,7 @@ from builder.building import work_folder
 from builder.definitions import build_target, recipe
 from builder.engine import images
 from builder.evidence import standing, store, subjects
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.evidence.store import ProvedImage, keep_proof
 from builder.lab.prove import judging, prove
 from builder.lab.prove.prove import ProvedPairing

@@ -40,7 +40,7 @@ from builder.definitions.container import of_server
 from builder.definitions.fields import read_text
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.lab.compare.changes import FileChange
+    from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace

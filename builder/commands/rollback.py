@@ -319,10 +319,10 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     Raises ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other
     content; TransferError and BuildFailedError where a way fails.
     """
-    from builder.moving import retrieval
+    from builder.numbers import named_registry
 
     recorded = lock.images[name.repository].numbers[name.number]
-    if retrieval.is_present(workspace.engine, lock, name):
+    if named_registry.is_present(workspace.engine, lock, name):
         return "here"
     if images.inspect_image(workspace.engine, str(name)) is not None:
         raise ImageStateError(
@@ -330,7 +330,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
             hint="`builder verify` tells more; `builder rollback` goes to the one before",
         )
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
-        retrieval.pull_number(workspace, address, lock, name)
+        named_registry.pull_number(workspace, address, lock, name)
         return "pulled"
     if node := _node_with(workspace, lock, name):
         from builder.commands import transfers
@@ -355,12 +355,13 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
     """The first node of builder.yaml that has the image; empty where none has. One that does not answer is passed
     over."""
-    from builder.moving import machines, retrieval
+    from builder.moving import machines
+    from builder.numbers import named_registry
 
     engines = machines.engines(workspace.project, workspace.environment, ())
     if not engines:
         return ""
     answers = machines.ask_machines(
-        engines, lambda _, engine: retrieval.is_present(engine, lock, name), _NODE_SECONDS, workspace.report
+        engines, lambda _, engine: named_registry.is_present(engine, lock, name), _NODE_SECONDS, workspace.report
     )
     return next((node for node, has in answers.items() if not isinstance(has, BuilderError) and has), "")

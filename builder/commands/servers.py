@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from builder.definitions import container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers
 from builder.evidence import requirements
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
@@ -28,7 +27,7 @@ from builder.serving import (
     running,
     starting,
 )
-from builder.serving.running import PUT_BACK, REQUEST, answers, find_all, pick
+from builder.serving.running import PUT_BACK, StartOptions, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
 
 if TYPE_CHECKING:
@@ -319,14 +318,14 @@ def restart_server(
 
 def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:
     """The request that a server with these labels was started with, overridden by ``request``."""
-    before = json.loads(labels.get(REQUEST, "{}"))
+    before = StartOptions.of_labels(labels)
     return replace(
         request,
         # By its recipe: the model may be paired by another one now.
         text=labels.get(f"{LABEL}.recipe") or request.text,
-        overrides={**before.get("overrides", {}), **request.overrides},
-        extra=request.extra or before.get("extra", ()),
-        nodes=request.nodes or before.get("nodes", ()),
-        backend=request.backend or before.get("backend"),
-        container=container.again(before.get("container", {}), request.container),
+        overrides={**before.overrides, **request.overrides},
+        extra=request.extra or before.extra,
+        nodes=request.nodes or before.nodes,
+        backend=request.backend or before.backend,
+        container=container.again(before.container, request.container),
     )

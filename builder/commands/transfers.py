@@ -18,7 +18,7 @@ from builder.base.events import Message, NodeEvent, Report, TransferProgress
 from builder.definitions import build_target, command, configuration, recipe
 from builder.engine import transfer
 from builder.lock import checkpoints_lock, lock_file
-from builder.moving import machines, retrieval
+from builder.moving import machines
 from builder.numbers import claims, images_lock, named_registry, status
 from builder.serving import checkpoint_weights, model_copy, model_revision, selection
 from builder.serving.selection import select_any
@@ -168,7 +168,7 @@ def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoi
     registry that would be started where none has an ``address``."""
     began = time.monotonic()
     try:
-        if not retrieval.is_present(engine, job.lock, job.name):
+        if not named_registry.is_present(engine, job.lock, job.name):
             if not address:
                 transfer.require_route(engine)
             return None
@@ -250,10 +250,10 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
         if ":" in text:
             raise
         name = selection.select_image(workspace.project, lock, text).image
-    if retrieval.is_present(workspace.engine, lock, name):
+    if named_registry.is_present(workspace.engine, lock, name):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
-    return name, retrieval.pull_number(workspace, address, lock, name)
+    return name, named_registry.pull_number(workspace, address, lock, name)
 
 
 # The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.

@@ -14,7 +14,8 @@ from builder.commands import servers as serving
 from builder.definitions import command, configuration, mod
 from builder.engine import client, images
 from builder.lock import lock_file
-from builder.moving import node_facts, retrieval
+from builder.moving import node_facts
+from builder.numbers import named_registry
 from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe, select_any
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
         # A build whose evidence is missing gets a number and moves nothing: what serves may be another one.
         name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
     elif images.inspect_image(workspace.engine, name) is None:
-        retrieval.pull_unnumbered(workspace, name)
+        named_registry.pull_unnumbered(workspace, name)
         outcome = "pulled"
     return UpPart("image", name, outcome)
 

@@ -19,10 +19,9 @@ from builder.commands import build, measuring, proving, servers
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
-from builder.lab.compare import changes
+from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
-from builder.lab.upgrade import upgrade_journal
-from builder.lab.upgrade.upgrade_journal import Upgrade
+from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.records import Evidence
     from builder.evidence.requirements import MissingEvidence
+    from builder.evidence.run_record import Evidence
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
@@ -301,10 +300,10 @@ def upgrade_image(
     """
     project = workspace.project
     fresh = _begun(workspace, text, update, older=older)
-    with upgrade_journal.locked_upgrade(project, fresh.subject):
+    with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
-            upgrade_journal.write_upgrade(project, fresh.subject, fresh)
+            upgrade_journal.journal_of(project, fresh.subject).write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
             raise ConflictError(
@@ -321,7 +320,7 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
     """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
     project = workspace.project
     fresh = _begun(workspace, text, {})
-    with upgrade_journal.locked_upgrade(project, fresh.subject):
+    with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
@@ -329,13 +328,13 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
             upgrade = upgrade_journal.after(upgrade)
         elif not upgrade.result:
             upgrade = upgrade_journal.after(upgrade, ["given up"], aborted=True)
-        upgrade_journal.write_upgrade(project, fresh.subject, upgrade)
+        upgrade_journal.journal_of(project, fresh.subject).write(upgrade)
         return _finished(workspace, upgrade)
 
 
 def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
     """The upgrade in the journal. Anybody may have written that: what is built and served comes from ``fresh``."""
-    upgrade = upgrade_journal.read_upgrade(project, fresh.subject)
+    upgrade = upgrade_journal.journal_of(project, fresh.subject).read()
     return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
 
 
@@ -345,11 +344,11 @@ def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     try:
         while upgrade.stage != "done":
             upgrade = _stepped(workspace, upgrade)
-            upgrade_journal.write_upgrade(workspace.project, upgrade.subject, upgrade)
+            upgrade_journal.journal_of(workspace.project, upgrade.subject).write(upgrade)
     finally:
         if upgrade.stage != "done":
             serve_as_before(workspace, upgrade)
-    upgrade_journal.remove_upgrade(workspace.project, upgrade.subject)
+    upgrade_journal.journal_of(workspace.project, upgrade.subject).remove()
     return _reported(workspace, upgrade)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import EngineError, LockError, UsageError
 from builder.engine import containers
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.serving import readiness, running
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.project import Project
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+    from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
     from builder.serving.readiness import ServerMetrics

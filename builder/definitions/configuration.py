@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from builder.base import files, yaml_file
+from builder.base import files, records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
@@ -323,9 +323,8 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
 def _node(name: str, settings: str | dict[str, Any]) -> Node:
     if isinstance(settings, str):
         return Node(name, settings)
-    rdma = settings.get("rdma")
     env = {variable: env_text(value) for variable, value in (settings.get("env") or {}).items()}
-    return Node(name, **{**settings, "rdma": None if rdma is None else tuple(rdma), "env": env})
+    return records.record(Node, {"name": name, **settings, "env": env})
 
 
 def address_of(node: Node) -> str:

@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from builder.base import hub_cache, redaction
 from builder.base.errors import Problem, UsageError, require_no_problems
@@ -239,28 +239,24 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
     return env, values
 
 
-def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> dict[str, Any]:
+def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> RequestedOptions:
     """``typed`` for a label, for when the server is started again from any folder: without the values of secrets."""
     env, _ = _environment(typed.env, "--env", "")
-    volumes = _each(typed.volumes, lambda text: parse_volume(text, environ, folder), "--volume")
-    parts = {
-        "volumes": list(map(str, volumes)),
-        "env": [name if value is None else f"{name}={value}" for name, value in env.items()],
-        "publish": list(typed.publish),
-        "earlyoom": typed.earlyoom,
-        "memory": typed.memory,
-    }
-    return {name: part for name, part in parts.items() if part not in ([], None, "")}
+    return replace(
+        typed,
+        volumes=tuple(map(str, _each(typed.volumes, lambda text: parse_volume(text, environ, folder), "--volume"))),
+        env=tuple(name if value is None else f"{name}={value}" for name, value in env.items()),
+    )
 
 
-def again(before: Mapping[str, Any], typed: RequestedOptions) -> RequestedOptions:
+def again(before: RequestedOptions, typed: RequestedOptions) -> RequestedOptions:
     """An earlier request as it was ``kept``, with what is ``typed`` now in its place or beside it."""
     return RequestedOptions(
-        volumes=(*before.get("volumes", ()), *typed.volumes),
-        env=(*before.get("env", ()), *typed.env),
-        publish=typed.publish or tuple(before.get("publish", ())),
-        earlyoom=before.get("earlyoom") if typed.earlyoom is None else typed.earlyoom,
-        memory=typed.memory or before.get("memory", ""),
+        volumes=(*before.volumes, *typed.volumes),
+        env=(*before.env, *typed.env),
+        publish=typed.publish or before.publish,
+        earlyoom=before.earlyoom if typed.earlyoom is None else typed.earlyoom,
+        memory=typed.memory or before.memory,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from builder.base import yaml_file
+from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions.fields import canonical, read_checked, read_text
@@ -291,15 +291,7 @@ def _source(data: dict[str, Any] | str) -> Source:
 def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequirements:
     indexes = [Index(i["url"], tuple(map(canonical, i["packages"]))) for i in data.get("indexes", ())]
     indexes += [Index(wheel.index, (wheel.package,), local=False) for wheel in wheels if wheel.index]
-    return PythonRequirements(
-        version=data["version"],
-        glibc=data.get("glibc", "2.39"),
-        packages=tuple(data["packages"]),
-        without=tuple(data.get("without", ())),
-        indexes=tuple(indexes),
-        build=tuple(data.get("build", ())),
-        as_of=data.get("as_of", AS_OF_SOURCE),
-    )
+    return replace(records.record(PythonRequirements, {"glibc": "2.39", **data, "indexes": []}), indexes=tuple(indexes))
 
 
 # The chain of a definition and its parents (``from:``), and the overrides that a command applies to it.

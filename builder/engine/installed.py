@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.engine import containers, registry
 from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request, stream
@@ -96,9 +97,8 @@ def part(name, look):
         facts["failures"][name] = f"{type(error).__name__}: {error}"[:2000]
 def card():
     import torch
-    facts["available"] = bool(torch.cuda.is_available())
-    if facts["available"]:
-        facts["card"] = torch.cuda.get_device_name(0)
+    if torch.cuda.is_available():
+        facts["card"] = " ".join(torch.cuda.get_device_name(0).split())
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
         facts["architectures"] = list(torch.cuda.get_arch_list())
 def platform():
@@ -124,7 +124,7 @@ part("torch", card)
 part("import", platform)
 part("named", lambda: facts["wanted"].extend(
     line for line in importlib.metadata.requires("vllm") or () if line.lower().startswith("flashinfer")))
-if facts.get("available"):
+if facts["capability"]:
     part("kernel", kernel)
 print()
 print(json.dumps(facts))
@@ -149,16 +149,8 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
-        answer = json.loads(result.last_line)
-        return GpuFacts(
-            card=" ".join(str(answer["card"]).split()),
-            capability=str(answer["capability"]),
-            architectures=tuple(map(str, answer["architectures"])),
-            versions={str(name): str(version) for name, version in answer["versions"].items()},
-            wanted=tuple(map(str, answer["wanted"])),
-            failures={str(name): str(text) for name, text in answer["failures"].items()},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return records.parse(result.last_line, GpuFacts)
+    except records.RecordError:
         raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
 
 

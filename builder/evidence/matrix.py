@@ -5,15 +5,14 @@ The project's own runs decide each cell of the table; what others ran is shown b
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.base import files, words
+from builder.base import files, records, words
 from builder.base.errors import Location, Problem, UsageError
 from builder.evidence import store
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.evidence.records import Evidence, Figure, Kind
+    from builder.evidence.run_record import Evidence, Figure, Kind
     from builder.evidence.standing import ImageEvidence, JudgedRun
     from builder.lock.model import ImageName, Lock
 
@@ -245,7 +244,7 @@ def state_witness(
     statement = Witness(str(name), fingerprint, digest, machine, platform, dict(versions), words.now())
     folder = store.evidence_folder(project, name) / FOLDER
     path = folder / f"{machine}.json"
-    content = f"{json.dumps(asdict(statement), indent=2)}\n".encode()
+    content = records.text_of(statement, {}).encode()
     signature = _signed(content, key) if key else None
     files.make_folder(folder)
     path.with_suffix(".json.sig").unlink(missing_ok=True)
@@ -264,8 +263,8 @@ def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witn
         shown = Location(f"evidence/{name.repository}/{name.number}/{FOLDER}/{path.name}")
         try:
             content = files.read_plain_file(path, _LARGEST)
-            statement = Witness(**json.loads(content))
-        except (OSError, ValueError, TypeError) as error:
+            statement = records.parse(content, Witness)
+        except (OSError, records.RecordError) as error:
             problems.append(Problem(shown, f"it is no statement of a witness: {error}"))
             continue
         if not _FILE.fullmatch(path.name) or statement.image != str(name) or statement.machine != path.stem:

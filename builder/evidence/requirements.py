@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.records import Evidence, Figure, Finding, Kind, Subject, Verdict
+    from builder.evidence.run_record import Evidence, Figure, Finding, Kind, Subject, Verdict
     from builder.lock.model import Lock, Pairing
     from builder.numbers.workspace import Workspace
 

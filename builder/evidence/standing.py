@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from builder.base.errors import FileProblemsError
 from builder.base.hub_cache import is_commit
 from builder.definitions import configuration
-from builder.evidence import records, store, subjects
+from builder.evidence import run_record, store, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.errors import Problem
     from builder.base.project import Project
-    from builder.evidence.records import Evidence, Kind, Machine, Subject
+    from builder.evidence.run_record import Evidence, Kind, Machine, Subject
     from builder.lock.model import ImageName, Lock
 
 Standing = Literal["proven", "changed", "failed", "stale", "unproven"]
@@ -173,7 +173,7 @@ class ImageEvidence:
                 }
                 for pairing in self.pairings
             ],
-            "runs": [{"file": run.file, **records.evidence_document(run)} for run in self.runs],
+            "runs": [{"file": run.file, **run_record.evidence_document(run)} for run in self.runs],
             "problems": [str(problem) for problem in self.problems],
         }
 

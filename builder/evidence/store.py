@@ -18,7 +18,7 @@ from builder.base import files, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.project import below_project
 from builder.base.words import sha256_of
-from builder.evidence import records
+from builder.evidence import run_record
 from builder.lock import kinds
 from builder.lock.model import ImageName
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from builder.base.project import Project
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
 
 LARGEST = 256 * 1024
 LARGEST_RAW = 64 * 1024 * 1024
@@ -67,12 +67,12 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
         evidence = replace(evidence, raw=_keep_raw(project, raw))
     last = max((run.sequence for run in look_for_runs(project, name).runs), default=0)
     evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
-    text = records.evidence_text(evidence).encode()
+    text = run_record.evidence_text(evidence).encode()
     try:
-        records.parse_evidence(text, "evidence")
+        run_record.parse_evidence(text, "evidence")
     except FileProblemsError as error:
         raise ValueError(f"evidence of {name}: {error.message}") from None
-    digest = records.evidence_identity(evidence)
+    digest = run_record.evidence_identity(evidence)
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
@@ -86,7 +86,7 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
 def file_name(evidence: Evidence, digest: str = "") -> str:
     """The name of a run's file; ``digest`` is its identity, where that is known already."""
     started = evidence.started.replace("-", "").replace(":", "")
-    digest = digest or records.evidence_identity(evidence)
+    digest = digest or run_record.evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
 
 
@@ -103,7 +103,7 @@ def _fitted(evidence: Evidence) -> Evidence:
     while True:
         left_out = {"findings_left_out": count - len(kept)} if len(kept) < count else {}
         fitted = replace(evidence, findings=tuple(kept), counts={**evidence.counts, **left_out})
-        if not kept or len(records.evidence_text(fitted).encode(errors="replace")) <= LARGEST:
+        if not kept or len(run_record.evidence_text(fitted).encode(errors="replace")) <= LARGEST:
             return fitted
         kept = kept[: len(kept) // 2]
 
@@ -118,7 +118,7 @@ def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
     that is a link."""
     kept = look_for_runs(project, name)
     if kept.problems:
-        raise FileProblemsError(kept.problems, hint=records.HINT)
+        raise FileProblemsError(kept.problems, hint=run_record.HINT)
     return kept.runs
 
 
@@ -162,11 +162,11 @@ def read_run(name: str, content: bytes, shown: str) -> Evidence:
     elif len(content) > LARGEST:
         fault = f"larger than {LARGEST:,} bytes"
     else:
-        evidence, digest = records.parse_evidence(content, shown)
+        evidence, digest = run_record.parse_evidence(content, shown)
         if name != file_name(evidence, digest):
             fault = "its content does not match the digest in its name: it was changed after it was written"
     if fault or not evidence:
-        raise FileProblemsError((Problem(Location(shown), fault),), hint=records.HINT)
+        raise FileProblemsError((Problem(Location(shown), fault),), hint=run_record.HINT)
     return replace(evidence, file=name)
 
 
@@ -266,7 +266,7 @@ def traveling_runs(
 
 
 def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
-    return {file_name(run): records.evidence_text(run) for run in runs}
+    return {file_name(run): run_record.evidence_text(run) for run in runs}
 
 
 def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:

@@ -18,13 +18,13 @@ from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.base.words import sha256_of
 from builder.definitions import command, container, recipe
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
-    from builder.evidence.records import Kind
+    from builder.evidence.run_record import Kind
     from builder.lock.model import ImageName, Lock, Pairing
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import LockError
 from builder.base.words import sha256_of
@@ -64,11 +64,7 @@ class LockedPackages(Sequence[LockedPackage]):
             self._packages = parse_packages(self.content.decode(errors="replace"), self.path)
         return self._packages
 
-    @overload
-    def __getitem__(self, index: int) -> LockedPackage: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[LockedPackage, ...]: ...
-    def __getitem__(self, index: int | slice) -> LockedPackage | tuple[LockedPackage, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self._read()[index]
 
     def __iter__(self) -> Iterator[LockedPackage]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
-from builder.base.errors import Location, LockError, Problem
+from builder.base.errors import LockError, Problem
 from builder.base.words import did_you_mean
 from builder.lock.model import ImageName
 
@@ -48,17 +48,6 @@ def conflict_marks(text: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
 
 
-def refuse_cut_off(text: str, file: str) -> None:
-    """Raises LockError for an empty file, and for one without its last line: a part of a lock that happens to be valid
-    YAML would pass for a lock with fewer images."""
-    written = text.rstrip()
-    if not written:
-        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
-    if written.rpartition("\n")[2] != END:
-        place = Location(file, written.count("\n") + 1)
-        raise lock_error([Problem(place, f"cut off here: the last line must be `{END}`")], TAKE_BACK)
-
-
 # The kinds of values. Each reads data (dicts, lists, strings), writes it, and has a JSON Schema. Reading returns the
 # value or raises WrongError, which knows the path from the data to each problem. Where nothing is wrong no path is ever
 # made, which keeps the reading of a good file fast.
@@ -86,12 +75,11 @@ class WrongError(Exception):
 @dataclass(frozen=True)
 class ValueKind:
     """One kind. ``write`` is the inverse of ``read``, but for numbers and truth values, which stay what they are.
-    ``empty`` is the value that an absent key stands for, ``pattern`` the regular expression of a scalar."""
+    ``pattern`` is the regular expression of a scalar."""
 
     read: Callable[[Any], Any]
     schema: Schema
     write: Callable[[Any], Any] = lambda value: value
-    empty: Any = None
     pattern: str = ""
 
 
@@ -100,7 +88,7 @@ def scalar(
     expected: str,
     schema: Schema | None = None,
     convert: Callable[[str], Any] = str,
-    *,
+    write: Callable[[Any], Any] = lambda value: value,
     types: Sequence[str] = ("string",),
 ) -> ValueKind:
     """A scalar that ``pattern`` matches as a whole, which messages call ``expected``. ``types`` are those of other YAML
@@ -114,7 +102,7 @@ def scalar(
             return convert(data)
         raise _wrong(expected, data)
 
-    return ValueKind(read, schema or {"type": list(types), "pattern": portable}, pattern=pattern)
+    return ValueKind(read, schema or {"type": list(types), "pattern": portable}, write, pattern)
 
 
 def whole(least: int) -> ValueKind:
@@ -123,17 +111,11 @@ def whole(least: int) -> ValueKind:
     return scalar(pattern, f"a whole number from {least} on", {"type": "integer", "minimum": least}, int)
 
 
-def choice(*values: str) -> ValueKind:
-    """One of at least two words."""
-    expected = f"{', '.join(f'`{value}`' for value in values[:-1])} or `{values[-1]}`"
-    return scalar("|".join(values), expected, {"enum": list(values)})
-
-
-_ANY = ("string", "number", "boolean")
-TEXT = scalar(".*", "text", {"type": list(_ANY)})
+ANY = ("string", "number", "boolean")
+TEXT = scalar(".*", "text", {"type": list(ANY)})
 """Text: any scalar, as it was written."""
 
-FLAG = replace(scalar("true|false", "`true` or `false`", {"type": "boolean"}, lambda text: text == "true"), empty=False)
+FLAG = scalar("true|false", "`true` or `false`", {"type": "boolean"}, lambda text: text == "true")
 """``true`` or ``false``."""
 
 
@@ -145,122 +127,73 @@ def list_of(kind: ValueKind) -> ValueKind:
             raise _wrong("a list", data)
         return tuple(_each(enumerate(data), kind.read).values())
 
-    schema = {"type": "array", "items": kind.schema}
-    return ValueKind(read, schema, lambda values: [kind.write(value) for value in values], empty=())
-
-
-def mapping(kind: ValueKind, names: ValueKind) -> ValueKind:
-    """A block whose keys are ``names``, as a dict; it is written in the order of the names."""
     return ValueKind(
-        lambda data: _each(_block(data).items(), kind.read, names.read),
-        {"type": "object", "propertyNames": names.schema, "additionalProperties": kind.schema},
-        lambda values: {name: kind.write(value) for name, value in sorted(values.items())},
-        empty={},
+        read, {"type": "array", "items": kind.schema}, lambda values: [kind.write(value) for value in values]
     )
 
 
-# Records: blocks with known keys.
-
-
-class Need(Enum):
-    """The need for a key: it may be absent, it is written even where its value is the empty one, every record has it,
-    or every record that was not ``adopted``."""
-
-    NO = auto()
-    WRITTEN = auto()
-    YES = auto()
-    UNLESS_ADOPTED = auto()
-
-
-class Key(NamedTuple):
-    """A key of a record. ``field`` is what its value is called in the program, where that is not the key."""
-
-    kind: ValueKind
-    description: str
-    need: Need = Need.NO
-    field: str = ""
+def mapping(kind: ValueKind, names: ValueKind) -> ValueKind:
+    """A block whose keys are ``names``, as a dict; in the file they are in their own order."""
+    return ValueKind(
+        lambda data: _each(_block(data).items(), kind.read, names.read),
+        {"type": "object", "propertyNames": names.schema, "additionalProperties": kind.schema},
+        lambda values: {str(name): kind.write(value) for name, value in sorted(values.items())},
+    )
 
 
 def record(
-    make: Callable[..., Any],
-    keys: Mapping[str, Key],
-    *,
+    keys: Mapping[str, tuple[ValueKind, str]],
+    required: str = "",
+    fields: Mapping[str, str] = MappingProxyType({}),
+    make: Callable[..., Any] = dict,
+    parts: Callable[[Any], Mapping[str, Any]] = lambda value: value if isinstance(value, dict) else vars(value),
     rest: tuple[ValueKind, ValueKind] | None = None,
-    rest_after: str = "",
-    parts: Callable[[Any], Mapping[str, Any]] = vars,
 ) -> ValueKind:
-    """A block with these keys. ``make`` gets their values by field; ``parts`` gives them back. Where there is a
-    ``rest``, the kinds of further keys and of their values, both have those as the field ``rest``, in the order of the
-    file, in which they follow the key ``rest_after``, or all others; else there are no other keys."""
-    fields = {key: entry.field or key for key, entry in keys.items()}
-    order = list(keys)
-    split = order.index(rest_after) + 1 if rest_after else len(order)
+    """A block with these ``keys``, each with its kind and a description. ``fields`` has the name of a value in the
+    program, where that is not the key. ``make`` gets the values by field; ``parts`` gives them back. A value that is
+    empty or false is not written, unless its key is ``required``. ``rest`` has the kinds of further keys and of their
+    values, which are the field ``rest``; without it, there are no other keys."""
+    needed = required.split()
 
     def read(data: Data) -> Any:
         block = _block(data)
-        values, problems, is_misspelt = _read_members(block, keys, fields, rest)
-        required = (Need.YES,) if "adopted" in block else (Need.YES, Need.UNLESS_ADOPTED)
-        missing = [f"`{key}`" for key, entry in keys.items() if entry.need in required and key not in block]
+        values: dict[str, Any] = {"rest": {}} if rest else {}
+        problems: Problems = []
+        is_misspelt = False
+        for key, item in block.items():
+            try:
+                if key in keys:
+                    values[fields.get(key, key)] = keys[key][0].read(item)
+                elif rest and is_a(rest[0], key):
+                    values["rest"][rest[0].read(key)] = rest[1].read(item)
+                else:
+                    is_misspelt = True
+                    suggestion = did_you_mean(key, sorted(keys.keys() - block.keys()), code=True)
+                    problems.append(((key,), f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")))
+            except WrongError as error:
+                problems += error.under(key)
+        missing = ", ".join(f"`{key}`" for key in needed if key not in block)
         if missing and not is_misspelt:
-            problems.append(((), f"lacks {', '.join(missing)}"))
+            problems.append(((), f"lacks {missing}"))
         if problems:
             raise WrongError(problems)
         return make(**values)
 
-    def members(values: Mapping[str, Any], some: list[str]) -> dict[str, Any]:
-        written = {}
-        for key in some:
-            value, need, kind = values[fields[key]], keys[key].need, keys[key].kind
-            if (value == kind.empty and need is Need.NO) or (not value and need is Need.UNLESS_ADOPTED):
-                continue
-            written[key] = kind.write(value)
-        return written
-
     def write(value: Any) -> dict[str, Any]:
         values = parts(value)
-        further = {str(key): rest[1].write(item) for key, item in values["rest"].items()} if rest else {}
-        return {**members(values, order[:split]), **further, **members(values, order[split:])}
+        members = ((key, kind, values.get(fields.get(key, key))) for key, (kind, _) in keys.items())
+        block = {key: kind.write(item) for key, kind, item in members if item or key in needed}
+        return block | ({str(key): rest[1].write(item) for key, item in values["rest"].items()} if rest else {})
 
-    return ValueKind(read, _schema_of(keys, rest), write)
-
-
-def _read_members(
-    block: dict[str, Data],
-    keys: Mapping[str, Key],
-    fields: Mapping[str, str],
-    rest: tuple[ValueKind, ValueKind] | None,
-) -> tuple[dict[str, Any], Problems, bool]:
-    """The values of a record's block by field, and what is wrong. The last is true if there is an unknown key, which
-    is probably a missing one, misspelt."""
-    values: dict[str, Any] = {"rest": {}} if rest else {}
-    problems: Problems = []
-    is_misspelt = False
-    for key, item in block.items():
-        try:
-            if key in keys:
-                values[fields[key]] = keys[key].kind.read(item)
-            elif rest and is_a(rest[0], key):
-                values["rest"][rest[0].read(key)] = rest[1].read(item)
-            else:
-                is_misspelt = True
-                suggestion = did_you_mean(key, sorted(keys.keys() - block.keys()), code=True)
-                problems.append(((key,), f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")))
-        except WrongError as error:
-            problems += error.under(key)
-    return values, problems, is_misspelt
-
-
-def _schema_of(keys: Mapping[str, Key], rest: tuple[ValueKind, ValueKind] | None) -> Schema:
-    schema: Schema = {"type": "object", "additionalProperties": rest[1].schema if rest else False}
-    if rest:
-        schema["propertyNames"] = {"anyOf": [{"enum": list(keys)}, rest[0].schema]}
-    if needed := [key for key, entry in keys.items() if entry.need is Need.YES]:
-        schema["required"] = needed
-    if needed := [key for key, entry in keys.items() if entry.need is Need.UNLESS_ADOPTED]:
-        schema |= {"if": {"required": ["adopted"]}, "else": {"required": needed}}
-    return schema | {
-        "properties": {k: {"description": entry.description, **entry.kind.schema} for k, entry in keys.items()}
+    properties = {key: {"description": text, **kind.schema} for key, (kind, text) in keys.items()}
+    schema: Schema = {
+        "type": "object",
+        **({"required": needed} if needed else {}),
+        **({"propertyNames": {"anyOf": [{"enum": list(keys)}, rest[0].schema]}} if rest else {}),
+        "properties": properties,
+        "additionalProperties": rest[1].schema if rest else False,
     }
+    return ValueKind(read, schema, write)
 
 
 def _wrong(what: str, data: Data) -> WrongError:
@@ -279,13 +212,13 @@ def _block(data: Data) -> dict[str, Data]:
 
 
 def _each(
-    items: Iterable[tuple[Any, Data]], read: Callable[[Data], Any], read_key: Callable[[Data], Any] | None = None
+    items: Iterable[tuple[Any, Data]], read: Callable[[Data], Any], read_key: Callable[[Any], Any] = lambda key: key
 ) -> dict[Any, Any]:
     """Reads all items, and raises one error for all that is wrong in them."""
     values, problems = {}, []
     for key, item in items:
         try:
-            values[read_key(key) if read_key else key] = read(item)
+            values[read_key(key)] = read(item)
         except WrongError as error:
             problems += error.under(key)
     if problems:
@@ -305,25 +238,25 @@ REPOSITORY = scalar(
     rf"(?=.{{1,200}}$)(?:{_HOST}/)?{_PART}(?:/{_PART})*",
     "a repository's name such as `vllm-node-tf5`",
 )
-DEFINITION = scalar(words.DEFINITION, "a definition's name, which is a folder's", types=_ANY)
+DEFINITION = scalar(words.DEFINITION, "a definition's name, which is a folder's", types=ANY)
 PLATFORM = scalar("[a-z0-9]+(?:/[a-z0-9][a-z0-9_.-]*){1,2}", "a platform such as `linux/arm64`")
 PART = scalar("[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -")
-INSTANCE = scalar("[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a buildx instance", types=_ANY)
+INSTANCE = scalar("[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a buildx instance", types=ANY)
 COMMIT_START = scalar("[0-9a-f]{4,40}", "the first digits of a commit, or all 40")
 REFERENCE = scalar(
-    "[A-Za-z0-9][A-Za-z0-9._:/@+-]*", "an image as engines name it, such as `debian:bookworm-slim`", types=_ANY
+    "[A-Za-z0-9][A-Za-z0-9._:/@+-]*", "an image as engines name it, such as `debian:bookworm-slim`", types=ANY
 )
-VERSION = scalar("[A-Za-z0-9][A-Za-z0-9.!+_~-]*", "a version such as `0.32.0+cpu`", types=_ANY)
-TOKEN = scalar("[A-Za-z0-9][A-Za-z0-9:._+-]*", "a digest such as `sha256:` and hex digits", types=_ANY)
+VERSION = scalar("[A-Za-z0-9][A-Za-z0-9.!+_~-]*", "a version such as `0.32.0+cpu`", types=ANY)
+TOKEN = scalar("[A-Za-z0-9][A-Za-z0-9:._+-]*", "a digest such as `sha256:` and hex digits", types=ANY)
 MOMENT = scalar("(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9A-Za-z:.+-]*)?", "a time, or nothing")
-LINE = scalar(r"(?![-\s])[^\x00-\x1f\x7f]+", "one line that is no option", types=_ANY)
+LINE = scalar(r"(?![-\s])[^\x00-\x1f\x7f]+", "one line that is no option", types=ANY)
 ADDRESS = scalar(
     r"(?:https?|ssh|git|file)://[^\s\x00-\x1f\x7f'\"\\$`#]+",
     "the address of a git repository, such as `https://host/owner/repository.git`",
 )
-REF = scalar("[A-Za-z0-9][A-Za-z0-9._/+-]*", "a branch, tag or commit", types=_ANY)
-REVISION = scalar(r"(?![-/])(?!.*\.\.)[^\s\x00-\x20\x7f]+", "a branch, tag or commit of a model", types=_ANY)
-RECIPE = scalar(words.RECIPE_FILE, "the path of a recipe in the project, such as `recipes/chat.yaml`", types=_ANY)
+REF = scalar("[A-Za-z0-9][A-Za-z0-9._/+-]*", "a branch, tag or commit", types=ANY)
+REVISION = scalar(r"(?![-/])(?!.*\.\.)[^\s\x00-\x20\x7f]+", "a branch, tag or commit of a model", types=ANY)
+RECIPE = scalar(words.RECIPE_FILE, "the path of a recipe in the project, such as `recipes/chat.yaml`", types=ANY)
 MODEL = scalar(
     r"(?!(?:.*/)?\.\.(?:/|$))"
     r"(?:[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z][A-Za-z0-9_+-]*)?)?|(?:/|~/|\./)[^\x00-\x1f\x7f]+)",
@@ -339,13 +272,10 @@ def _image_name(text: str) -> ImageName:
     return ImageName(repository, int(number))
 
 
-IMAGE_NAME = replace(
-    scalar(
-        f"(?:{REPOSITORY.pattern.replace('$)', ':[0-9]+$)')}):{NUMBER.pattern}",
-        "a numbered image such as `vllm-node-tf5:7`",
-        convert=_image_name,
-    ),
-    write=str,
+IMAGE_NAME = scalar(
+    f"(?:{REPOSITORY.pattern.replace('$)', ':[0-9]+$)')}):{NUMBER.pattern}",
+    "a numbered image such as `vllm-node-tf5:7`",
+    convert=_image_name,
 )
 
 
@@ -356,8 +286,3 @@ def is_a(kind: ValueKind, text: str) -> bool:
     except WrongError:
         return False
     return True
-
-
-def or_nothing(kind: ValueKind) -> ValueKind:
-    """The same kind, or nothing as None."""
-    return replace(kind, read=lambda data: None if data is None else kind.read(data))

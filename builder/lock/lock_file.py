@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import Location, LockBusyError, LockError, Problem
-from builder.lock import closures, text
-from builder.lock.kinds import MERGE, REPOSITORY, TAKE_BACK, WrongError, conflict_marks, lock_error
-from builder.lock.model import ImageName, Lock
+from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
+from builder.lock import closures, kinds, layout, text
+from builder.lock.kinds import TAKE_BACK, WrongError, lock_error
+from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _entry(path: Path) -> Entry:
     number, engine_id = announced["number"], announced["engine_id"]
     if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
         raise ValueError(f"number {number} of {engine_id}")
-    return Entry(ImageName(REPOSITORY.read(announced["repository"]), number), engine_id, path)
+    return Entry(ImageName(kinds.REPOSITORY.read(announced["repository"]), number), engine_id, path)
 
 
 def remove_unwritten(project: Project) -> None:
@@ -110,7 +110,11 @@ def is_lost(project: Project) -> bool:
         return False
     # In this order: another process creates the directory first and removes its journal entry last.
     built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
-    begun = set(_begun(project))
+    begun = {
+        project.build_directory(entry.name.repository, entry.name.number)
+        for entry in journal_entries(project)
+        if entry.engine_id
+    }
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
 
 
@@ -118,13 +122,6 @@ def refuse_lost_lock(project: Project) -> None:
     """Raises LockError where images.lock is lost."""
     if is_lost(project):
         raise LockError(f"images.lock is {MESSAGE}", hint=TAKE_BACK)
-
-
-def _begun(project: Project) -> Iterator[Path]:
-    """The build directories of numbers that are being given."""
-    for entry in journal_entries(project):
-        if entry.engine_id:
-            yield project.build_directory(entry.name.repository, entry.name.number)
 
 
 # Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
@@ -210,10 +207,33 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
     Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
     unknown key, a wrong value, and a key or number that stands twice."""
-    if marks := conflict_marks(content):
+    if marks := kinds.conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
-        raise lock_error(problems, MERGE)
-    return text.parse_lock(content, file, load)
+        raise lock_error(problems, kinds.MERGE)
+    written = content.rstrip()
+    if not written:
+        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
+    if written.rpartition("\n")[2] != kinds.END:  # a part of a lock that is valid YAML has fewer images
+        place = Location(file, written.count("\n") + 1)
+        raise lock_error([Problem(place, f"cut off here: the last line must be `{kinds.END}`")], TAKE_BACK)
+    if (data := text.read_layout(content)) is not None:
+        with contextlib.suppress(WrongError):  # read again below, with the place of each problem
+            return layout.lock_of(data, load)
+    from builder.lock.yaml_tree import read_tree
+
+    tree = read_tree(content, file)
+    version = tree.data.get("version") if isinstance(tree.data, dict) else None
+    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
+        problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
+        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
+    wrong: list[Problem] = []
+    try:
+        lock = layout.lock_of(tree.data, load)
+    except WrongError as error:
+        wrong = [Problem(tree.places.get(path, Location(file)), message) for path, message in error.problems]
+    if tree.problems or wrong:
+        raise lock_error([*tree.problems, *wrong], kinds.CORRECT)
+    return lock
 
 
 # The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one: the text
@@ -261,21 +281,22 @@ class LockWriter:
             written = parse_and_explain(text, self._path.name, self._load)
         except LockError as error:
             raise ValueError(f"this would make images.lock unreadable: {error}") from error
-        for path, packages in new.items():
-            self._write_beside(self._root / path, packages)
-        _replace(self._path, self._content, content)
+        try:
+            # The old packages stay in their place until images.lock has the new digest.
+            for path, packages in new.items():
+                files.make_folder((self._root / path).parent)
+                files.write_alone(self._root / (path + _NEW), packages)
+            files.write_alone(self._path, content, check=self._refuse_changed)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
         self._content, self.lock = content, written
         _settle(self._root, written)
         return True
 
-    def _write_beside(self, path: Path, content: bytes) -> None:
-        """Writes a file with packages beside its place, where the old one stays until images.lock has the new
-        digest."""
-        try:
-            files.make_folder(path.parent)
-            files.write_alone(path.with_name(path.name + _NEW), content)
-        except OSError as error:
-            raise _cannot_write(self._path, error) from None
+    def _refuse_changed(self) -> None:
+        if read_bytes(self._path) != self._content:
+            message = f"{self._path.name} changed while it was being updated, by git or an editor"
+            raise LockError(message, hint="nothing was written: run this again")
 
 
 def _comments(content: bytes) -> Comments:
@@ -326,15 +347,10 @@ def writing(
             f"{path} cannot be followed: {error}",
             hint="replace the link by the file, which git has, or link to where that is",
         ) from None
-    with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
-        yield LockWriter(real, root or path.parent, writer, read)
-
-
-@contextlib.contextmanager
-def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None) -> Iterator[FileLock]:
+    file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(files.locked(path, wait_seconds=wait_seconds, on_wait=on_wait))
+            writer = stack.enter_context(files.locked(file, wait_seconds=wait_seconds, on_wait=on_wait))
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
             raise LockBusyError(
@@ -342,25 +358,12 @@ def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None)
                 hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
             ) from None
         except files.NoFileLocksError as error:
-            message = f"{path} cannot be locked: {error.strerror}"
+            message = f"{file} cannot be locked: {error.strerror}"
             raise LockError(message, hint="keep the project on a file system that has locks") from None
         except files.LockFileError as error:
-            message = f"{path} cannot be opened: {error.strerror}"
-            raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
-        yield lock
-
-
-def _replace(path: Path, before: bytes | None, content: bytes) -> None:
-    try:
-        files.write_alone(path, content, check=lambda: _refuse_changed(path, before))
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _refuse_changed(path: Path, before: bytes | None) -> None:
-    if read_bytes(path) != before:
-        message = f"{path.name} changed while it was being updated, by git or an editor"
-        raise LockError(message, hint="nothing was written: run this again")
+            message = f"{file} cannot be opened: {error.strerror}"
+            raise LockError(message, hint=f"images.lock needs a folder that can be written: {file.parent}") from None
+        yield LockWriter(real, root or path.parent, writer, read)
 
 
 def _cannot_write(path: Path, error: OSError) -> LockError:

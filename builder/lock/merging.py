@@ -52,9 +52,7 @@ def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
 
 def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
     """``lock`` with another number for an image: in its record, in the pointers to it and in the pairings with it.
-
-    Raises ValueError where the number is taken.
-    """
+    Raises ValueError where the number is taken."""
     repository = lock.images[name.repository]
     if number in repository.numbers:
         raise ValueError(f"{name.repository}:{number} is given already")
@@ -69,12 +67,11 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
         previous=tuple(moved(old) for old in repository.previous),
         numbers={moved(old): image for old, image in repository.numbers.items()},
     )
-    to = ImageName(name.repository, number)
-    models = {}
-    for model, paired in lock.models.items():
-        pairings = (replace(p, image=to) if p.image == name else p for p in (paired.pairing, *paired.previous))
-        first, *rest = pairings
-        models[model] = Model(first, tuple(rest))
+
+    def paired(pairing: Pairing) -> Pairing:
+        return replace(pairing, image=ImageName(name.repository, number)) if pairing.image == name else pairing
+
+    models = {m: Model(paired(each.pairing), tuple(map(paired, each.previous))) for m, each in lock.models.items()}
     return replace(lock.with_repository(name.repository, renumbered), models=models)
 
 
@@ -102,33 +99,23 @@ def adopt(ours: Lock, imported: Lock) -> Lock:
 
 
 def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
-    """One line for each thing that both sides changed differently since ``base``, and that `union` takes from ours."""
-    for definition, platforms in ours.pins.items():
-        for platform, pins in platforms.items():
-            other = theirs.pins.get(definition, {}).get(platform, pins)
-            if pins not in (other, before := base.pins_of(definition, platform)) and other != before:
-                yield f"the pins of {definition} on {platform}"
-    for name, our, their in _in_both(ours, theirs):
-        before_image = base.image(name)
-        if _same_build(our, their) and our != their and before_image not in (our, their):
-            yield f"the marks of {name}"
-    yield from _chosen_pointers(base, ours, theirs)
-
-
-def _chosen_pointers(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
-    for repository in sorted(ours.images.keys() & theirs.images.keys()):
-        now, other_now, was = (lock.images.get(repository, Repository()).current for lock in (ours, theirs, base))
-        if now != other_now and was not in (now, other_now):
-            yield f"{repository}:{now} as the image in use, where the other side has {repository}:{other_now}"
-    for model in sorted(ours.models.keys() & theirs.models.keys()):
-        our_now, their_now = ours.models[model].pairing, theirs.models[model].pairing
-        was_now = base.models[model].pairing if model in base.models else None
-        if our_now.image != their_now.image and (
-            was_now is None or was_now.image not in (our_now.image, their_now.image)
-        ):
-            yield f"{our_now.image} as the image of {model}, where the other side has {their_now.image}"
-        elif our_now.image == their_now.image and our_now != their_now and was_now not in (our_now, their_now):
-            yield f"the pairing of {model} with {our_now.image}"
+    """One line for each thing that both sides changed differently since ``base``, and that `union` takes from ours:
+    where the union with the sides exchanged has something else."""
+    kept, other = union(base, ours, theirs), union(base, theirs, ours)
+    pins = ((definition, platform) for definition, platforms in kept.pins.items() for platform in platforms)
+    yield from (f"the pins of {d} on {p}" for d, p in pins if kept.pins_of(d, p) != other.pins_of(d, p))
+    both = _in_both(kept, other)
+    yield from (f"the marks of {name}" for name, our, their in both if our != their and _same_build(our, their))
+    for repository in sorted(kept.images):
+        now, elsewhere = (side.images[repository].current for side in (kept, other))
+        if now != elsewhere:
+            yield f"{repository}:{now} as the image in use, where the other side has {repository}:{elsewhere}"
+    for model in sorted(kept.models):
+        pairing, other_pairing = (side.models[model].pairing for side in (kept, other))
+        if pairing.image != other_pairing.image:
+            yield f"{pairing.image} as the image of {model}, where the other side has {other_pairing.image}"
+        elif pairing != other_pairing:
+            yield f"the pairing of {model} with {pairing.image}"
 
 
 def _in_both(ours: Lock, theirs: Lock) -> Iterator[tuple[ImageName, NumberedImage, NumberedImage]]:

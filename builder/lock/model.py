@@ -1,11 +1,12 @@
-"""The data of images.lock consists of pins, numbered images, and the models paired with them.
+"""The data of images.lock: pins, numbered images, the models paired with them, and the lock as a whole.
 
-Pins come first, then the numbered images, then the models, then the lock as a whole.
-A number is never used twice, and pruned images stay on record. A pin never moves by itself.
+A number is never used twice, so ``next`` only grows, and pruned images stay on record. A pin never moves by itself. A
+pointer leads to a number that exists (see ``Lock.broken_rules``). Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-# Pins: what an image is made from, as requested and as resolved. A pin never moves by itself: the request stays
-# beside what it was resolved to, so that a changed request makes the pin stale. (In images.lock and in the labels of
-# an image ``requested`` is called ``asked``.)
+# Pins: what an image is made from, as requested and as resolved, so that a changed request makes a pin stale. (In
+# images.lock and in the labels of an image ``requested`` is called ``asked``.)
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,7 @@ class Pins:
     build: PythonPin | None = None
 
 
-# The data of images.lock: pins, numbered images, and the models paired with them. Numbers are positive; a number is
-# never used twice, so ``next`` only grows, and pruned images stay in the record. A pointer leads to a number that
-# exists, and no two to the same one, or the file could not hold it (see ``Lock.broken_rules``). Times are RFC 3339 in
-# UTC.
+# Numbered images, of which a repository has many, and the models that they serve.
 
 VERSION = 2
 Status = Literal["untested", "good", "bad"]
@@ -154,16 +151,10 @@ class Adoption:
 
 @dataclass(frozen=True)
 class NumberedImage:
-    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash, and ``built`` is
-    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size``
-    is in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it
-    was removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never
-    pushed. ``rebuilt`` tells when an equivalent image that was built again took its place, and what differed.
-    ``base`` is the base image with the first digits of its digest, ``transformers`` the version of that package; both
-    are for a reader, and empty where they are not known.
-    ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its
-    checks, None where it was built without one. ``unchecked`` are the checks that the user left out, each with the
-    reason."""
+    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash. The page
+    `builder.lock.layout` says what each field is. ``fingerprint`` is the identity of the content (see
+    ``builder.engine.images``), ``digest`` the manifest's in the registry. ``mods`` maps each baked mod to the first
+    digits of its content hash. ``base`` and ``transformers`` are for a reader."""
 
     built: str
     definition: str
@@ -188,6 +179,21 @@ class NumberedImage:
     transformers: str = ""
 
 
+def commit_in(version: str) -> str | None:
+    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
+    match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
+    return match[1] if match else None
+
+
+def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
+    """Versions as a number records them: with the digits of the commit that are in the version, or the first 12.
+    builds/ has all of them."""
+    return {
+        name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:12]))
+        for name, each in versions.items()
+    }
+
+
 def shown_base(pin: BasePin | None) -> str:
     """A base image as a number records it, with the first digits of its digest; empty where there is none."""
     return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
@@ -209,35 +215,36 @@ class Repository:
     numbers: dict[int, NumberedImage] = field(default_factory=dict)
 
     def with_number(self, number: int, image: NumberedImage) -> Repository:
-        """The same repository with this record of a number."""
         return replace(self, next=max(self.next, number + 1), numbers={**self.numbers, number: image})
 
     def with_current(self, number: int) -> Repository:
         """The same repository with ``number`` current; the one that was current is the first of the previous ones."""
         if number == self.current:
             return self
-        before = (self.current, *self.previous) if self.current is not None else self.previous
-        return replace(self, current=number, previous=tuple(n for n in before if n != number))
+        before = (n for n in (self.current, *self.previous) if n not in (None, number))
+        return replace(self, current=number, previous=tuple(before))
 
     def stepped_back_to(self, number: int) -> Repository:
         """The same repository after a step back to ``number``, which swaps places with the current one: the same step
         again undoes this one, whatever lies between the two. Raises ValueError for a number that is not among the
         previous ones."""
-        if self.current is None:
-            raise ValueError("nothing is current")
-        previous = list(self.previous)
-        previous[previous.index(number)] = self.current
-        return replace(self, current=number, previous=tuple(previous))
+        if self.current is None or number not in self.previous:
+            raise ValueError(f"{number} was not current before")
+        return replace(self, current=number, previous=tuple(self.current if n == number else n for n in self.previous))
 
     def broken_rules(self, name: str) -> Iterator[str]:
         """One line for each rule that the repository, called ``name``, breaks."""
+        for number, image in self.numbers.items():
+            given = {"platform": image.platform}
+            if not image.adopted:
+                given |= {"definition": image.definition, "inputs": image.input_hash}
+            yield from (f"{name}:{number} lacks `{key}`" for key, value in given.items() if not value)
         if self.next <= max(self.numbers, default=0):
             yield f"`next` of {name} is {self.next}, which is given already"
-        order = (*([self.current] if self.current is not None else []), *self.previous)
+        order = [number for number in (self.current, *self.previous) if number is not None]
         if self.current is None and order:
             yield f"{name} has no current number, and numbers that were current before"
-        missing = [number for number in order if number not in self.numbers]
-        yield from (f"{name}:{number} was current, and is not there" for number in missing)
+        yield from (f"{name}:{number} was current, and is not there" for number in order if number not in self.numbers)
         if len(set(order)) < len(order):
             yield f"{name} names a number twice among those that were current"
 
@@ -271,20 +278,15 @@ class Model:
 
     def stepped_back_to(self, image: ImageName) -> Model:
         """The same model after a step back to its pairing with ``image``; see `Repository.stepped_back_to`."""
-        previous = list(self.previous)
-        place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
-        pairing, previous[place] = previous[place], self.pairing
-        return Model(pairing, tuple(previous))
+        pairing = next(each for each in self.previous if each.image == image)
+        return Model(pairing, tuple(self.pairing if each is pairing else each for each in self.previous))
 
     def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
         """One line for each rule that the model, called ``name``, breaks in ``lock``."""
-        seen: set[ImageName] = set()
-        for pairing in (self.pairing, *self.previous):
-            if lock.image(pairing.image) is None:
-                yield f"{name} is paired with {pairing.image}, which is not among the images"
-            if pairing.image in seen:
-                yield f"{name} is paired with {pairing.image} twice"
-            seen.add(pairing.image)
+        images = [pairing.image for pairing in (self.pairing, *self.previous)]
+        missing = (image for image in images if lock.image(image) is None)
+        yield from (f"{name} is paired with {image}, which is not among the images" for image in missing)
+        yield from (f"{name} is paired with {image} twice" for image in set(images) if images.count(image) > 1)
 
 
 @dataclass(frozen=True)
@@ -319,7 +321,6 @@ class Lock:
         return replace(self, images={**self.images, name: repository})
 
     def with_image(self, name: ImageName, image: NumberedImage) -> Lock:
-        """The lock with this record of a numbered image."""
         repository = self.images.get(name.repository, Repository())
         return self.with_repository(name.repository, repository.with_number(name.number, image))
 

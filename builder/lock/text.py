@@ -1,6 +1,6 @@
 """The text of images.lock: how it is written, and how it is read.
 
-Scalars come first, then the quick reader, then comments, the writer, and the reader for any YAML.
+Scalars come first, then the quick reader, then comments and the writer.
 Nearly every file that is read was written by this program, and a YAML parser takes several times as long to import and
 run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; what both can read, they read the same.
 """
@@ -10,25 +10,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import NewerLockError, Problem, UsageError
+from builder.base.errors import UsageError
 from builder.lock import layout
-from builder.lock.kinds import CORRECT, END, WrongError, lock_error, refuse_cut_off
-from builder.lock.model import VERSION, Lock
+from builder.lock.kinds import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.closures import Load
     from builder.lock.kinds import Data
-    from builder.lock.yaml_tree import Tree
+    from builder.lock.model import Lock
 
 WIDTH = 120
-HEADER = f"""\
+HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `image` serves the model, `since` its last start. Images that served before follow, the last one first.
-# images: the newest number first. The tag `latest` means `latest`. `prune` keeps what is `pinned`; `pruned` is gone.
+# models: `image` serves the model, `since` its last start. Images that served it before follow, the last one first.
+# images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
 # builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this file. You may edit status, note, pinned, image and latest; comments stay. It ends with `{END}`.
+# builder writes this. You may edit status, note, pinned, `image` and `now`; comments stay. It ends with `...`.
 """
 
 
@@ -39,10 +37,7 @@ _PLAIN_TEXT = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@;()*%$^&'-]++|:(?![ ,\]}]|\Z
 _NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _QUOTED_TEXT = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
 
-_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
-
 _PLAIN = re.compile(_PLAIN_TEXT)
-_QUOTED = re.compile(_QUOTED_TEXT)
 # What YAML 1.1 (PyYAML) or 1.2 (yq, Go) takes for a number, a date, a truth value or nothing. Times stay plain: they
 # are times to those readers and text to this one.
 _OTHER_TYPE = re.compile(
@@ -50,6 +45,7 @@ _OTHER_TYPE = re.compile(
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|null|true|false|yes|no|on|off|y|n",
     re.IGNORECASE,
 )
+_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
 _ESCAPED = re.compile(f"[{_NOT_AS_IT_IS}]")
 _ESCAPE = re.compile(r"\\(?:u(....)|(.))")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -64,32 +60,26 @@ def quote(text: str) -> str:
         return text
     if _SURROGATE.search(text):
         raise UsageError(f"{text!r} is not UTF-8 text, so images.lock cannot hold it", hint="write it in UTF-8")
-    return f'"{_ESCAPED.sub(_escape, text)}"'
+    escaped = _ESCAPED.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
+    return f'"{escaped}"'
 
 
 def unquote(quoted: str) -> str:
     """The string that a scalar in double quotes stands for, as ``quote`` writes it."""
     inner = quoted[1:-1]
-    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match[0]
-    return _SHORT.get(character) or f"\\u{ord(character):04x}"
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code, short = match.groups()
-    return chr(int(code, 16)) if code else _LONG.get(short, short)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _LONG.get(match[2], match[2]), inner)
 
 
 # The quick reader. Three levels are blocks, indented by two; everything below is a flow collection, which goes on in
 # lines that are indented by six.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
-_COMMENT_LINE = re.compile(" *#[ -~]*")  # others may hold what YAML takes for a line break
+_COMMENT_LINE = re.compile("(?: *#[ -~]*)?")  # others may hold what YAML takes for a line break
 _PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
+_ENDS = {"{": "}", "[": "]"}
 _MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
+_NOTHING = frozenset(("null", "Null", "NULL"))
+_DEEPEST = 8
 
 
 class _OtherLayoutError(Exception):
@@ -99,12 +89,12 @@ class _OtherLayoutError(Exception):
 def read_layout(text: str) -> Data:
     """The data of ``text``, every scalar as text; None where the layout is another one."""
     try:
-        return _read(text.rstrip().removesuffix(END)) or None
-    except _OtherLayoutError:
+        return _blocks(text.rstrip().removesuffix(END)) or None
+    except (_OtherLayoutError, IndexError):  # the latter of a collection that does not end
         return None
 
 
-def _read(text: str) -> dict[str, Data]:
+def _blocks(text: str) -> dict[str, Data]:
     root: dict[str, Any] = {}
     around: list[dict[str, Any]] = [root]
     opened = False
@@ -114,19 +104,19 @@ def _read(text: str) -> dict[str, Data]:
             raise _OtherLayoutError
         indent, key, value = match.groups()
         depth = len(indent) // 2
-        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]):
+        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]) or not (value or depth < 2):
             raise _OtherLayoutError
         del around[depth + 1 :]
-        name = unquote(key) if key[0] == '"' else key
-        if name in around[depth] or len(key) > _LONGEST_KEY:
-            raise _OtherLayoutError
+        name = _name(key, around[depth])
         if value:
-            around[depth][name] = _value(value)
-        elif depth < 2:
+            pieces: list[str] = _PIECES.findall(value)[::-1]
+            is_whole = sum(map(len, pieces)) == len(value)
+            around[depth][name] = _value(pieces, 0)
+            if pieces or not is_whole:
+                raise _OtherLayoutError
+        else:
             around[depth][name] = {}
             around.append(around[depth][name])
-        else:
-            raise _OtherLayoutError
         opened = not value
     if opened:
         raise _OtherLayoutError
@@ -141,80 +131,43 @@ def _joined(text: str) -> list[str]:
             if not lines or not lines[-1].endswith(","):
                 raise _OtherLayoutError
             lines[-1] += line[5:]
-        elif not line or _COMMENT_LINE.fullmatch(line):
-            lines.append("")
         else:
-            lines.append(line)
+            lines.append("" if _COMMENT_LINE.fullmatch(line) else line)
     return [line for line in lines if line]
 
 
-def _value(text: str) -> Data:
-    if text[0] in "{[":
-        return _flow(text)
-    if _PLAIN.fullmatch(text) or _QUOTED.fullmatch(text):
-        return _scalar(text)
-    raise _OtherLayoutError
-
-
-def _scalar(text: str) -> str:
-    if text[0] == '"':
-        return unquote(text)
-    if text in _NOTHING:
+def _name(key: str, block: dict[str, Data]) -> str:
+    """A key that is new in its block."""
+    name = unquote(key) if key[0] == '"' else key
+    if name in block or key in _MARKS or len(key) > _LONGEST_KEY:
         raise _OtherLayoutError
-    return text
+    return name
 
 
-_NOTHING = frozenset(("null", "Null", "NULL"))
-_DEEPEST = 8
-
-
-def _flow(text: str) -> Data:
-    """Reads a flow collection, in which a value follows each key."""
-    pieces: list[str] = _PIECES.findall(text)
-    if len("".join(pieces)) != len(text):
+def _value(pieces: list[str], depth: int) -> Data:
+    """Takes a value off the end of the ``pieces``, which are in reverse order: a scalar, or a flow collection."""
+    start = pieces.pop()
+    if start not in _MARKS:
+        if start in _NOTHING:
+            raise _OtherLayoutError
+        return unquote(start) if start[0] == '"' else start
+    if start not in _ENDS or depth > _DEEPEST:
         raise _OtherLayoutError
-    pieces.reverse()
-    try:
-        value = _flow_value(pieces, 0)
-    except IndexError:  # a collection that does not end
-        raise _OtherLayoutError from None
-    if pieces:
-        raise _OtherLayoutError
-    return value
-
-
-def _flow_value(pieces: list[str], depth: int) -> Data:
-    """Takes a value off the end of the ``pieces``, which are in reverse order."""
-    piece = pieces.pop()
-    if piece not in _MARKS:
-        return _scalar(piece)
-    if depth > _DEEPEST or piece not in ("{", "["):
-        raise _OtherLayoutError
-    is_list = piece == "["
     items: list[Data] = []
     block: dict[str, Data] = {}
-    goes_on = pieces[-1] not in ("]", "}") or _goes_on(pieces, "]" if is_list else "}")
-    while goes_on:
-        if is_list:
-            items.append(_flow_value(pieces, depth + 1))
+    follows = pieces.pop() if pieces[-1] == _ENDS[start] else ", "
+    while follows == ", ":
+        if start == "[":
+            items.append(_value(pieces, depth + 1))
         else:
-            name = pieces.pop()
-            if name in _MARKS or pieces.pop() != ": " or len(name) > _LONGEST_KEY:
+            name = _name(pieces.pop(), block)
+            if pieces.pop() != ": ":
                 raise _OtherLayoutError
-            name = unquote(name) if name[0] == '"' else name
-            if name in block:
-                raise _OtherLayoutError
-            block[name] = _flow_value(pieces, depth + 1)
-        goes_on = _goes_on(pieces, "]" if is_list else "}")
-    return items if is_list else block
-
-
-def _goes_on(pieces: list[str], end: str) -> bool:
-    """True if a comma follows in a collection, False if its ``end`` does."""
-    piece = pieces.pop()
-    if piece not in (end, ", "):
+            block[name] = _value(pieces, depth + 1)
+        follows = pieces.pop()
+    if follows != _ENDS[start]:
         raise _OtherLayoutError
-    return piece != end
+    return items if start == "[" else block
 
 
 # Comments, which stay with the key that they stand above or beside, in one of the three block levels.
@@ -279,7 +232,7 @@ def dump_lock(lock: Lock, comments: Comments | None = None) -> str:
             write((section, name), [start if block else f"{start} {{}}"])
             for key, value in block.items():
                 start = f"    {key}:" if section == "images" else _key(key, "    ")
-                write((section, name, key), list(_folded(start, _atoms(value))))
+                write((section, name, key), list(_folded(start, _flow(value))))
     return "\n".join([*out, "", END, ""])
 
 
@@ -288,81 +241,30 @@ def _key(name: str, indent: str) -> str:
     return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
 
 
-# The keys of a number that begin a line, so that a mark moves nothing that follows it.
-_LINE_STARTS = frozenset(("note", "holds", "recipe", "content"))
+# The keys of a source from git and of a number that begin a line: an update of a pin leaves the line before it as it
+# was, and a mark the lines after it.
+_LINE_STARTS = {"git": ("version",), "content": ("size", "content")}
 _BREAK = "\n"
+_MEMBER = re.compile(r'(?:"(?:\\.|[^"\\])*+"|[^",])++,?')
 
 
-def _atoms(value: Any) -> list[str]:
-    """The parts of a value between which a line may end; it ends before one that begins with a line break."""
+def _flow(value: Any) -> str:
+    """A value on one line, without the spaces after its commas. A line must end before a line break in it."""
     if isinstance(value, dict):
-        breaks = _LINE_STARTS if "content" in value else ()
-        members = []
-        for name, item in value.items():
-            first, *more = _atoms(item)
-            members.append([f"{_BREAK if name in breaks else ''}{quote(name)}: {first}", *more])
-        return _collection("{", members, "}")
+        breaks = [name for key, names in _LINE_STARTS.items() if key in value for name in names]
+        members = (f"{_BREAK * (name in breaks)}{quote(name)}: {_flow(item)}" for name, item in value.items())
+        return "{" + ",".join(members) + "}"
     if isinstance(value, list):
-        return _collection("[", [_atoms(item) for item in value], "]")
-    if isinstance(value, str):
-        return [quote(value)]
-    return [str(value).lower()]  # a whole number, or a truth value
+        return f"[{','.join(map(_flow, value))}]"
+    return quote(value) if isinstance(value, str) else str(value).lower()  # a number, or a truth value
 
 
-def _collection(start: str, members: list[list[str]], end: str) -> list[str]:
-    if not members:
-        return [start + end]
-    atoms = [atom for member in members[:-1] for atom in [*member[:-1], f"{member[-1]},"]] + members[-1]
-    atoms[0] = start + atoms[0]
-    atoms[-1] += end
-    return atoms
-
-
-def _folded(start: str, atoms: list[str]) -> Iterator[str]:
+def _folded(start: str, flow: str) -> Iterator[str]:
     line = start
-    for position, atom in enumerate(atoms):
-        if position and (atom[0] == _BREAK or len(line) + 1 + len(atom) > WIDTH):
+    for member in _MEMBER.findall(flow):
+        if line != start and (member[0] == _BREAK or len(line) + 1 + len(member) > WIDTH):
             yield line
-            line = f"      {atom.removeprefix(_BREAK)}"
+            line = f"      {member.removeprefix(_BREAK)}"
         else:
-            line += f" {atom}"
+            line += f" {member}"
     yield line
-
-
-# Parsing the text, without conflict markers in it: by the quick reader, or as any YAML.
-
-
-def parse_lock(content: str, file: str, load: Load) -> Lock:
-    """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
-    Raises LockError, with every problem, as `lock_file.parse_and_explain` does."""
-    refuse_cut_off(content, file)
-    data = read_layout(content)
-    if data is not None:
-        try:
-            return layout.lock_of(data, load)
-        except WrongError:
-            pass  # parsed again below, with the place of each problem
-    return _parse_yaml(content, file, load)
-
-
-def _parse_yaml(content: str, file: str, load: Load) -> Lock:
-    from builder.lock.yaml_tree import read_tree
-
-    tree = read_tree(content, file)
-    _refuse_other_version(tree)
-    try:
-        lock = layout.lock_of(tree.data, load)
-    except WrongError as error:
-        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
-        raise lock_error([*tree.problems, *wrong], CORRECT) from None
-    if tree.problems:
-        raise lock_error(tree.problems, CORRECT)
-    return lock
-
-
-def _refuse_other_version(tree: Tree) -> None:
-    version = tree.data.get("version") if isinstance(tree.data, dict) else None
-    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
-        message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
-        problem = Problem(tree.place(("version",)), message)
-        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")

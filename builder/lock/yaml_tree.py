@@ -42,22 +42,17 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
 
 @dataclass
 class Tree:
-    """The data of ``file``, the place of each value (in a block: of its key), and the problems that are valid YAML."""
+    """The data of a file, the place of each value (in a block: of its key), and the problems that are valid YAML."""
 
-    file: str
     data: Data = None
     places: dict[ValuePath, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-
-    def place(self, path: ValuePath) -> Location:
-        """The place of the value at ``path``."""
-        return self.places.get(path, Location(self.file))
 
 
 def read_tree(text: str, file: str) -> Tree:
     """Reads ``text``. Raises LockError with the place where it is not YAML."""
     root = _compose(text, file)
-    tree = Tree(file)
+    tree = Tree()
     seen: set[int] = set()
 
     def data_of(node: yaml.Node, where: yaml.Node, path: ValuePath) -> Data:

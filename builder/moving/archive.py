@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from builder.base.tar_stream import Member, Writer
     from builder.engine.archives import Descriptor, Manifest
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
     from builder.lock.model import NumberedImage
 
 

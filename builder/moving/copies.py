@@ -19,7 +19,7 @@ from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import mod
 from builder.definitions.fields import LARGEST_TEXT, read_text
 from builder.definitions.mod import PlainFile, read_plain_files
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.lab.compare.changes import FileChange
+    from builder.lab.changes import FileChange
     from builder.sources.git import Notify
 
 

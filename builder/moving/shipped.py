@@ -5,14 +5,13 @@ A record is committed with the project. It tells which files the user has edited
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import builder
 from builder import definitions
-from builder.base import files
+from builder.base import files, records
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
 from builder.base.project import Project, below_project
 from builder.base.words import sha256_of
@@ -71,7 +70,6 @@ def schemas() -> Iterator[ShippedFile]:
 
 
 Contents = Literal["all", "spark", "cpu", "minimal"]
-CONTENTS: tuple[Contents, ...] = get_args(Contents)
 # Files that a project may have lines of its own in: what is missing is added at their end.
 LINES = (".gitignore", ".gitattributes")
 # Those with which this repository itself is developed.
@@ -142,7 +140,7 @@ def _effort(project: Project, name: str) -> int:
 # is in the state folder may be deleted at any time.
 
 FILE = ".builder-init.json"
-_FORMAT = 1
+_HEAD = {"schema_version": 1}
 
 
 @dataclass(frozen=True)
@@ -151,40 +149,23 @@ class InitRecord:
 
     release: str
     contents: Contents
-    digests: Mapping[str, str]
+    files: Mapping[str, str]
 
 
 def read_shipped_record(project: Project) -> InitRecord | None:
     """Reads the record, if any. Raises FileProblemsError for one that is damaged, or that a newer release wrote."""
     try:
-        data = json.loads((project.root / FILE).read_text(encoding="utf-8"))
-        version = data["schema_version"]
-        record = InitRecord(str(data["release"]), data["contents"], dict(data["files"]))
-        is_record = record.contents in CONTENTS and all(isinstance(value, str) for value in record.digests.values())
+        return records.read_file(project.root / FILE, InitRecord, _HEAD)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(str(error)) from None
-    if version != _FORMAT:
-        raise _damaged(f"it has format {version}, and this release knows {_FORMAT}: a newer one wrote it")
-    if not is_record:
-        raise _damaged("it is no record of `builder init`")
-    return record
+    except (OSError, records.RecordError) as error:
+        hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
+        raise FileProblemsError((Problem(Location(FILE), str(error)),), hint=hint) from None
 
 
 def write_shipped_record(project: Project, record: InitRecord) -> None:
-    data = {
-        "schema_version": _FORMAT,
-        "release": record.release,
-        "contents": record.contents,
-        "files": dict(sorted(record.digests.items())),
-    }
-    files.write_atomically(project.root / FILE, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def _damaged(message: str) -> FileProblemsError:
-    hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
-    return FileProblemsError((Problem(Location(FILE), message),), hint=hint)
+    in_order = replace(record, files=dict(sorted(record.files.items())))
+    files.write_atomically(project.root / FILE, records.text_of(in_order, _HEAD).encode())
 
 
 # checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
@@ -220,7 +201,7 @@ def plan_shipped(
 ) -> tuple[PlannedFile, ...]:
     """Compares ``files`` with those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
     where one of them leads out of the project, OSError where one cannot be read."""
-    digests = record.digests if record else {}
+    digests = record.files if record else {}
     gone = {_whole(path) for path in digests} - {_whole(path) for path in digests if (project.root / path).exists()}
     planned = [_planned(project, file, digests, gone) for file in files.values()]
     # A folder that has other files under these names, and none of this program, is one that the user brought: a mod of
@@ -277,7 +258,7 @@ def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> boo
     there is what it ships. Raises FileProblemsError for a damaged record."""
     digests = {path: sha256_of(content) for path, content in files.items()}
     record = read_shipped_record(project)
-    written = record.digests if record else {}
+    written = record.files if record else {}
     if digests == {path: value for path, value in written.items() if path == place or path.startswith(f"{place}/")}:
         return True
     shipped = shipped_project()

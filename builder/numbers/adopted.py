@@ -6,12 +6,11 @@ The build directory of an adopted image describes the image and cannot build it 
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from builder.base import files
+from builder.base import records
 from builder.base.errors import BuildFailedError, ImageContentsError, ImageStateError, UsageError
 from builder.base.events import Message
 from builder.definitions import image
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 # adopted image was built elsewhere: its build directory says what is in it, and cannot build it again.
 
 FILE = plan_model.ADOPTED
-_LARGEST = 64 << 20
-_VERSION = 1
+_HEAD = {"version": 1}
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,15 @@ class AdoptedContents:
 
 def dump(contents: AdoptedContents) -> bytes:
     """Returns the content of the file."""
-    return json.dumps({"version": _VERSION, **asdict(contents)}, indent=1, ensure_ascii=False).encode() + b"\n"
+    return records.text_of(contents, _HEAD).encode()
 
 
 def read_adopted(directory: Path) -> AdoptedContents | None:
     """Reads the file in a build directory; None where it is gone or damaged."""
     try:
-        data = json.loads(files.read_plain_file(directory / FILE, _LARGEST))
-        if data.pop("version") != _VERSION:
-            return None
-        contents = AdoptedContents(**{**data, "entrypoint": tuple(data.get("entrypoint", ()))})
-        mappings = (contents.labels, contents.packages, contents.metadata)
-        texts = (contents.fingerprint, contents.python, contents.unknown, *(v for m in mappings for v in m.values()))
-        texts = (*texts, *contents.entrypoint)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return records.read_file(directory / FILE, AdoptedContents, _HEAD)
+    except (OSError, records.RecordError):
         return None
-    return contents if all(isinstance(text, str) for text in texts) else None
 
 
 def way_back(name: ImageName, image: NumberedImage) -> str:

@@ -115,12 +115,7 @@ def _labels(part: BuildPart) -> dict[str, str]:
 
 FILE = plan_model.PLAN
 LARGEST = 64 << 20
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-def read_steps(directory: Path) -> tuple[Step, ...]:
-    """Returns the steps of the build in ``directory``. Raises one of UNREADABLE where the file is gone or damaged."""
-    return rules.read_steps(files.read_plain_file(directory / FILE, LARGEST).decode())
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def packages(steps: Iterable[Step]) -> dict[str, str]:
@@ -137,8 +132,8 @@ def packages(steps: Iterable[Step]) -> dict[str, str]:
 def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
     """Returns the steps of the build in ``directory``; None where the file is gone or damaged."""
     try:
-        return read_steps(directory)
-    except UNREADABLE:
+        return rules.read_steps(files.read_plain_file(directory / FILE, LARGEST).decode())
+    except (OSError, ValueError):
         return None
 
 
@@ -224,12 +219,12 @@ def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes
     try:
         steps = rules.read_steps(content(FILE).decode())
         by_part = _by_part(steps)
-    except UNREADABLE as error:
+    except (OSError, ValueError) as error:
         raise _problem(f"{shown}/{FILE}", f"cannot be read: {_reason(error)}") from None
     try:
         bake_file = making.load_bake(content(making.FILE).decode())
         targets = _targets(bake_file)
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         raise _problem(f"{shown}/{making.FILE}", f"cannot be read: {_reason(error)}") from None
     parts = (
         BuildPart(definition, path / definition, takes, targets.get(definition or making.TARGET, {}))
@@ -250,7 +245,7 @@ def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
         for folder in (definition, own.removeprefix(_MOD) if own.startswith(_MOD) else ""):
             if folder and not _FOLDER.fullmatch(folder):
                 raise ValueError(f"no step is called `{step.name}`")
-        by_part.setdefault(definition, {})[own] = {str(name): str(value) for name, value in step.takes.items()}
+        by_part.setdefault(definition, {})[own] = step.takes
     return by_part
 
 

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import BuilderError, ImageStateError, TransferError
+from builder.base.events import Message
 from builder.engine import images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
+from builder.numbers import claims, images_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.engine.client import Endpoint
     from builder.engine.transfer import OnLayerProgress, PulledLayers
-    from builder.lock.model import ImageName, NumberedImage
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.numbers.workspace import Workspace
 
 
 RegistryState = Literal["present", "missing", "moved"]
@@ -213,3 +216,43 @@ def _push_under_name(
     finally:
         with suppress(BuilderError):
             images.remove_extra_tag(endpoint, reference)
+
+
+# Retrieval into this engine, with all that follows from it in this project.
+
+
+def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
+    """True if the engine has the image that images.lock records for this number."""
+    details = images.inspect_image(endpoint, str(name))
+    recorded = lock.image(name)
+    return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
+
+
+def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
+    """Pulls a number by its digest, or by its tag where it was pushed with another images.lock; returns the layers that
+    this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one. Raises
+    TransferError where the pull failed, ImageStateError where it brought other content, or another project in this
+    engine gave the number to other content."""
+    repository = lock.images[name.repository]
+    recorded = repository.numbers[name.number]
+    version = recorded.digest or str(name.number)
+    source = Registry(address)
+    images_lock.claim_number(workspace, name, recorded.fingerprint)
+    workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
+    layers = pull(workspace.engine, source, name, recorded, version, workspace.report)
+    if recorded.pruned:
+        images_lock.restore_tag(workspace, name, str(name))
+    if repository.current == name.number:
+        claims.point_latest(workspace, name.repository, name.number)
+    images_lock.tell_numbers(workspace, lock, name.repository)
+    return layers
+
+
+def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
+    """Pulls an image that others build, by the name that a recipe has; returns the layers that this engine lacked.
+    Raises TransferError where the pull failed, or no registry has it."""
+    name, at, digest = reference.partition("@")
+    repository, version = (name, digest) if at else images.split_tag(reference)
+    workspace.report(Message(f"{reference}: pulling"))
+    login = auth_headers(reference)
+    return transfer.pull_layers(workspace.engine, repository, version, login, workspace.report)

@@ -20,7 +20,16 @@ from builder.base.project import below_project
 from builder.engine import images
 from builder.engine.images import split_tag
 from builder.lock import lock_file, merging, text
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, shown_base, shown_mods
+from builder.lock.model import (
+    ImageName,
+    Lock,
+    Model,
+    NumberedImage,
+    Pairing,
+    shown_base,
+    shown_mods,
+    shown_versions,
+)
 from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
@@ -321,7 +330,7 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         input_hash=image_labels.input_hash,
         size=size,
         recipe=image_labels.recipe,
-        versions=image_labels.versions,
+        versions=shown_versions(image_labels.versions),
         mods=shown_mods(image_labels.mods),
         base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )

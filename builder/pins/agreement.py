@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import Location, SourceError, UsageError
-from builder.base.python_versions import parse_requirement, parse_version
+from builder.base.words import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
 from builder.definitions.image import WheelSource

@@ -13,10 +13,10 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files, http_client
+from builder.base import http_client, records
 from builder.base.errors import EngineError, SourceError, UsageError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.lock.model import GitPin, IncludedPin, LockedPackage
@@ -167,7 +167,6 @@ def _distribution(package: str) -> str:
 
 # The cache of files read from wheels to try patches on (``.builder/wheels``).
 
-_LARGEST_ANSWER = 16 << 20
 _WHEEL = re.compile("[0-9a-f]{64}")
 
 
@@ -200,8 +199,8 @@ def remove_wheels(paths: Iterable[Path]) -> None:
 def _named(answer: Path) -> set[str]:
     """The SHA-256 of each wheel in an index's answer."""
     try:
-        return {str(sha256) for _, sha256 in json.loads(files.read_plain_file(answer, _LARGEST_ANSWER))}
-    except (OSError, ValueError, TypeError, RecursionError):
+        return {sha256 for _, sha256 in records.read_file(answer, tuple[tuple[str, str], ...])}
+    except (OSError, records.RecordError):
         return set()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base import words
 from builder.base.errors import SourceError, UsageError
-from builder.base.python_versions import parse_requirement, parse_version
+from builder.base.words import parse_requirement, parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, PACKAGES_BUILT_FROM, BaseSource, WheelSource
 from builder.lock.model import (

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.base import words
+from builder.base import records, words
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.words import did_you_mean
 from builder.definitions.fields import canonical
 from builder.definitions.image import BUILD_JOBS, PACKAGES_BUILT_FROM
 from builder.lock.model import GitPin
-from builder.plan.plan_model import Step
+from builder.plan.plan_model import Step  # noqa: TC001 (the type of a record)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -93,14 +92,14 @@ def _jobs(source: str, most: object, machine: BuildMachine, requested: int | Non
 # Explanation of why a build differs from an earlier one: the inputs that differ, in the order of the steps.
 
 
+@dataclass(frozen=True)
+class PlanFile:
+    steps: tuple[Step, ...]
+
+
 def read_steps(text: str) -> tuple[Step, ...]:
-    """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
-    steps = tuple(Step(step["name"], step["takes"]) for step in json.loads(text)["steps"])
-    for step in steps:
-        takes = step.takes.values() if isinstance(step.takes, dict) else (None,)
-        if not all(isinstance(item, str) for item in (step.name, *takes)):
-            raise TypeError("a step has a name, and takes text")
-    return steps
+    """The steps in a build directory's plan.json. Raises RecordError where it is not one."""
+    return records.parse(text, PlanFile).steps
 
 
 def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:

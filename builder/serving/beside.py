@@ -6,7 +6,6 @@ of that start is recorded as the user's. It ends with the machine: the engine ne
 
 from __future__ import annotations
 
-import json
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from builder.base.errors import ConflictError
 from builder.definitions.container import LABEL
 from builder.lock.model import ImageName
 from builder.serving import memory, preparation, starting
-from builder.serving.running import PROJECT, REQUEST, find_all
+from builder.serving.running import PROJECT, StartOptions, find_all
 
 if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
@@ -43,12 +42,11 @@ def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | Serv
     candidates = []
     for planned in prepared.containers:
         settings = planned.settings
-        options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
         labels = {
             **settings.labels,
             LABEL: f"{settings.labels[LABEL]}{_SUFFIX}",
             PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
-            REQUEST: json.dumps(options),
+            **replace(StartOptions.of_labels(settings.labels), overrides=request.overrides).labels,
         }
         settings = replace(settings, name=f"{settings.name}{_SUFFIX}", labels=labels, restart="no")
         candidates.append(replace(planned, settings=settings))

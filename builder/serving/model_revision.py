@@ -7,12 +7,11 @@ deleted: an image that does not start is then put back at most once more.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from builder.base import files, hub_cache, words
+from builder.base import files, hub_cache, records, words
 from builder.base.errors import UnsafePathError
 from builder.base.hub_cache import revision
 from builder.definitions import recipe
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 Outcome = Literal["answered", "replaced"]
-_LARGEST = 64 << 20
 _MOST_IMAGES = 200  # of a model; the latest are kept
 # A candidate compiles what the current image has compiled before, so that its start may take several times as long.
 _TIMES = 5
@@ -47,9 +45,17 @@ class StartLimit:
     reason: str
 
 
+@dataclass(frozen=True)
+class RecordedStart:
+    """The outcome of an image, and the longest of the ``seconds`` that it took to answer; 0 where it did not."""
+
+    outcome: Outcome
+    seconds: float
+
+
 def outcomes(project: Project, model: str) -> Mapping[str, str]:
     """The outcome of each image that was started for a model, by its fingerprint."""
-    return {fingerprint: outcome for fingerprint, (outcome, _) in _of_model(project, model).items()}
+    return {fingerprint: start.outcome for fingerprint, start in _starts(project).get(model, {}).items()}
 
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
@@ -57,8 +63,10 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
     paired with, at least 15 minutes; an hour where no start of that image is recorded."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
-    seconds = _of_model(project, model or "").get(current.fingerprint, ("", 0.0))[1] if current else 0.0
-    if paired is None or not seconds:
+    start = _starts(project).get(model or "", {}).get(current.fingerprint) if current else None
+    seconds = start.seconds if start else 0.0
+    # The file may hold anything, and a wait with a limit that is no time has no end.
+    if paired is None or not 0 < seconds < _LONGEST_START:
         return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
     if _TIMES * seconds < LEAST_SECONDS:
         return StartLimit(LEAST_SECONDS, f"{paired.pairing.image} took {words.duration_text(seconds)}")
@@ -67,35 +75,21 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
 
 def record_answered(project: Project, model: str, fingerprint: str, outcome: Outcome, seconds: float = 0.0) -> None:
     """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer."""
-    of_model = _of_model(project, model)
-    before = of_model.pop(fingerprint, ("", 0.0))
-    latest = (outcome, max(seconds, before[1]))
-    if latest == before:
-        return
-    kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
-    entries = {each: {"outcome": ended, "seconds": round(took, 1)} for each, (ended, took) in kept}
-    files.write_state(project.answered, json.dumps({**_read(project), model: entries}, indent=1).encode())
+    recorded = _starts(project)
+    of_model = recorded.get(model, {})
+    before = of_model.pop(fingerprint, None)
+    latest = RecordedStart(outcome, round(max(seconds, before.seconds if before else 0.0), 1))
+    if latest != before:
+        kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
+        files.write_state(project.answered, records.text_of({**recorded, model: dict(kept)}, {}).encode())
 
 
-def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
-    """The outcome and the seconds of each image of a model, by its fingerprint."""
-    recorded = _read(project).get(model)
-    entries: dict[str, tuple[str, float]] = {}
-    for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
-        if isinstance(entry, dict):
-            seconds: Any = entry.get("seconds")
-            # The file may hold anything, and a wait with a limit that is no time has no end.
-            is_time = type(seconds) in (int, float) and 0 < seconds < _LONGEST_START
-            entries[fingerprint] = (str(entry.get("outcome")), seconds if is_time else 0.0)
-    return entries
-
-
-def _read(project: Project) -> dict[str, object]:
+def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
+    """The recorded starts, by model and fingerprint; none where the file is missing or damaged."""
     try:
-        content = json.loads(files.read_plain_file(project.answered, _LARGEST))
-    except (OSError, ValueError, RecursionError):
+        return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])
+    except (OSError, records.RecordError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 # Revisions of models.

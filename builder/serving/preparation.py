@@ -21,7 +21,7 @@ from builder.engine import containers, images
 from builder.lock import lock_file
 from builder.numbers import adopted
 from builder.serving import checkpoint_weights, running
-from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
+from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
 if TYPE_CHECKING:
@@ -108,14 +108,9 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
-    options = {
-        "overrides": dict(request.overrides),
-        "extra": list(request.extra),
-        "nodes": list(request.nodes),
-        "backend": request.backend,
-        "container": container.kept(request.container, workspace.environment, Path.cwd()),
-    }
-    labels = {PROJECT: str(workspace.project.root), REQUEST: json.dumps(options)}
+    typed = container.kept(request.container, workspace.environment, Path.cwd())
+    options = StartOptions(request.overrides, tuple(request.extra), tuple(request.nodes), request.backend, typed)
+    labels = {PROJECT: str(workspace.project.root), **options.labels}
     engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
     engines = engines or (ServingEngine(workspace.engine),)
     details, fingerprint = _require_image(selection, engines)

@@ -5,14 +5,18 @@ What their labels say comes first, then outdated servers, then the lookup on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from builder.base import records
 from builder.base.errors import EngineError, UsageError
 from builder.definitions import command, configuration, container
 from builder.definitions.cluster import RANK
+from builder.definitions.command import Backend  # noqa: TC001 (the type of a record)
+from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.container import ADDRESS, LABEL, PORT_INSIDE
 from builder.engine import client as endpoints
 from builder.engine import containers
@@ -28,8 +32,8 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The request, so that the server can be started in the same way again, and a digest of the resulting settings.
-REQUEST = f"{LABEL}.asked"
+_OPTIONS = f"{LABEL}.asked"
+# A digest of the settings that the options led to.
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
@@ -41,6 +45,29 @@ PUT_BACK = "put back on "
 
 # A little longer than the probe itself waits.
 _ANSWER_TIMEOUT = 10
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The options that a server was started with, in a label, so that it can be started in the same way again."""
+
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    backend: Backend | None = None
+    container: RequestedOptions = NOTHING_REQUESTED
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {_OPTIONS: json.dumps(records.plain(self))}
+
+    @classmethod
+    def of_labels(cls, labels: Mapping[str, str]) -> StartOptions:
+        """The options in the labels of a server; none where they hold nothing that this program wrote."""
+        try:
+            return records.parse(labels.get(_OPTIONS, "{}"), cls)
+        except records.RecordError:
+            return cls()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from builder.base import files, words
 from builder.base.errors import SourceError
 from builder.base.project import below_project
-from builder.base.python_versions import parse_version
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, parse_version
 from builder.lock.model import GitPin
 from builder.sources import git
 from builder.sources.git import (

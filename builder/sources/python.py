@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from builder.base import http_client, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE
 from builder.lock.model import LockedPackage, PythonPin
@@ -88,7 +88,7 @@ def requested_packages(
     wheels = sorted(source.requirement for source in definition.wheel_sources.values())
     files = []
     for name, source in definition.git_sources.items():
-        commit = sources[name].commit if name in sources else None
+        commit = str(sources[name].commit)[:12] if name in sources else None
         files += [f"{file} of {name} {commit}" for file in source.requirements]
     return _recorded(wants, (*base, *wheels, *wants.packages, *files))
 

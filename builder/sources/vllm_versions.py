@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.sources import git, mirror
 from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_local
 from builder.sources.mirror import date_of, version_of

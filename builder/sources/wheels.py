@@ -12,12 +12,12 @@ import sys
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from builder.base import files, http_client, words
+from builder.base import files, http_client, records, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_requirement
+from builder.base.words import parse_requirement
 from builder.definitions.fields import canonical
 from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
+
+
+RemoteAddress: TypeAlias = Annotated[str, "https?://.*"]
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,9 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
 
 def _remembered(answer: Path) -> tuple[Wheel, ...]:
     try:
-        wheels = tuple(Wheel(*fields) for fields in json.loads(files.read_plain_file(answer, _LARGEST)))
         # No file of this machine is ever remembered: such an address was planted.
-        return wheels if all(wheel.address.startswith(("https://", "http://")) for wheel in wheels) else ()
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return tuple(Wheel(*each) for each in records.read_file(answer, tuple[tuple[RemoteAddress, str], ...]))
+    except (OSError, records.RecordError):
         return ()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from builder.cli import diff_cli, output
 from builder.cli.output import log_with_colours, log_without_colours, of_json, styled, visible
-from builder.lab.compare.changes import FileChange, PackageChange
+from builder.lab.changes import FileChange, PackageChange
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from builder.base.project import Project
 from builder.cli import measure_cli
 from builder.cli.options import Context
 from builder.evidence import store, subjects
-from builder.evidence.records import Evidence, Finding
+from builder.evidence.run_record import Evidence, Finding
 from builder.evidence.store import ProvedImage
 from builder.lab.prove import judging
 from builder.lock import lock_file, text

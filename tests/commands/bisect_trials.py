@@ -92,7 +92,7 @@ def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
 
 
 def _answers(project: Project) -> int:
-    begun = session.read_bisection(project)
+    begun = session.journal_of(project).read()
     return len(begun.done) if begun else 0
 
 
@@ -119,7 +119,7 @@ def left_over(endpoint: Endpoint, project: Project) -> list[str]:
     return [
         *(tag for tag in images.image_tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
         *(container["Id"] for container in containers.container_listing(endpoint, f"{claims.PROJECT}={own}")),
-        *(["the journal"] if session.read_bisection(project) else []),
+        *(["the journal"] if session.journal_of(project).read() else []),
         *map(str, project.work.glob("*")),
     ]
 

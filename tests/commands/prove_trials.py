@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
     from builder.lock.model import ImageName
 
 

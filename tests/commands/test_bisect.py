@@ -78,7 +78,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert plan["steps_on_axis"] == 10
     assert plan["seconds"] is not None
     assert plan["disk"] > 0
-    assert session.read_bisection(small) is None
+    assert session.journal_of(small).read() is None
     answers = 0
     for _ in range(2):  # killed after a few answers
         with subprocess.Popen(
@@ -86,7 +86,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
         ) as process:
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
-                begun = session.read_bisection(small)
+                begun = session.journal_of(small).read()
                 if begun and len(begun.done) > answers + 1:
                     answers = len(begun.done)
                     break
@@ -160,7 +160,7 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     projects.write(recipe, f"name: {name}\ncontainer: {repository}\nvolumes: ['/:/host']\ncommand: sh -c id\n")
     waiting = search.of_number(2)
     planted = Bisection(
-        "small", repository, "", (1, 2), Judge("script", str(program), serves=False), "2026-11-20T22:00:00Z",
+        "small", repository, (1, 2), Judge("script", str(program), serves=False), "2026-11-20T22:00:00Z",
         waiting=waiting, served=True,
     )  # fmt: skip
     small.bisecting.mkdir(parents=True)
@@ -193,7 +193,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
         told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=6).stderr
         assert "No space left on device" in told
         assert "give the same command again, to go on where it was" in told
-        begun = session.read_bisection(small)
+        begun = session.journal_of(small).read()
         assert begun is not None
         assert not any(trial.skipped for trial in begun.done)
     builder("bisect", "stop")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
 
 
 OTHER = "Org/Other-8B"

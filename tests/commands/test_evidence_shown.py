@@ -18,7 +18,7 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import about
 from builder.evidence import store, subjects
-from builder.evidence.records import Evidence, Figure, Finding, Subject
+from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lab.measure import probes
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing

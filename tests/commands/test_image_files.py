@@ -18,7 +18,7 @@ from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint, environment
 from builder.evidence import store
-from builder.evidence.records import Evidence, Subject
+from builder.evidence.run_record import Evidence, Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock
 from tests import program, projects, registries, shared

@@ -49,7 +49,7 @@ def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
     recorded = shipped.read_shipped_record(project)
     assert recorded
     assert recorded.contents == "cpu"
-    for path in recorded.digests:
+    for path in recorded.files:
         assert (project.root / path).is_file(), path
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) 
     recorded = shipped.read_shipped_record(project)
     assert recorded
     write(recipe, "older\n")
-    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": sha256_of(b"older\n")}
+    older = {**recorded.files, "recipes/qwen3-0.6b-cpu.yaml": sha256_of(b"older\n")}
     shipped.write_shipped_record(project, type(recorded)("0", "cpu", older))
     update = init.plan_update(project, None)
     write(recipe, "mine\n")

@@ -12,7 +12,7 @@ from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.plan import rules

@@ -16,7 +16,7 @@ import pytest
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from tests import projects
@@ -78,7 +78,8 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     change(kitchen, "good")
     lock = kitchen.project.lock.read_bytes()
     assert f"would build the next number of {kitchen.repository}" in builder("upgrade", MODEL, "--dry-run").stdout
-    assert (kitchen.project.lock.read_bytes(), upgrade_journal.read_upgrade(kitchen.project, MODEL)) == (lock, None)
+    assert kitchen.project.lock.read_bytes() == lock
+    assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
     told = json.loads(builder("upgrade", MODEL, "--json").stdout)
     now = paired(kitchen)
     assert now != before
@@ -89,7 +90,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
     assert "nothing newer: with everything resolved anew, a build makes" in again
-    assert upgrade_journal.read_upgrade(kitchen.project, MODEL) is None
+    assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
     builder("rollback", "chat")
     assert paired(kitchen) == before
 
@@ -146,7 +147,7 @@ def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
         ) as process:  # fmt: skip
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
-                state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+                state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
                 if state and state.stage == stage and (stage != "measure" or candidates(endpoint, kitchen)):
                     stages.add(stage)
                     break
@@ -177,7 +178,7 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
     assert "given up" in builder("upgrade", MODEL, "--abort").stdout
     assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
     assert not candidates(endpoint, kitchen)
-    assert upgrade_journal.read_upgrade(kitchen.project, MODEL) is None
+    assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
 
 
 def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
@@ -192,7 +193,7 @@ def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: B
 
 def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     """True once the upgrade has a container in which it proves; the build has one, too."""
-    state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+    state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
     return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
 
 

@@ -15,11 +15,11 @@ import pytest
 from builder.base.project import Project
 from builder.commands import measuring, servers, upgrade
 from builder.evidence import store, subjects
-from builder.evidence.records import Evidence, Figure, Finding
+from builder.evidence.run_record import Evidence, Figure, Finding
+from builder.lab import upgrade_journal
 from builder.lab.measure import served_model
 from builder.lab.measure.outcome import Outcome
-from builder.lab.upgrade import upgrade_journal
-from builder.lab.upgrade.upgrade_journal import Upgrade
+from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.serving import beside as serving_beside
@@ -174,8 +174,8 @@ def test_whatever_ends_it_the_model_is_served_as_before(
         raise end
 
     monkeypatch.setattr(upgrade, "measure", measure)
-    with pytest.raises(type(end)), upgrade_journal.locked_upgrade(project, runs.MODEL):
-        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
+    with pytest.raises(type(end)), upgrade_journal.journal_of(project, runs.MODEL).hold():
+        upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
     assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
@@ -194,8 +194,8 @@ def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
         return ended
 
     assert look("recipes/chat.yaml") == []
-    with upgrade_journal.locked_upgrade(project, runs.MODEL):
-        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
+    with upgrade_journal.journal_of(project, runs.MODEL).hold():
+        upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         assert look("recipes/chat.yaml") == []
     assert look("recipes/other.yaml") == []
     assert look("recipes/chat.yaml") == ["a candidate by recipes/chat.yaml"]

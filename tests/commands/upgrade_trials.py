@@ -27,7 +27,7 @@ from builder.base.errors import INTERRUPTED
 from builder.engine import client as endpoints
 from builder.engine import containers
 from builder.engine.client import Endpoint
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims
@@ -156,7 +156,7 @@ def regression(kitchen: Kitchen, endpoint: Endpoint, name: str, mark: str, *, in
     verdict = 0.0
     with upgrade(kitchen, in_its_place=in_its_place) as process:
         while process.poll() is None:
-            state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+            state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
             verdict = verdict or (time.monotonic() if state and state.result else 0.0)
             time.sleep(0.05)
     ended = time.monotonic()
@@ -185,7 +185,7 @@ def kill(
         if process.poll() is not None:
             assert process.returncode == 0, process.returncode
             return None
-        state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+        state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
         killed = time.monotonic()
         if number != signal.SIGKILL:
             process.send_signal(number)

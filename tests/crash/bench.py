@@ -207,7 +207,8 @@ def _lock(project: Project) -> tuple[dict[str, str], str]:
         lock = lock_file.read_lock(project.lock)
     except BuilderError as error:
         return {}, str(error)
-    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(layout.data_of(lock)))), ""
+    serving = {f"/serving/{name}": str(model.pairing.image) for name, model in lock.models.items()}
+    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(layout.data_of(lock))) | serving), ""
 
 
 def _leaves(value: object, path: str = "") -> list[tuple[str, str]]:

@@ -83,7 +83,7 @@ def _old_or_new(old: State, new: State, now: State) -> Iterator[str]:
     yield from _mixed("", old.files, new.files, visible)
     for name, fingerprint in now.tags.items():
         repository, _, tag = name.rpartition(":")
-        recorded = now.lock.get(f"/images/{repository}/numbers/{tag}/fingerprint")
+        recorded = now.lock.get(f"/images/{repository}/{tag}/content")
         if recorded and recorded != fingerprint:
             yield f"{name} is another image than images.lock records"
 

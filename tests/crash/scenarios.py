@@ -12,7 +12,7 @@ from pathlib import Path
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName
 from tests import fake_ssh, hub_server, locks, projects, safetensors_files, shared, stock, web_server

@@ -7,7 +7,7 @@ from typing import Any
 
 from builder.base.project import Project
 from builder.evidence import store
-from builder.evidence.records import Evidence, Figure, Finding, Machine, Subject
+from builder.evidence.run_record import Evidence, Figure, Finding, Machine, Subject
 from builder.lock.model import ImageName
 
 NAME = ImageName("vllm-node-tf5", 7)

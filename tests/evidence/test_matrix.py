@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.evidence.matrix import Matrix
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
 
 
 OTHER = "Org/Other-8B"

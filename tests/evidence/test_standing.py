@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.evidence import standing
-from builder.evidence.records import Machine
+from builder.evidence.run_record import Machine
 from builder.evidence.standing import ImageEvidence, PairingStanding
 from tests.evidence.runs import COMMIT, MACHINE, MODEL, SUBJECT, bench, proof
 
 if TYPE_CHECKING:
-    from builder.evidence.records import Evidence, Kind, Subject
+    from builder.evidence.run_record import Evidence, Kind, Subject
 
 
 def test_a_run_of_the_same_subject_counts_whatever_its_age() -> None:

@@ -17,8 +17,8 @@ import pytest
 from builder.base import redaction
 from builder.base.errors import FileProblemsError, UnsafePathError
 from builder.base.project import Project
-from builder.evidence import records, store
-from builder.evidence.records import Figure, Finding
+from builder.evidence import run_record, store
+from builder.evidence.run_record import Figure, Finding
 from builder.lock.model import ImageName
 from tests import projects
 from tests.evidence.runs import NAME, SUBJECT, bench, proof
@@ -37,7 +37,7 @@ def files(project: Project) -> list[str]:
 def test_a_run_is_one_file_named_after_its_moment_and_content(project: Project) -> None:
     evidence = proof()
     path = store.add_run(project, NAME, evidence)
-    digest = records.evidence_identity(evidence)[:8]
+    digest = run_record.evidence_identity(evidence)[:8]
     place = f"evidence/vllm-node-tf5/7/20261120T220000Z-prove-behaviour-{digest}.json"
     assert path.relative_to(project.root) == Path(place)
     assert store.of_image(project, NAME) == (replace(evidence, sequence=1),)
@@ -125,8 +125,8 @@ def damage(project: Project, content: bytes) -> Path:
     [
         (b"", "not JSON"),
         (b"{}", "required"),
-        (records.evidence_text(bench()).encode()[:-40], "not JSON"),
-        (records.evidence_text(bench(verdict="pass")).encode(), "was changed"),
+        (run_record.evidence_text(bench()).encode()[:-40], "not JSON"),
+        (run_record.evidence_text(bench(verdict="pass")).encode(), "was changed"),
         (b" " * (store.LARGEST + 1), "larger than"),
     ],
 )

@@ -22,7 +22,7 @@ from builder.commands import recipes
 from builder.definitions import build_target, command, configuration, image, mod, recipe
 from builder.definitions.fields import checked, read_text
 from builder.definitions.mod import is_address
-from builder.evidence import records
+from builder.evidence import run_record
 from builder.lock import lock_file
 from builder.lock.text import dump_lock
 from builder.moving import copies
@@ -149,10 +149,10 @@ def read_recipe(project: Project) -> None:
 def read_evidence(project: Project) -> None:
     """Reads a run; what is read is written as something that says the same."""
     content = (project.root / EVIDENCE).read_bytes()
-    run, identity = records.parse_evidence(content, EVIDENCE)
-    again, written = records.parse_evidence(records.evidence_text(run).encode(), EVIDENCE)
+    run, identity = run_record.parse_evidence(content, EVIDENCE)
+    again, written = run_record.parse_evidence(run_record.evidence_text(run).encode(), EVIDENCE)
     assert again == run
-    assert written == records.evidence_identity(run)
+    assert written == run_record.evidence_identity(run)
     assert identity
 
 
@@ -184,7 +184,7 @@ KINDS = {
     ),
     "evidence": Kind(
         EVIDENCE,
-        tuple(records.evidence_text(run).encode() for run in (proof(), bench())),
+        tuple(run_record.evidence_text(run).encode() for run in (proof(), bench())),
         read_evidence,
     ),
     "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load_configuration),

@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from builder.evidence import records
-from builder.evidence.records import Evidence, Figure, Finding, Machine, Subject
+from builder.evidence import run_record
+from builder.evidence.run_record import Evidence, Figure, Finding, Machine, Subject
 from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
 
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     compare_tokens(outcome)
     outcome.findings += [Finding(name, "not run", "unclear", reason) for name, reason in NOT_RUN]
     evidence = record(vllm.name, outcome, time.strftime("%Y-%m-%dT%H:%M:%SZ", started), time.monotonic() - began)
-    asked.output.write_text(records.evidence_text(evidence))
+    asked.output.write_text(run_record.evidence_text(evidence))
     for figure in evidence.figures:
         write(f"{figure.name:28} {figure.mean:12.4g} {figure.unit:8} {dict(figure.at)}")
     for finding in evidence.findings:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from tests.gpu.parts.part_run import NOT_ENDED
 
 if TYPE_CHECKING:

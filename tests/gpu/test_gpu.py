@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.evidence import records
+from builder.evidence import run_record
 from tests.gpu import __main__ as test_gpu
 from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
@@ -217,5 +217,5 @@ def test_the_options_of_the_recipe_are_those_that_it_has() -> None:
 def test_what_is_written_is_evidence(scripts: Scripts) -> None:
     outcome = outcome_of(scripts, printed(FIGURE, FAULT, {"version": {"gpu": "NVIDIA GB10", "vllm": "0.28.0"}}))
     evidence = test_gpu.record("vllm-node-flashqla:3", outcome, "2026-11-22T18:00:00Z", 12.5)
-    assert records.parse_evidence(records.evidence_text(evidence).encode(), "evidence")[0] == evidence
+    assert run_record.parse_evidence(run_record.evidence_text(evidence).encode(), "evidence")[0] == evidence
     assert evidence.verdict == "fail"

@@ -172,6 +172,7 @@ def texts() -> st.SearchStrategy[str]:
 
 # Names that become folders and arguments, and look like something else to YAML.
 REPOSITORIES = ["null", "no", "1", "0x1f", "1_000", "1.0", "a", "host:5000/a/b", "localhost/vllm-node", "a.b__c--d/e"]
+SOURCES = ["vllm", "flashinfer"]
 PARTS = ["null", "Null", "yes", "007", "1e3", "0.32", "2026-11-20", "vllm", "fix-qwen3.5+x", "A"]
 DEFINITIONS = [*PARTS, "~", "a b", " a", "a: b", "模型", "\xa0", "\u2028", "x" * 255]
 REFERENCES = ["debian:bookworm-slim", "host:5000/a/b@sha256:0", "1.0", "null", "12:30", "0123456789ab", "x" * 1030]
@@ -229,7 +230,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     pins = st.builds(
         Pins,
         st.none() | st.builds(BasePin, references, references, moments, packages),
-        named(git | wheels | st.builds(IncludedPin, references, versions, starts)),
+        named(git | wheels | st.builds(IncludedPin, references, versions, starts), SOURCES),
         closures,
         closures,
     )
@@ -247,7 +248,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         texts,
         st.booleans(),
         recipes,
-        named(st.builds(Version, versions, starts)),
+        named(st.builds(Version, versions, starts), SOURCES),
         named(tokens),
         st.none() | times,
         digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),

@@ -161,13 +161,17 @@ def test_a_file_is_read(tmp_path: Path, full: Lock) -> None:
         ("newest: 2026-11-18T09:30:00Z", "newest: '2026-11-18T09:30:00Z'"),
         ('version: "0.40"', "version: 0.40"),
         ('  "1.0":', "  1.0:"),
-        ("    before: [10, 1]\n", "    before: [  10,1 ]\n"),
+        ("before: [10, 1]}\n", "before: [  10,1 ]}\n"),
         ("    10: {status", "    # 2\n    10: {status"),
         ("tf5 linux/amd64: {}", "tf5 linux/amd64:\n    {}"),
         ("    next: 4", '    "next": "4"'),
         ("version: 2\n", "version: 2\r\n"),
-        ("    vllm-node-cpu:1: {status: good}\n", "    vllm-node-cpu:1:\n      status: good\n"),
-        ("    before: [10, 1]\n", "    before:\n    - 10\n    - 1\n"),
+        ("    vllm-node-cpu:10: {status: bad, note", "    vllm-node-cpu:10: {status: bad,\n          note"),
+        ("    1: {status: good, built", "    1: {platform: linux/amd64, status: good, built"),
+        (
+            "    latest: {now: 2, before: [10, 1]}\n",
+            "    latest:\n      now: 2\n      before:\n      - 10\n      - 1\n",
+        ),
         ("# images.lock", "\ufeff# images.lock"),
         ("\n...\n", "\n..."),
         ("\n...\n", "\n...\n\n \n"),
@@ -191,9 +195,9 @@ NUMBER = "expected a whole number from 1 on"
 STATUS = "expected `untested`, `good` or `bad`"
 WRONG = [
     ("    next: 4", "    ▶nxt: 4", "unknown key `nxt`: did you mean `next`?"),
-    ("pinned: true", "▶pined: true", "unknown key `pined`: did you mean `pinned`?"),
-    ("pinned: true", "▶frobnicate: true", "unknown key `frobnicate`"),
-    ("pinned: true", "▶pinned: yes", "`pinned`: expected `true` or `false`, found `yes`"),
+    ("pinned: true,", "▶pined: true,", "unknown key `pined`: did you mean `pinned`?"),
+    ("pinned: true,", "▶frobnicate: true,", "unknown key `frobnicate`"),
+    ("pinned: true,", "▶pinned: yes,", "`pinned`: expected `true` or `false`, found `yes`"),
     ("\nimages:", "\n▶pictures:", "unknown key `pictures`"),
     ("    10: {status: bad", "    10: {▶status: great", f"`status`: {STATUS}, found `great`"),
     ("    next: 4", "    ▶next: many", f"`next`: {NUMBER}, found `many`"),
@@ -208,7 +212,7 @@ WRONG = [
         "  ▶vllm-node-empty: 4",
         "`vllm-node-empty`: expected a block of keys, found `4`",
     ),
-    ("    before: [10, 1]", "    ▶before: 10", "`before`: expected a list, found `10`"),
+    ("before: [10, 1]", "▶before: 10", "`before`: expected a list, found `10`"),
     ("    next: 4", "    next: 4\n    ▶current: 1", "unknown key `current`"),
     (
         "pruned: 2026-11-22T08:00:00Z",
@@ -216,11 +220,11 @@ WRONG = [
         "`pruned`: expected a time in UTC such as `2026-11-20T22:00:00Z`, found `true`",
     ),
     ("\n    10: {", "\n    ▶ten: {", "unknown key `ten`"),
-    ("asked: debian:bookworm-slim", "▶asked: ", f"`asked`: {IMAGE}, found nothing"),
-    ("asked: debian:bookworm-slim", "▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
+    ("asked: vllm-node-base", "▶asked: ", f"`asked`: {IMAGE}, found nothing"),
+    ("asked: vllm-node-base", "▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
     ('"ray[default]"', "▶[ray]", "expected one line that is no option, found a list"),
-    ("    base: {asked: debian:bookworm-slim,\n      ", "    ▶base: {", "`base`: lacks `asked`"),
-    ("    image: vllm-node-cpu:2\n", "    image: vllm-node-cpu:2\n    ▶imagine: x:1\n", "unknown key `imagine`"),
+    ("    base: {asked: vllm-node-base,\n      ", "    ▶base: {", "`base`: lacks `asked`"),
+    ('{status: bad, note: "null"', '{▶imagine: bad, note: "null"', "unknown key `imagine`"),
     (
         "    image: vllm-node-cpu:2\n",
         "    ▶image: vllm-node-cpu\n",
@@ -228,12 +232,22 @@ WRONG = [
     ),
     (
         '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
+        '  ▶"1.0":\n',
+        "`1.0`: lacks `image`",
+    ),
+    (
+        "  localhost:5000/vllm-node-tf5:\n    each: {definition: tf5, platform: linux/amd64}\n",
+        "  ▶localhost:5000/vllm-node-tf5:\n    each: {definition: tf5}\n",
+        "localhost:5000/vllm-node-tf5:1 lacks `platform`",
+    ),
+    (
+        '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
         '  ▶"1.0":\n    image: localhost:5000/vllm-node-tf5:2\n',
         "1.0 is paired with localhost:5000/vllm-node-tf5:2, which is not among the images",
     ),
     (
-        "  vllm-node-cpu:\n    latest: 2\n",
-        "  ▶vllm-node-cpu:\n    latest: 3\n",
+        "  vllm-node-cpu:\n    latest: {now: 2,",
+        "  ▶vllm-node-cpu:\n    latest: {now: 3,",
         "vllm-node-cpu:3 was current, and is not there",
     ),
     ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
@@ -399,7 +413,7 @@ def test_any_damage_is_a_lock_error_or_a_lock(golden: str, data: DataObject) -> 
 
 
 def test_a_digest_is_one(golden: str) -> None:
-    text = golden.replace("{status: good, ", f"{{status: good, {HERE}digest: sha256:1234, ", 1)
+    text = golden.replace("{status: good, built", f"{{status: good, {HERE}digest: sha256:1234, built", 1)
     (line,), _ = faults_of(text)
     expected = "expected a digest such as `sha256:` and 64 hex digits, found `sha256:1234`"
     assert line == f"{places_of(text)[0]}: `digest`: {expected}"
@@ -812,8 +826,9 @@ def test_what_a_killed_writer_left_beside_is_used_or_goes(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
+    place, name = ((lock_file, "_settle"), (LockWriter, "_refuse_changed"))[not placed]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), writing(path) as transaction:
-        patch.setattr(lock_file, "_settle" if placed else "_replace", killed)
+        patch.setattr(place, name, killed)
         transaction.commit(grown)
     beside = path.parent / f"{PACKAGES}.new"
     assert beside.exists()

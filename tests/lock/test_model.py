@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version, shown_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def test_a_step_back_is_undone_by_the_same_step() -> None:
     there = model.stepped_back_to(ImageName(CPU, 1))
     assert there == Model(pairings[2], (pairings[1], pairings[0]))
     assert there.stepped_back_to(ImageName(CPU, 3)) == model
-    with pytest.raises(ValueError, match="nothing is current"):
+    with pytest.raises(ValueError, match="1 was not current before"):
         Repository().stepped_back_to(1)
 
 
@@ -89,3 +89,11 @@ def test_a_pairing_that_begins_to_serve_gets_the_time() -> None:
     # It served before, and does so anew.
     moved = served.with_pairing("Org/M", Pairing(ImageName(CPU, 2), since=now))
     assert since(moved.with_pairing("Org/M", first), moved) == now
+
+
+def test_a_number_has_the_first_digits_of_a_commit_or_those_in_the_version() -> None:
+    versions = {"vllm": Version("0.30.1.dev1+g0123456", "0123456789" * 4), "flashinfer": Version("0.6", "ab" * 20)}
+    shown = {"vllm": Version("0.30.1.dev1+g0123456", "0123456"), "flashinfer": Version("0.6", "ab" * 6)}
+    assert shown_versions(versions) == shown
+    assert shown_versions(shown) == shown
+    assert shown_versions({"vllm": Version("0.30")}) == {"vllm": Version("0.30")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,18 @@ from builder.base.errors import LockError
 from builder.base.yaml_file import load
 from builder.lock import closures
 from builder.lock.model import (
+    Adoption,
     BasePin,
+    GitPin,
+    ImageName,
     Lock,
     LockedPackage,
     NumberedImage,
+    Pairing,
     Pins,
     PythonPin,
     Repository,
+    Version,
 )
 from builder.lock.text import comments_of, dump_lock
 from tests import locks as locks_of
@@ -32,6 +38,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     MakeImage = Callable[..., NumberedImage]
+
+
+GIT = GitPin("https://github.com/vllm-project/vllm.git", "main", "0" * 40, "0.30.0", "2026-11-20T22:00:00Z")
 
 
 def test_golden(full: Lock, golden: str) -> None:
@@ -119,13 +128,77 @@ def test_a_line_is_at_most_120_columns_wide(golden: str) -> None:
     assert max(map(len, golden.splitlines())) <= 120
 
 
+def changed_lines(before: Lock, after: Lock) -> list[str]:
+    compared = difflib.ndiff(dump_lock(before).splitlines(), dump_lock(after).splitlines())
+    return [line for line in compared if line[0] in "+-"]
+
+
+@pytest.fixture
+def paired(make_image: MakeImage) -> Lock:
+    """Three numbers of a CUDA image, each built for the same model."""
+    lock = Lock().with_pins("tf5", "linux/arm64", Pins(sources={"vllm": GIT}))
+    for number in (1, 2, 3):
+        lock = built(lock, number, make_image)
+    return lock
+
+
+def built(lock: Lock, number: int, make_image: MakeImage) -> Lock:
+    name, recipe = ImageName("vllm-node-tf5", number), "recipes/qwen3.5-122b-tf5.yaml"
+    versions = {
+        "vllm": Version("0.30.1rc1.dev12+g012345678", "012345678"),
+        "flashinfer": Version("0.6.18.post1", "ab" * 6),
+    }
+    base = "nvidia/cuda:13.0.2-devel-ubuntu24.04@5dc1bca23d05"
+    image = make_image(number, definition="tf5", platform="linux/arm64", recipe=recipe, versions=versions, base=base)
+    lock = lock.with_image(name, replace(image, transformers="5.5.0", gpu="NVIDIA GB10"))
+    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(number))
+    return lock.with_pairing("Org/Model", Pairing(name, recipe, since=f"2026-11-20T22:00:0{number}Z"))
+
+
+def test_a_build_moves_two_pointers_and_adds_a_line_of_the_model_and_three_of_the_number(
+    paired: Lock, make_image: MakeImage
+) -> None:
+    changed = changed_lines(paired, built(paired, 4, make_image))
+    assert [line[:2] for line in changed] == ["- ", "+ ", "+ ", "- ", "+ ", "+ ", "+ ", "+ "]
+    moved = replace(GIT, commit="1" * 40, version="0.31.0")
+    pins = paired.with_pins("tf5", "linux/arm64", Pins(sources={"vllm": moved}))
+    assert [line[:10] for line in changed_lines(paired, pins)] == ["-       ve", "+       ve"]
+
+
+def test_a_mark_changes_one_line(paired: Lock) -> None:
+    name = ImageName("vllm-node-tf5", 2)
+    image = paired.images[name.repository].numbers[2]
+    marked = paired.with_image(name, replace(image, status="bad"))
+    assert [line[:6] for line in changed_lines(paired, marked)] == ["-     ", "+     "]
+
+
+def test_what_a_number_does_not_share_stands_in_its_entry(paired: Lock, make_image: MakeImage) -> None:
+    name = ImageName("vllm-node-tf5", 4)
+    other = paired.with_image(name, make_image(4, definition="other", platform="linux/arm64", base="debian@0123"))
+    changed = changed_lines(paired, other)
+    assert "definition: other" in "".join(changed)
+    assert "platform" not in "".join(changed)
+    assert not [line for line in changed if line.startswith("-")]
+    adopted = make_image(4, definition="", input_hash="", platform="linux/arm64", adopted=Adoption("x"))
+    for lock in (other, paired.with_image(name, adopted)):
+        assert locks_of.reread(dump_lock(lock), lock) == lock
+
+
+def test_the_recipe_of_a_pairing_is_the_image_s_unless_it_says_another(paired: Lock) -> None:
+    assert dump_lock(paired).count("recipe: ") == 3
+    pairing = paired.models["Org/Model"].pairing
+    for recipe in (None, "recipes/other.yaml", pairing.recipe):
+        lock = paired.with_pairing("Org/Model", replace(pairing, recipe=recipe))
+        assert locks_of.reread(dump_lock(lock), lock) == lock
+
+
 COMMENTED = [
     ("  Qwen/Qwen3-0.6B:\n", "  # ask Ann before it moves\n  Qwen/Qwen3-0.6B:\n"),
-    ("    image: vllm-node-cpu:2\n", "    image: vllm-node-cpu:2 # since the fair\n"),
+    ("    latest: {now: 1}\n", "    latest: {now: 1} # since the fair\n"),
     ("\nimages:\n", "\n# our images\nimages:\n"),
     ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
     ("version: 2\n", "# two of us work here\nversion: 2\n"),
-    ("      pinned: true,\n", "      # inside\n      pinned: true,\n"),
+    ("      size: 4990000000, vllm", "      # inside\n      size: 4990000000, vllm"),
 ]
 
 

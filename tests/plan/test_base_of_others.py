@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import yaml
 
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lock.model import IncludedPin, LockedPackage, Pins, Version
 from builder.plan import making, rules
 from tests.plan import shipped

@@ -21,7 +21,7 @@ from builder.engine import containers, installed
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import PACKAGE_KEY, Difference, Segment
 from builder.lab.bisect.search import Axis, ListPoints, Row
-from builder.lab.compare.changes import UPSTREAM, of_contents
+from builder.lab.changes import UPSTREAM, of_contents
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import build_directory, claims

@@ -10,10 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from builder.lock import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+# A commit or a version, as a journal may hold it.
+PointText: TypeAlias = Annotated[str, kinds.VERSION.pattern]
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Row:
     unit: str
     after: str
     before: str
-    points: tuple[str, ...]
+    points: tuple[PointText, ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class BisectCandidate:
     old: int
     new: int
     taken: tuple[str, ...] = ()
-    points: tuple[tuple[str, str], ...] = ()
+    points: tuple[tuple[str, PointText], ...] = ()
 
     @property
     def number(self) -> int | None:

@@ -6,26 +6,23 @@ Anyone may have written the journal, so it contains only names of candidates and
 
 from __future__ import annotations
 
-import json
-import re
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from builder.base import files, words
-from builder.base.errors import ConflictError
-from builder.lab.bisect.search import BisectCandidate, Row, Trial
+from builder.base import words
+from builder.base.journal import Journal
+from builder.base.records import RecordError
+from builder.lab.bisect.search import BisectCandidate, Row, Trial  # noqa: TC001 (types of a record)
 from builder.lock import kinds
-from builder.lock.kinds import WrongError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
 
 
 JudgeKind = Literal["script", "probe", "prove", "user"]
+# What a journal never holds: it is found again by what is typed.
+FoundAgain: TypeAlias = Annotated[str, ""]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Judge:
     journal ``name`` is a digest: whoever wrote the journal must not choose the program."""
 
     kind: JudgeKind
-    name: str = ""
+    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
     serves: bool = True
 
     @property
@@ -68,14 +65,14 @@ class Bisection:
     bad end does not start, and that is the fault that is looked for. ``outlook`` is that of the beginning."""
 
     target: str
-    repository: str
-    platform: str
+    repository: Annotated[str, kinds.REPOSITORY.pattern]
     numbers: tuple[int, ...]
     judge: Judge
     started: str
+    platform: FoundAgain = field(default="", kw_only=True)
     find_fix: bool = False
-    recipe: str = ""
-    recipe_before: str = ""
+    recipe: FoundAgain = ""
+    recipe_before: FoundAgain = ""
     present_recipe: bool = False
     served: bool = False
     done: tuple[Trial, ...] = ()
@@ -83,6 +80,10 @@ class Bisection:
     waiting: BisectCandidate | None = None
     unstartable: bool = False
     outlook: BisectOutlook | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.numbers) < 2:
+            raise RecordError("expected two numbers or more", ("numbers",))
 
     def of_number(self, number: int) -> tuple[Trial, ...]:
         """The trials of a number."""
@@ -112,91 +113,26 @@ class Bisection:
         )
 
 
-# The journal of a bisection, in the state folder: whole on the disk after each answer, so that nothing is tried twice
-# whatever ends the program. A project has one bisection at a time. Anybody may have written the file. So it holds names
-# of candidates, which keep their grammars, and verdicts. The judge, the recipe and the options of the model's server
-# come from what is typed again, from recipes/, and from the engine.
-
-_FORMAT = 3
-_FILE = "journal.json"
-_FOUND_AGAIN = ("recipe", "recipe_before", "platform")
-_LARGEST = 64 << 20
-_POINT = kinds.VERSION.read
-_DIGEST = re.compile("(?:[0-9a-f]{64})?")
+# The journal of a bisection, written after each answer, so that nothing is tried twice whatever ends the program. A
+# project has one bisection at a time. The judge, the recipe and the options of the model's server come from what is
+# typed again, from recipes/, and from the engine.
 
 
-@contextmanager
-def locked_bisection(project: Project) -> Iterator[None]:
-    """Holds the bisection of a project. Raises ConflictError where another process does."""
-    files.make_folder(project.bisecting)
-    try:
-        with files.locked(project.bisecting / "journal.lock", wait_seconds=0):
-            yield
-    except files.LockHeldError as error:
-        holder = f", process {error.holder}" if error.holder else ""
-        raise ConflictError(
-            f"a bisection is under way{holder}", hint="`builder bisect status` shows how far it is; ^C there pauses it"
-        ) from None
+def journal_of(project: Project) -> Journal[Bisection]:
+    """The journal of a project's bisection."""
+    return Journal(
+        project.bisecting / "journal.json",
+        Bisection,
+        format=3,
+        what="a bisection",
+        while_held="`builder bisect status` shows how far it is; ^C there pauses it",
+        if_unreadable=(
+            "end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin again"
+        ),
+    )
 
 
 def write_bisection(project: Project, bisection: Bisection) -> None:
-    """Writes the journal, on the disk before this returns."""
-    files.write_atomically(project.bisecting / _FILE, f"{text_of(bisection)}\n".encode())
-
-
-def read_bisection(project: Project) -> Bisection | None:
-    """The bisection that is under way or was interrupted, None where there is none. Raises ConflictError for a journal
-    that this version does not write."""
-    path = project.bisecting / _FILE
-    try:
-        return _parse(files.read_plain_file(path, _LARGEST).decode())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
-        raise ConflictError(
-            f"{project.relative(path)} is no journal of a bisection that this version of builder can read",
-            hint="end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin again",
-        ) from None
-
-
-def remove_bisection(project: Project) -> None:
-    (project.bisecting / _FILE).unlink(missing_ok=True)
-
-
-def text_of(bisection: Bisection) -> str:
-    """The text of a journal."""
-    data = {**asdict(bisection), "judge": asdict(bisection.judge.recorded)}
-    kept = {key: value for key, value in data.items() if key not in _FOUND_AGAIN}
-    return json.dumps({"format": _FORMAT, **kept}, indent=1, ensure_ascii=False)
-
-
-def _parse(text: str) -> Bisection:
-    data: dict[str, Any] = json.loads(text)
-    if data.pop("format") != _FORMAT or data.keys() & {*_FOUND_AGAIN}:
-        raise ValueError("of another version")
-    kinds.REPOSITORY.read(data["repository"])
-    data["judge"] = Judge(**data["judge"])
-    data["done"] = tuple(Trial(**{**trial, "candidate": _candidate(trial["candidate"])}) for trial in data["done"])
-    data["rows"] = tuple(Row(**{**row, "points": tuple(map(_POINT, row["points"]))}) for row in data["rows"])
-    data["waiting"] = _candidate(data["waiting"]) if data["waiting"] else None
-    data["numbers"] = tuple(data["numbers"])
-    if outlook := data.get("outlook"):
-        data["outlook"] = BisectOutlook(**{**outlook, "axes": tuple(outlook["axes"])})
-    bisection = Bisection(platform="", **data)
-    judge, numbers = bisection.judge, bisection.numbers
-    flags = (bisection.find_fix, bisection.present_recipe, bisection.served, bisection.unstartable)
-    if (
-        judge.kind not in get_args(JudgeKind)
-        or not _DIGEST.fullmatch(judge.name)
-        or not all(isinstance(word, str) for word in (bisection.target, bisection.started))
-        or not all(isinstance(flag, bool) for flag in flags)
-        or len(numbers) < 2
-        or not all(type(number) is int for number in numbers)
-    ):
-        raise ValueError("other kinds of values")
-    return bisection
-
-
-def _candidate(data: dict[str, Any]) -> BisectCandidate:
-    points = tuple((str(unit), _POINT(point)) for unit, point in data["points"])
-    return BisectCandidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
+    """Writes what the journal holds of a bisection, on the disk before this returns."""
+    judge = bisection.judge.recorded
+    journal_of(project).write(replace(bisection, judge=judge, platform="", recipe="", recipe_before=""))

@@ -8,16 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from builder.base import files
+from builder.base import files, records
 from builder.base.errors import ConflictError, SourceError, UsageError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
@@ -43,7 +42,7 @@ LOCK = ".building"
 """The lock file in the folder of the results, which a build holds."""
 
 _PACKAGES = {"numpy": "numpy", "ml-dtypes": "ml_dtypes"}  # that compute tensors, with their modules
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+DigestText: TypeAlias = Annotated[str, "sha256:[0-9a-f]{64}"]
 # The most bytes of a file that is no weights: tokenizers have some ten million.
 _LARGEST = 256 << 20
 # Also where there are fewer processors: some wait for the disk while others take digests.
@@ -146,10 +145,10 @@ class BuildJournal:
         self._lock = threading.Lock()
         self.finished: dict[str, RecordedFile] = {}
         for line in self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else ():
-            with suppress(ValueError, TypeError):  # a line that was cut off by a kill counts for nothing
-                name, size, digest, header = json.loads(line)
-                if line.endswith(b"\n") and type(size) is int and _DIGEST.fullmatch(digest):
-                    self.finished[str(name)] = RecordedFile(size, digest, header)
+            with suppress(records.RecordError):  # a line that was cut off by a kill counts for nothing
+                name, size, digest, header = records.parse(line, tuple[str, int, DigestText, str | None])
+                if line.endswith(b"\n"):
+                    self.finished[name] = RecordedFile(size, digest, header)
 
     def add(self, name: str, file: RecordedFile) -> None:
         line = json.dumps([name, file.size, file.digest, file.header]).encode() + b"\n"
@@ -427,8 +426,9 @@ def fetch_source(plan: CheckpointPlan, report: Report) -> None:
 def expected_speed(project: Project) -> float:
     """The bytes of a result a second to reckon with, by the last build on this machine."""
     try:
-        return float(json.loads((project.state / "checkpoints.json").read_bytes())["bytes_per_second"]) or _UNMEASURED
-    except (OSError, ValueError, KeyError, TypeError):
+        speeds = records.read_file(project.state / "checkpoints.json", dict[str, float])
+        return speeds["bytes_per_second"] or _UNMEASURED
+    except (OSError, records.RecordError, KeyError):
         return _UNMEASURED
 
 

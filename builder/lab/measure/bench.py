@@ -22,7 +22,7 @@ from builder.base.errors import EngineError, UsageError
 from builder.base.events import Message
 from builder.base.http_client import NoAnswerError
 from builder.engine import containers
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.lab.measure.llama_benchy import LLAMA_BENCHY
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
     from builder.engine.containers import LogLine
-    from builder.evidence.records import Better
+    from builder.evidence.run_record import Better
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from builder.base import words, yaml_file
 from builder.base.errors import MeasuringError
 from builder.base.http_client import NoAnswerError
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from builder.evidence.statistics import LEAST_SAMPLES, paired_band
 from builder.lab.measure import outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome

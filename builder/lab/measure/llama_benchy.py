@@ -24,7 +24,7 @@ from builder.base import hub_cache, words
 from builder.base.errors import EngineError, MeasuringError
 from builder.base.words import sha256_of
 from builder.engine import containers
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import own_script, served_model
 from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
-    from builder.evidence.records import Better
+    from builder.evidence.run_record import Better
     from builder.lab.measure.own_script import EndedProcess
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember

@@ -13,13 +13,13 @@ from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
 from builder.base.words import sha256_of
 from builder.evidence import statistics
-from builder.evidence.records import Evidence
+from builder.evidence.run_record import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from builder.base.events import Report
-    from builder.evidence.records import Figure, Finding, Kind, Subject, Verdict
+    from builder.evidence.run_record import Figure, Finding, Kind, Subject, Verdict
     from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
 from builder.evidence import statistics
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.definitions.configuration import OwnProbe
-    from builder.evidence.records import Verdict
+    from builder.evidence.run_record import Verdict
     from builder.lab.measure.served_model import ServedModel
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.records import Kind
+    from builder.evidence.run_record import Kind
     from builder.lab.measure.outcome import Outcome
     from builder.lab.measure.served_model import ServedModel
 

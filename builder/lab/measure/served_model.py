@@ -20,18 +20,18 @@ from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
-from builder.evidence.records import Machine
+from builder.evidence.run_record import Machine
 from builder.lock import kinds, lock_file
 from builder.lock.model import ImageName
 from builder.serving import memory
-from builder.serving.running import REQUEST, answers
+from builder.serving.running import StartOptions, answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.client import Endpoint
-    from builder.evidence.records import Kind, Subject
+    from builder.evidence.run_record import Kind, Subject
     from builder.lab.measure.outcome import Outcome
     from builder.numbers.workspace import Workspace
     from builder.serving.running import RunningServer
@@ -95,13 +95,9 @@ def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -
 
 def _overrides(server: RunningServer) -> dict[str, str]:
     """The settings of that start alone."""
-    try:
-        request = json.loads(server.labels.get(REQUEST, "{}"))
-        values = {str(name): str(value) for name, value in request.get("overrides", {}).items()}
-        extra = without([str(word) for word in request.get("extra", [])])
-    except (ValueError, AttributeError, TypeError):
-        return {}
-    every = values | ({"--": " ".join(extra)} if extra else {})
+    options = StartOptions.of_labels(server.labels)
+    extra = without(options.extra)
+    every = {**options.overrides, **({"--": " ".join(extra)} if extra else {})}
     return {name: value[:4000] for name, value in every.items()}
 
 

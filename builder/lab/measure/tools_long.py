@@ -20,7 +20,7 @@ from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.base.http_client import NoAnswerError
 from builder.evidence import statistics
-from builder.evidence.records import Figure, Finding
+from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 

@@ -372,7 +372,7 @@ def ask(client: Client, process: int, setup: Json) -> Json:
             is_cut = isinstance(error, (ConnectionError, http.client.HTTPException))
             code = exit_code(process, 1.0 if is_cut else 0.0)
             if code is not None:
-                return {"answers": answers, "broke_off": f"it ended with {code}", "killed": code == -signal.SIGKILL}
+                return {"answers": answers, "broke_off": f"it ended with {code}", "was_killed": code == -signal.SIGKILL}
             if silent == MOST_SILENT:
                 return {"answers": answers, "broke_off": f"it left {silent} questions in a row without an answer"}
         else:

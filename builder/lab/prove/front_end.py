@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from builder.base import words
+from builder.base import records, words
 from builder.base.errors import BuildFailedError
 from builder.base.events import Message
 from builder.engine import containers, installed
@@ -85,11 +85,11 @@ class SetupAnswers:
     """The answers by question; None where the front end did not start, as ``log`` says. ``broke_off`` says how it ended
     early, ``was_killed`` that this need be no fault of its own; ``template`` is the text of the setup's template."""
 
-    answers: Mapping[str, Json] | None
-    template: str | None
-    log: str
-    seconds: float
-    memory: int
+    answers: Mapping[str, Json] | None = None
+    template: str | None = None
+    log: str = ""
+    seconds: float = 0.0
+    memory: int = 0
     broke_off: str = ""
     was_killed: bool = False
 
@@ -119,8 +119,8 @@ def ask_front_end(
             if state["step"] != "done":
                 return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
             files = (str(_FOLDER / f"answers-{number}.json") for number in range(len(setups)))
-            answers = (_parsed(container.run(["cat", file], timeout=60).output) for file in files)
-            return FrontEndRun(state["version"], tuple(map(_answers, answers)))
+            texts = (container.run(["cat", file], timeout=60).output for file in files)
+            return FrontEndRun(state["version"], tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
@@ -184,15 +184,3 @@ def _parsed(text: str) -> Json:
     with suppress(ValueError, RecursionError):
         content = json.loads(text)
     return content if isinstance(content, dict) else {}
-
-
-def _answers(content: Json) -> SetupAnswers:
-    return SetupAnswers(
-        answers=content.get("answers"),
-        template=content.get("template"),
-        log=content.get("log", ""),
-        seconds=content.get("seconds", 0.0),
-        memory=content.get("memory", 0),
-        broke_off=content.get("broke_off", ""),
-        was_killed=content.get("killed", False),
-    )

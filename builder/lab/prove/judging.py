@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.evidence import store
-from builder.evidence.records import Finding
+from builder.evidence.run_record import Finding
 from builder.lab.prove.conversations import Conversation, ParsedMessage, tool_schemas
 from builder.lock.model import ImageName
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.evidence.records import Verdict
+    from builder.evidence.run_record import Verdict
     from builder.lab.prove.conversations import Question
     from builder.lock.model import Lock
 

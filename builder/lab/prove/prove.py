@@ -20,7 +20,7 @@ from builder.base.words import sha256_of
 from builder.definitions import command
 from builder.definitions.command import option, options
 from builder.evidence import subjects
-from builder.evidence.records import Evidence, Figure, Finding, Subject
+from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
 from builder.lab.prove import conversations, front_end, judging, model_files
 from builder.lab.prove.conversations import Conversation

@@ -20,7 +20,7 @@ from builder.base import words
 from builder.base.errors import FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lab.measure import probes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.matrix import Matrix
-    from builder.evidence.records import Figure
+    from builder.evidence.run_record import Figure
     from builder.evidence.standing import ImageEvidence, JudgedRun, PairingStanding
-    from builder.lab.compare.changes import ComparedImage, SourceChange
+    from builder.lab.changes import ComparedImage, SourceChange
     from builder.lock.model import NumberedImage, Version
 
 FORMAT = 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 BISECTION = Bisection(
-    "cpu", "cpu", "linux/amd64", (1, 2), Judge("script", "/judge", serves=False), "2026-11-20T22:00:00Z"
+    "cpu", "cpu", (1, 2), Judge("script", "/judge", serves=False), "2026-11-20T22:00:00Z", platform="linux/amd64"
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from builder.base import records
 from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import command, container
 from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
@@ -392,8 +393,8 @@ def test_the_value_of_a_secret_is_apart_and_in_no_text(tmp_path: Path) -> None:
     assert options.env == {"OTHER_TOKEN": None, "API_KEY": None, "PLAIN": None, "MY_OWN": None, "SHOWN": "yes"}
     assert options.secrets == {"OTHER_TOKEN": "hidden2", "API_KEY": "hidden1", "PLAIN": "hf_abcdefghijk"}
     kept = container.kept(typed, OUTSIDE, Path("/current"))
-    assert kept == {"env": ["API_KEY", "PLAIN", "MY_OWN", "SHOWN=yes"]}
-    texts = f"{options!r} {typed!r} {kept!r}"
+    assert kept == RequestedOptions(env=("API_KEY", "PLAIN", "MY_OWN", "SHOWN=yes"))
+    texts = f"{options!r} {typed!r} {records.plain(kept)}"
     assert "hidden" not in texts
     assert "hf_abc" not in texts
 
@@ -432,8 +433,8 @@ def test_what_was_kept_starts_it_again_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_a_request_without_options_keeps_nothing() -> None:
-    assert container.kept(NOTHING_REQUESTED, OUTSIDE, Path("/")) == {}
-    assert container.again({}, NOTHING_REQUESTED).is_empty
+    kept = container.kept(NOTHING_REQUESTED, OUTSIDE, Path("/"))
+    assert container.again(kept, NOTHING_REQUESTED).is_empty
 
 
 @pytest.mark.parametrize("text", ["=hidden", "A B=hidden", "1=hidden", "A-B=hidden", "", "ÄPFEL=hidden", "A=hidden\0"])

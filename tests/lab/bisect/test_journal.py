@@ -21,27 +21,33 @@ if TYPE_CHECKING:
 
 COMMIT = "c" * 40
 BEGUN = Bisection(
-    "chat", "vllm-node", "linux/amd64", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
-    recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
+    "chat", "vllm-node", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
+    platform="linux/amd64", recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
     done=(Trial(search.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
     rows=(Row("vllm", "", "", (COMMIT, "5.20.0+cpu")),),
 )  # fmt: skip
 
 
+def journal_text(project: Project) -> str:
+    """The journal as it is written, which this leaves in the project."""
+    project.bisecting.mkdir(parents=True, exist_ok=True)
+    session.write_bisection(project, BEGUN)
+    return (project.bisecting / "journal.json").read_text()
+
+
 def written(project: Project, **planted: object) -> dict[str, Any]:
-    text = json.loads(session.text_of(BEGUN)) | planted
+    text = json.loads(journal_text(project)) | planted
     projects.write(project.bisecting / "journal.json", json.dumps(text))
     return dict(text)
 
 
 def test_it_gives_back_names_and_verdicts_and_nothing_that_runs(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    projects.write(project.bisecting / "journal.json", session.text_of(BEGUN))
-    read = session.read_bisection(project)
+    text = journal_text(project)
+    read = session.journal_of(project).read()
     assert read == replace(BEGUN, judge=BEGUN.judge.recorded, recipe="", recipe_before="", platform="")
-    text = session.text_of(BEGUN)
     assert not [word for word in ("judge.sh", "/home", "recipes/", "name: chat") if word in text]
-    assert session.read_bisection(Project(tmp_path / "other")) is None
+    assert session.journal_of(Project(tmp_path / "other")).read() is None
 
 
 PLANTED: list[dict[str, object]] = [
@@ -65,16 +71,16 @@ PLANTED: list[dict[str, object]] = [
 def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
     project = Project(tmp_path)
     written(project)
-    assert session.read_bisection(project)
+    assert session.journal_of(project).read()
     written(project, **planted)
     with pytest.raises(ConflictError, match="no journal of a bisection"):
-        session.read_bisection(project)
+        session.journal_of(project).read()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
-    projects.write(tmp_path / "elsewhere.json", session.text_of(BEGUN))
-    project.bisecting.mkdir(parents=True)
+    projects.write(tmp_path / "elsewhere.json", journal_text(project))
+    (project.bisecting / "journal.json").unlink()
     (project.bisecting / "journal.json").symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(ConflictError, match="no journal of a bisection"):
-        session.read_bisection(project)
+        session.journal_of(project).read()

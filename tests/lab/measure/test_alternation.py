@@ -10,7 +10,7 @@ import pytest
 from builder.base import events
 from builder.base.errors import MeasuringError
 from builder.evidence import statistics
-from builder.evidence.records import Figure, Finding, Verdict
+from builder.evidence.run_record import Figure, Finding, Verdict
 from builder.lab.measure.outcome import ComparedNumbers, Outcome, compare_alternating
 from builder.lock.model import ImageName
 

@@ -15,7 +15,7 @@ from builder.base.project import Project
 from builder.definitions import configuration
 from builder.definitions.configuration import BenchProfile
 from builder.evidence import store
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lab.measure import llama_benchy, own_script, served_model
 from builder.lock.model import ImageName
 from tests import projects

@@ -99,7 +99,7 @@ def test_one_that_ends_is_told(front_end: tuple[driver.Client, int], how: str, c
     result = ask(front_end, "a", how, "b")
     assert list(result["answers"]) == ["0 a", f"1 {how}"]
     assert result["broke_off"] == f"it ended with {code}"
-    assert result["killed"] is killed
+    assert result["was_killed"] is killed
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import recipe as recipes
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lab.prove import conversations, front_end, model_files, prove
 from builder.lab.prove.conversations import Conversation
 from builder.lab.prove.front_end import FrontEndRun, SetupAnswers
@@ -23,7 +23,7 @@ from tests.workspaces import NO_ENGINE, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.evidence.records import Evidence
+    from builder.evidence.run_record import Evidence
 
 
 TOKENS = {b"!": 0, b" ": 1, b"\x00": 2, "ü".encode(): 3, b"\n\n": 4, b" the": 5}

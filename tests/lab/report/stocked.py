@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.project import Project
 from builder.evidence import store, subjects
-from builder.evidence.records import Evidence, Figure
+from builder.evidence.run_record import Evidence, Figure
 from builder.lab.measure import probes
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version

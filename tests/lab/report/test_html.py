@@ -19,7 +19,7 @@ from tests.evidence.runs import MODEL
 from tests.lab.report import stocked
 
 if TYPE_CHECKING:
-    from builder.evidence.records import Kind
+    from builder.evidence.run_record import Kind
 
 
 def changed(part: Part, **changes: Any) -> Part:

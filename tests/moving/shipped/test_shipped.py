@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -186,7 +186,7 @@ def test_the_cpu_and_the_spark_share_no_definition_and_have_all_of_them_together
     assert "node" in spark.definitions
 
 
-@pytest.mark.parametrize("contents", shipped.CONTENTS)
+@pytest.mark.parametrize("contents", get_args(shipped.Contents))
 def test_a_selection_has_all_that_its_recipes_and_definitions_name(contents: Contents) -> None:
     selected = shipped.select(contents)
     assert "dockerfiles/_parts/bake-mod.sh" in selected.files

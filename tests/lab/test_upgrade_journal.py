@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder.base import records
 from builder.base.errors import ConflictError
 from builder.base.project import Project
-from builder.lab.upgrade import upgrade_journal
-from builder.lab.upgrade.upgrade_journal import Upgrade, after
+from builder.lab import upgrade_journal
+from builder.lab.upgrade_journal import Upgrade, after
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import json_outputs, projects
@@ -79,24 +80,24 @@ def test_the_same_image_again_is_no_upgrade() -> None:
 @given(outcomes)
 def test_the_journal_gives_back_what_was_written(history: list[tuple[list[str], bool]]) -> None:
     state = run(history)[-1]
-    assert upgrade_journal._upgrade({"format": 2, **json.loads(json.dumps(asdict(state)))}) == state
+    assert records.parse(records.text_of(state, {}), Upgrade) == state
 
 
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
     project = Project(tmp_path)
     subject = "Org/M ü"
-    with upgrade_journal.locked_upgrade(project, subject):
-        assert upgrade_journal.read_upgrade(project, subject) is None
-        upgrade_journal.write_upgrade(project, subject, START)
-        assert upgrade_journal.read_upgrade(project, subject) == START
-        assert upgrade_journal.read_upgrade(project, "Org_M") is None
+    with upgrade_journal.journal_of(project, subject).hold():
+        assert upgrade_journal.journal_of(project, subject).read() is None
+        upgrade_journal.journal_of(project, subject).write(START)
+        assert upgrade_journal.journal_of(project, subject).read() == START
+        assert upgrade_journal.journal_of(project, "Org_M").read() is None
         with (
             pytest.raises(ConflictError, match="is under way, process"),
-            upgrade_journal.locked_upgrade(project, subject),
+            upgrade_journal.journal_of(project, subject).hold(),
         ):
             pass
-        upgrade_journal.remove_upgrade(project, subject)
-        assert upgrade_journal.read_upgrade(project, subject) is None
+        upgrade_journal.journal_of(project, subject).remove()
+        assert upgrade_journal.journal_of(project, subject).read() is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 2, "stage": "dance"}', "[" * 9000])
@@ -104,7 +105,7 @@ def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
     project = Project(tmp_path)
     projects.write(project.upgrading / "m.json", text)
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
-        upgrade_journal.read_upgrade(project, "m")
+        upgrade_journal.journal_of(project, "m").read()
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,10 @@ def test_a_journal_with_more_than_names_is_refused(tmp_path: Path, planted: dict
     project = Project(tmp_path)
     text = {"format": 2, **asdict(START)}
     projects.write(project.upgrading / "m.json", json.dumps(text))
-    assert upgrade_journal.read_upgrade(project, "m") == START
+    assert upgrade_journal.journal_of(project, "m").read() == START
     projects.write(project.upgrading / "m.json", json.dumps(text | planted))
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
-        upgrade_journal.read_upgrade(project, "m")
+        upgrade_journal.journal_of(project, "m").read()
 
 
 # Upgrades that were interrupted, as `list` tells of them; `status` has the same, and needs an engine.
@@ -146,13 +147,13 @@ def project(tmp_path: Path) -> Project:
 
 def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
     assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
-    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    upgrade_journal.journal_of(project, MODEL).write(replace(START, stage="measure", candidate="small:2"))
     (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (measure of small:2): `builder upgrade Org/M` goes on with it, "
         "`builder upgrade Org/M --abort` gives it up"
     )
-    upgrade_journal.write_upgrade(project, MODEL, replace(START, served=True))
+    upgrade_journal.journal_of(project, MODEL).write(replace(START, served=True))
     (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (build): `builder upgrade Org/M` serves the model as before and goes on "
@@ -161,20 +162,20 @@ def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
 
 
 def test_one_that_is_under_way_is_none(project: Project) -> None:
-    with upgrade_journal.locked_upgrade(project, MODEL):
-        upgrade_journal.write_upgrade(project, MODEL, START)
+    with upgrade_journal.journal_of(project, MODEL).hold():
+        upgrade_journal.journal_of(project, MODEL).write(START)
         assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
     assert list(upgrade_journal.interrupted_upgrades(project, LOCK))
 
 
 def test_a_model_that_is_not_on_record_is_named_by_its_recipe(project: Project) -> None:
-    upgrade_journal.write_upgrade(project, MODEL, START)
+    upgrade_journal.journal_of(project, MODEL).write(START)
     (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
     assert "(build): `builder upgrade recipes/chat.yaml` goes on" in str(told)
 
 
 def test_the_command_that_is_told_is_one_word_of_the_shell(project: Project) -> None:
-    upgrade_journal.write_upgrade(project, MODEL, replace(START, target="$(id) x"))
+    upgrade_journal.journal_of(project, MODEL).write(replace(START, target="$(id) x"))
     (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
     assert "`builder upgrade '$(id) x'` goes on" in str(told)
 
@@ -188,7 +189,7 @@ def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> 
 
 @pytest.mark.slow
 def test_list_tells_of_it(project: Project) -> None:
-    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    upgrade_journal.journal_of(project, MODEL).write(replace(START, stage="measure", candidate="small:2"))
     listed = run_of_interrupted("list", cwd=project.root)
     assert "an upgrade of Org/M was interrupted (measure of small:2)" in " ".join(listed.stderr.split())
     assert "interrupted" not in listed.stdout

@@ -11,10 +11,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from builder.base import records
 from builder.base.errors import FileProblemsError, Location, Problem
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
+_DERIVED = ("n", "mean", "std")
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
@@ -141,7 +143,7 @@ _OF_THE_COPY = frozenset({"foreign", "sequence"})
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
     """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
     statistics."""
-    data = {name: value for name, value in asdict(evidence).items() if value or name in _ALWAYS}
+    data = {name: value for name, value in records.plain(evidence).items() if value or name in _ALWAYS}
     data.pop("file", None)
     data["seconds"] = float(evidence.seconds)
     data["subject"] = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
@@ -176,8 +178,8 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
     """The evidence in the content of ``file``, and its identity. Raises FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
-        digest = _digest(data) if isinstance(data, dict) else ""
-        faults = list(_faults(data))
+        if not (faults := list(_faults(data))):
+            return _read(data), _digest(data)
     except json.JSONDecodeError as error:
         problem = Problem(Location(file, error.lineno, error.colno), f"not JSON: {error.msg}")
         raise FileProblemsError((problem,), hint=HINT) from None
@@ -185,25 +187,14 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
         faults = ["not evidence: blocks within blocks, too deep"]
     except ValueError as error:  # UnicodeError and the refusals below among them
         faults = [f"not evidence: {_short(str(error))}"]
-    if faults:
-        raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
-    return _read(data), digest
+    raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
 
 
 def _read(data: Mapping[str, Any]) -> Evidence:
-    subject, machine = data["subject"], data["subject"].get("machine")
-    figures = (
-        Figure(each["name"], each["at"], each["unit"], each["better"], tuple(map(float, each["values"])))
-        for each in data.get("figures", ())
-    )
-    parts = {
-        **data,
-        "subject": Subject(**{**subject, "machine": Machine(**machine) if machine else None}),
-        "figures": tuple(figures),
-        "findings": tuple(Finding(**finding) for finding in data.get("findings", ())),
-    }
-    del parts["format"]
-    return Evidence(**parts)
+    """The run in ``data``, but for what is derived from its values."""
+    figures = [{key: each[key] for key in each if key not in _DERIVED} for each in data.get("figures", ())]
+    kept = {key: value for key, value in data.items() if key != "format"}
+    return records.record(Evidence, {**kept, "figures": figures})
 
 
 @functools.cache

@@ -8,23 +8,19 @@ the file: its names keep the grammars of images.lock, and how the model is serve
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
 from builder.base.errors import ConflictError
-from builder.base.files import LockHeldError, is_held, locked, make_folder, read_plain_file, write_atomically
+from builder.base.journal import Journal
 from builder.lock import kinds
-from builder.lock.kinds import WrongError
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from builder.base.project import Project
     from builder.lock.model import Lock
@@ -33,11 +29,11 @@ if TYPE_CHECKING:
 Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-RESULTS: tuple[Result, ...] = get_args(Result)
-
-
-_FORMAT = 2
-_LARGEST = 1 << 20
+# What a journal may hold.
+ModelText: TypeAlias = Annotated[str, kinds.MODEL.pattern]
+SourceText: TypeAlias = Annotated[str, kinds.PART.pattern]
+RefText: TypeAlias = Annotated[str, kinds.LINE.pattern]
+ImageText: TypeAlias = Annotated[str, f"(?:{kinds.IMAGE_NAME.pattern})?"]
 
 
 @dataclass(frozen=True)
@@ -47,13 +43,13 @@ class Upgrade:
     start, empty if none; ``served`` is True if its server ran. ``why`` are the reasons of the ``result``."""
 
     target: str
-    models: tuple[str, ...]
-    update: Mapping[str, str | None]
-    before: str
+    models: tuple[ModelText, ...]
+    update: Mapping[SourceText, RefText | None]
+    before: ImageText
     started: str
     served: bool = False
     stage: Stage = "build"
-    candidate: str = ""
+    candidate: ImageText = ""
     result: Result = ""
     why: tuple[str, ...] = ()
     older: bool = False
@@ -91,65 +87,18 @@ def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -
     return replace(upgrade, stage=following, result="promoted" if upgrade.stage == "promote" else "")
 
 
-@contextmanager
-def locked_upgrade(project: Project, subject: str) -> Iterator[None]:
-    """Holds the upgrade of ``subject``. Raises ConflictError where another process holds it."""
-    make_folder(project.upgrading)
-    try:
-        with locked(_path(project, subject).with_suffix(".lock"), wait_seconds=0):
-            yield
-    except LockHeldError as error:
-        holder = f", process {error.holder}" if error.holder else ""
-        raise ConflictError(
-            f"an upgrade of {subject} is under way{holder}", hint="wait for it; ^C there puts everything back"
-        ) from None
-
-
-def write_upgrade(project: Project, subject: str, upgrade: Upgrade) -> None:
-    """Writes the journal, on the disk before this returns."""
-    text = json.dumps({"format": _FORMAT, **asdict(upgrade)}, indent=1, ensure_ascii=False)
-    write_atomically(_path(project, subject), f"{text}\n".encode())
-
-
-def read_upgrade(project: Project, subject: str) -> Upgrade | None:
-    """The upgrade that is unfinished, None where there is none. Raises ConflictError for a file that holds none."""
-    path = _path(project, subject)
-    try:
-        return _upgrade(json.loads(read_plain_file(path, _LARGEST)))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
-        raise ConflictError(
-            f"{project.relative(path)} is no journal of an upgrade that this version of builder can read",
-            hint="end it with the version that wrote it, or remove the file: pins and pointers move only at the end",
-        ) from None
-
-
-def remove_upgrade(project: Project, subject: str) -> None:
-    """Forgets an upgrade that is finished."""
-    _path(project, subject).unlink(missing_ok=True)
-
-
-def _path(project: Project, subject: str) -> Path:
-    return project.upgrading / f"{quote(subject, safe='')}.json"
-
-
-def _upgrade(data: dict[str, Any]) -> Upgrade:
-    if data.pop("format") != _FORMAT or data["stage"] not in STAGES or data["result"] not in RESULTS:
-        raise ValueError("of another version")
-    data["models"], data["why"] = tuple(data["models"]), tuple(data["why"])
-    if not all(isinstance(text, str) for text in (data["target"], data["started"], *data["why"])):
-        raise ValueError("not text")
-    if not isinstance(data["served"], bool) or not isinstance(data.get("older", False), bool):
-        raise TypeError("not a flag")
-    for model in data["models"]:
-        kinds.MODEL.read(model)
-    for source, ref in data["update"].items():
-        kinds.PART.read(source)
-        kinds.or_nothing(kinds.LINE).read(ref)
-    for image in filter(None, (data["before"], data["candidate"])):
-        kinds.REPOSITORY.read(_image(image).repository)
-    return Upgrade(**data)
+def journal_of(project: Project, subject: str) -> Journal[Upgrade]:
+    """The journal of the upgrade of ``subject``."""
+    return Journal(
+        project.upgrading / f"{quote(subject, safe='')}.json",
+        Upgrade,
+        format=2,
+        what=f"an upgrade of {subject}",
+        while_held="wait for it; ^C there puts everything back",
+        if_unreadable=(
+            "end it with the version that wrote it, or remove the file: pins and pointers move only at the end"
+        ),
+    )
 
 
 # ^C and the other signals that a process can handle put the server back. After kill -9 the candidate may still run in
@@ -181,11 +130,12 @@ class InterruptedUpgrade:
 def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
     """The upgrades of a project that are not over, and that no process is at, by subject."""
     for path in sorted(project.upgrading.glob("*.json")):
-        lock_of_process, subject = path.with_suffix(".lock"), unquote(path.stem)
-        if lock_of_process.exists() and is_held(lock_of_process):
+        subject = unquote(path.stem)
+        journal = journal_of(project, subject)
+        if journal.is_held:
             continue
         try:
-            upgrade = read_upgrade(project, subject)
+            upgrade = journal.read()
         except ConflictError as error:
             yield InterruptedUpgrade(subject, subject, None, f"{error.message}; {error.hint}")
             continue

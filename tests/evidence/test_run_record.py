@@ -11,24 +11,24 @@ import jsonschema_rs
 import pytest
 
 from builder.base.errors import FileProblemsError
-from builder.evidence import records
-from builder.evidence.records import Evidence, Figure, Subject
+from builder.evidence import run_record
+from builder.evidence.run_record import Evidence, Figure, Subject
 from tests.evidence.runs import bench, proof
 
 
 def parsed(text: str) -> Evidence:
-    return records.parse_evidence(text.encode(), "file")[0]
+    return run_record.parse_evidence(text.encode(), "file")[0]
 
 
 def fault(text: str | bytes) -> str:
     with pytest.raises(FileProblemsError) as raised:
-        records.parse_evidence(text if isinstance(text, bytes) else text.encode(), "file")
+        run_record.parse_evidence(text if isinstance(text, bytes) else text.encode(), "file")
     return "\n".join(str(problem) for problem in raised.value.problems)
 
 
 def changed(path: str, value: Any) -> str:
     """The text of a benchmark with another value at ``path``."""
-    data = json.loads(records.evidence_text(bench()))
+    data = json.loads(run_record.evidence_text(bench()))
     node = data
     *steps, last = path.split(".")
     for step in steps:
@@ -39,29 +39,29 @@ def changed(path: str, value: Any) -> str:
 
 @pytest.mark.parametrize("evidence", [proof(), bench(), proof("changed", subject=Subject("a:1", "sha256:1"))])
 def test_what_is_written_is_read_back(evidence: Evidence) -> None:
-    assert parsed(records.evidence_text(evidence)) == evidence
+    assert parsed(run_record.evidence_text(evidence)) == evidence
 
 
 def test_a_reader_needs_no_statistics() -> None:
-    figure = records.evidence_document(bench())["figures"][0]
+    figure = run_record.evidence_document(bench())["figures"][0]
     assert (figure["n"], figure["mean"]) == (3, pytest.approx(51.1667, abs=1e-4))
     assert figure["std"] == pytest.approx(1.2583, abs=1e-4)
 
 
 def test_the_schema_is_one_and_takes_what_is_written() -> None:
-    schema = json.loads(records.SCHEMA.read_bytes())
+    schema = json.loads(run_record.SCHEMA.read_bytes())
     jsonschema_rs.meta.validate(schema)
     for evidence in (proof(), bench()):
-        jsonschema_rs.validate(schema, records.evidence_document(evidence))
+        jsonschema_rs.validate(schema, run_record.evidence_document(evidence))
 
 
 def test_the_identity_is_that_of_the_run_wherever_its_copy_is_and_however_it_is_laid_out() -> None:
     evidence = bench()
     for copy in (replace(evidence, foreign=""), replace(evidence, sequence=9)):
-        assert records.evidence_identity(copy) == records.evidence_identity(evidence)
-    assert records.evidence_identity(replace(evidence, verdict="fail")) != records.evidence_identity(evidence)
-    compact = json.dumps(json.loads(records.evidence_text(evidence))).replace("\n", "\r\n")
-    assert records.parse_evidence(compact.encode(), "file")[1] == records.evidence_identity(evidence)
+        assert run_record.evidence_identity(copy) == run_record.evidence_identity(evidence)
+    assert run_record.evidence_identity(replace(evidence, verdict="fail")) != run_record.evidence_identity(evidence)
+    compact = json.dumps(json.loads(run_record.evidence_text(evidence))).replace("\n", "\r\n")
+    assert run_record.parse_evidence(compact.encode(), "file")[1] == run_record.evidence_identity(evidence)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report, ignore
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.building import resolve
 from builder.building.request import BuildRequest
 from builder.definitions.build_target import definition_of, find_target
@@ -29,7 +29,7 @@ from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from builder.base.project import Project
@@ -280,7 +280,9 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
     image = side.image
     if image.adopted:
         return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
-    git = {name: pin.git for name, pin in _git_pins(lock.pins_of(image.definition, image.platform)).items()}
+    pinned = lock.pins_of(image.definition, image.platform)
+    commits = [pin.commit for pin in pinned.sources.values()]
+    git = {name: pin.git for name, pin in _git_pins(pinned).items()}
     base = ""
     pulls: dict[tuple[str, int], str] = {}
     packages: dict[str, str] = {}
@@ -289,10 +291,18 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
         if not base and (takes := part.takes.get("base")) is not None:
             base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
         git |= {name: url for name, (url, _) in part.contexts.items()}
+        commits += [part.takes[name].get("commit") for name in image.versions if name in part.takes]
         pulls |= {(source, number): sha256 for source, number, sha256 in _patch_hashes(part)}
         packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
         build |= part.takes.get("build packages", {})
-    return ImageContents(base, image.versions, git, pulls, packages, build)
+    sources = {name: _with_whole_commit(version, commits) for name, version in image.versions.items()}
+    return ImageContents(base, sources, git, pulls, packages, build)
+
+
+def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Version:
+    """The version with the one of the ``commits`` that begins as its own does: a number has only the first digits."""
+    start = version.commit or "-"
+    return replace(version, commit=next((each for each in commits if each and each.startswith(start)), version.commit))
 
 
 # Comparison of a numbered image with what a build of its recipe or definition would make today.

@@ -12,7 +12,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError
 from builder.base.project import Project
-from builder.lab.compare import changes
+from builder.lab import changes
 from builder.lock.model import ImageName
 from builder.numbers import build_directory
 from builder.plan.making import ImageInputs, make_plan
@@ -187,8 +187,8 @@ def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_facto
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("plan.json", "{", "plan.json:1:1: cannot be read: Expecting"),
-        ("plan.json", "[]", "plan.json:1:1: cannot be read: it is not what this program wrote"),
+        ("plan.json", "{", "plan.json:1:1: cannot be read: not JSON: Expecting"),
+        ("plan.json", "[]", "plan.json:1:1: cannot be read: expected a block of keys, found a list"),
         ("plan.json", '{"steps": [{"name": "mod ../../..", "takes": {}}]}', "no step is called `mod ../../..`"),
         ("plan.json", '{"steps": [{"name": "/etc: base", "takes": {}}]}', "no step is called `/etc: base`"),
         ("plan.json", "[" * 100_000, "plan.json:1:1: cannot be read"),

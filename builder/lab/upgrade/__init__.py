@@ -1,1 +1,0 @@
-"""The steps of an upgrade, and the way back."""

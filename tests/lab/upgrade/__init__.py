@@ -1,1 +1,0 @@
-"""Tests of upgrades and of what puts a model back."""
