@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from builder.engine import images
 from builder.engine.client import Endpoint
 from tests import projects
 from tests.commands import kept
-from tests.conftest import BASE, Command
+from tests.conftest import BASE, Command, command
 
 pytestmark = pytest.mark.engine
 
@@ -21,12 +22,14 @@ Build = Callable[..., str]
 
 
 @pytest.fixture
-def build(builder: Command) -> Build:
+def build(small: Project) -> Build:
     """Builds, says what was said, and ``(thought)`` before it where the plan was thought through."""
 
     def run(*arguments: str) -> str:
         time.sleep(0.2)  # until the files of before are settled
-        done = builder("build", *arguments, environ={"PYTHONPROFILEIMPORTTIME": "1"})
+        argv, environ = command(small, "build", *arguments), {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+        done = subprocess.run(argv, capture_output=True, text=True, env=environ)
+        assert done.returncode == 0, done.stderr
         return ("(thought) " if "builder.building.resolve" in done.stderr else "") + done.stdout
 
     return run
