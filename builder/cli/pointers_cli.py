@@ -151,7 +151,7 @@ def unpin(context: Context, image: str, as_json: bool) -> None:
 
 
 def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
-    from builder.commands import pointing as command
+    from builder.commands import pin as command
 
     name, changed = command.pin_image(context.workspace(), image, pinned=pinned)
     if as_json:

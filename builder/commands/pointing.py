@@ -198,20 +198,3 @@ def _moves_of_promotion(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
         return ()
     origin = ImageName(name.repository, current) if current else None
     return (PointerMove(name.repository, False, origin, name),)
-
-
-# The pin and unpin commands: an image that is pinned stays when others are pruned.
-
-
-def pin_image(workspace: Workspace, text: str, *, pinned: bool) -> tuple[ImageName, bool]:
-    """Pins or unpins the image called ``text``; returns its name, and true if that changed anything.
-
-    Raises UsageError where images.lock has no such image.
-    """
-    name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
-    with images_lock.transaction(workspace) as transaction:
-        _, image = status.named_number(workspace.project, transaction.lock, str(name))
-        if image.pinned == pinned:
-            return name, False
-        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=pinned)))
-    return name, True
