@@ -103,6 +103,7 @@ def kernel(script: str) -> ImageCheck:
     return ImageCheck("flashqla", ModCheck(run="kernel.sh", gpu=True), script)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_image_that_runs_on_the_card(endpoint: Endpoint, make: Callable[..., str]) -> None:
     image = make(GB10, flashinfer_python="0.7.2", flashinfer_jit_cache="0.7.2+cu130")
@@ -111,6 +112,7 @@ def test_an_image_that_runs_on_the_card(endpoint: Endpoint, make: Callable[..., 
     assert len(messages) == 1
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_the_entrypoint_of_an_image_that_keeps_it_runs_first(endpoint: Endpoint, make: Callable[..., str]) -> None:
     """It may be what makes the GPU usable, and print what it likes."""
@@ -122,6 +124,7 @@ def test_the_entrypoint_of_an_image_that_keeps_it_runs_first(endpoint: Endpoint,
         check(endpoint, image)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..., str]) -> None:
     broken = {"CAPABILITY": "12.1", "ARCHITECTURES": "sm_90 sm_100a", "BROKEN": "no kernel image is available"}
@@ -141,6 +144,7 @@ def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..
     assert caught.value.hint.endswith("build with `--without-check gpu --without-check flashqla --note WHY`")
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_a_torch_that_sees_no_card(endpoint: Endpoint, make: Callable[..., str]) -> None:
     with pytest.raises(BuildFailedError, match=r"torch\.cuda\.is_available\(\) is false") as caught:
@@ -148,6 +152,7 @@ def test_a_torch_that_sees_no_card(endpoint: Endpoint, make: Callable[..., str])
     assert "kernel.sh" not in caught.value.message  # it has nothing to run on
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_a_card_without_memory_is_no_fault_of_the_image(endpoint: Endpoint, make: Callable[..., str]) -> None:
     card, messages = check(endpoint, make({**GB10, "BROKEN": "CUDA error: out of memory"}))

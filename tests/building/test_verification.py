@@ -108,12 +108,14 @@ def contains(text: str) -> ImageCheck:
     return ImageCheck("template", ModCheck(file="chat.jinja", contains=text), None)
 
 
+@pytest.mark.long
 def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -> None:
     began, ended = check(endpoint, make(host), host, host, contains("tool_call"))
     assert began == str(TaskStarted("checking the image"))
     assert ended.startswith("TaskFinished(text='checking the image', seconds=")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("image", "messages"),
     [
@@ -130,6 +132,7 @@ def test_what_is_not_as_it_was_planned(
     assert caught.value.message == messages
 
 
+@pytest.mark.long
 def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, host: str) -> None:
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, make(host), host, host, contains("tool_call"), contains("reasoning"))
@@ -139,6 +142,7 @@ def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, hos
     check(endpoint, make(host), host, host, contains("reasoning"), without=("template",))
 
 
+@pytest.mark.long
 def test_each_check_of_an_image_may_be_left_out(endpoint: Endpoint, make: Make, host: str) -> None:
     image = make(host, version="0.20.0", broken=1)
     with pytest.raises(BuildFailedError, match="check vllm-version:") as caught:
@@ -152,6 +156,7 @@ def test_each_check_of_an_image_may_be_left_out(endpoint: Endpoint, make: Make, 
     assert len(check(endpoint, image, host, host, templates=("ours.jinja",), without=every)) == 2
 
 
+@pytest.mark.long
 def test_a_template_that_a_recipe_names_must_be_in_the_image_and_compile(
     endpoint: Endpoint, make: Make, host: str
 ) -> None:
@@ -170,6 +175,7 @@ def test_a_template_that_a_recipe_names_must_be_in_the_image_and_compile(
     assert caught.value.message == told
 
 
+@pytest.mark.long
 def test_another_platform_is_checked_where_the_machine_runs_it(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:

@@ -99,6 +99,7 @@ def document(builder: Command, *arguments: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.long
 def test_an_image_of_others_gets_the_next_number_as_it_is(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     assert builder("verify").stdout == "all is as images.lock has it\n"
 
 
+@pytest.mark.long
 def test_the_same_content_again_says_which_number_it_is(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
@@ -154,6 +156,7 @@ def test_the_same_content_again_says_which_number_it_is(
     assert runs.files(small) == evidence
 
 
+@pytest.mark.long
 def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, foreign: Callable[..., str]
 ) -> None:
@@ -185,6 +188,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert "mod template: changed" in builder("build", "chat", "--dry-run").stdout
 
 
+@pytest.mark.long
 def test_two_adopted_images_are_compared_by_what_is_in_them(
     builder: Command, foreign: Callable[..., str], repository: str
 ) -> None:
@@ -198,6 +202,7 @@ def test_two_adopted_images_are_compared_by_what_is_in_them(
     assert "0.23.0" in builder("diff", f"{repository}:1", f"{repository}:2").stdout
 
 
+@pytest.mark.long
 def test_what_cannot_be_done_with_one_says_why(
     builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
@@ -214,6 +219,7 @@ def test_what_cannot_be_done_with_one_says_why(
         assert "builder rebuild" not in missing
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
@@ -228,6 +234,7 @@ def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
     assert f"{repository}:1" not in images.image_tags(endpoint, [repository])
 
 
+@pytest.mark.long
 def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
@@ -251,6 +258,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
     assert lock_file.read_lock(small.lock).images[repository].current == 2
 
 
+@pytest.mark.long
 def test_an_image_is_named_by_tag_digest_or_id(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
@@ -289,6 +297,7 @@ def test_a_definition_is_no_repository(small: Project, builder: Command, foreign
     assert "`small` is an image definition" in refused
 
 
+@pytest.mark.long
 def test_an_image_without_a_number_that_was_latest_keeps_a_name(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
@@ -304,6 +313,7 @@ def test_an_image_without_a_number_that_was_latest_keeps_a_name(
     assert f"as {repository}:2" in builder("adopt", kept).stdout
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
     small: Project,
@@ -328,6 +338,7 @@ def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
     remove_all(endpoint, f"{registry.address}/{repository}")
 
 
+@pytest.mark.long
 def test_a_recipe_of_an_image_of_others_works_by_its_number(
     small: Project, builder: Command, foreign: Callable[..., str]
 ) -> None:
@@ -353,6 +364,7 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     assert f"Org/Theirs: {own}:2 → {own}:1" in builder("rollback", "Org/Theirs").stdout
 
 
+@pytest.mark.long
 def test_doctor_on_a_spark_tells_the_known_faults_that_a_recipe_meets(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -395,6 +407,7 @@ def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: 
     assert images.image_tags(endpoint, [repository]) == tags
 
 
+@pytest.mark.long
 def test_a_lost_lock_is_recovered_from_what_adopting_left(
     small: Project, builder: Command, foreign: Callable[..., str]
 ) -> None:
@@ -412,6 +425,7 @@ def test_a_lost_lock_is_recovered_from_what_adopting_left(
     assert adopted.FILE in builder("verify", code=1).stdout
 
 
+@pytest.mark.long
 def test_an_adopted_image_goes_to_another_machine_as_a_file(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -465,6 +479,7 @@ def details_of(endpoint: Endpoint, name: str) -> images.ImageDetails:
     return details
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], repository: str, moments: Moments
 ) -> None:
@@ -486,6 +501,7 @@ def test_killed_at_any_moment(
     require_no_containers(small, endpoint)
 
 
+@pytest.mark.long
 def test_an_image_without_a_name_survives_a_kill(
     small: Project, endpoint: Endpoint, repository: str, moments: Moments
 ) -> None:
@@ -554,6 +570,7 @@ def told(findings: list[dict[str, str]], image: str) -> list[dict[str, str]]:
     return [each for each in findings if each["subject"] == "untagged" and image in each["said"]]
 
 
+@pytest.mark.long
 def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_printed(
     small: Project,
     builder: Command,
@@ -602,6 +619,7 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_pr
     assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
 
 
+@pytest.mark.long
 def test_an_image_without_a_name_moves_nothing_that_has_a_number(
     small: Project, builder: Command, repository: str, nameless: Callable[..., str]
 ) -> None:
@@ -619,6 +637,7 @@ def test_an_image_without_a_name_moves_nothing_that_has_a_number(
     assert after.images[repository].numbers[2].versions["vllm"].version == "0.33.0"
 
 
+@pytest.mark.long
 def test_a_pinned_base_without_a_name_is_no_image_of_yesterday_and_the_time_is_limited(
     small: Project, endpoint: Endpoint, nameless: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def two_numbers(small: Project, builder: Command, upstream: Upstream) -> list[st
     return commits
 
 
+@pytest.mark.long
 def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     small: Project, builder: Command, upstream: Upstream, repository: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert left_over(endpoint, small) == []
 
 
+@pytest.mark.long
 def test_ends_that_say_otherwise_and_the_users_own_verdict(
     small: Project, builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     assert left_over(endpoint, small) == []
 
 
+@pytest.mark.long
 def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path) -> None:
     """The candidate with number 2's template alone meets a disk without room, which tells nothing about it."""
     builder("build", "small", "--mod", "template")
@@ -200,6 +203,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
     assert left_over(endpoint, small) == []
 
 
+@pytest.mark.long
 def test_a_probe_finds_the_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
     def builder(*arguments: str) -> str:
         return run_command(kitchen.project, *arguments, environ=kitchen.environ).stdout

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.engine
 _SHORT = ("a template",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [

@@ -39,6 +39,7 @@ def require_planted(planting: WheelPlanting, culprit: dict[str, Any], good: int,
     assert f'`vllm: {{wheel: vllm, index: "{index}"}}`' in culprit["now"]
 
 
+@pytest.mark.long
 def test_between_two_releases(endpoint: Endpoint, bisect_base: str, tmp_path: Path) -> None:
     with commit_wheels.planting(endpoint, tmp_path, bisect_base) as planting:
         planting.build("{wheel: vllm==0.31.0}", 1)

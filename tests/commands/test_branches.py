@@ -21,6 +21,7 @@ from tests.conftest import Command, command, remove_all
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.long
 def test_what_different_branches_build_is_united(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

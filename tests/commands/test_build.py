@@ -112,6 +112,7 @@ def test_a_change_is_named_and_becomes_the_next_number(
     ]
 
 
+@pytest.mark.long
 def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -290,6 +291,7 @@ def test_a_check_that_does_not_hold_fails_the_build(small: Project, builder: Com
     assert not small.lock.exists()
 
 
+@pytest.mark.long
 def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
     small: Project, builder: Command, repository: str
 ) -> None:
@@ -349,6 +351,7 @@ def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command,
     assert row.endswith("current, unmarked, pinned  Org/Model-1B")
 
 
+@pytest.mark.long
 def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -381,6 +384,7 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     ]
 
 
+@pytest.mark.long
 def test_of_several_targets_only_those_that_changed_are_built(
     small: Project, builder: Command, repository: str
 ) -> None:

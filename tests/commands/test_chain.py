@@ -24,6 +24,7 @@ def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
     return details.layers
 
 
+@pytest.mark.long
 def test_the_image_stands_on_the_layers_of_the_one_below(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, top: str
 ) -> None:
@@ -38,6 +39,7 @@ def test_the_image_stands_on_the_layers_of_the_one_below(
     assert lock.pins["top"]["linux/amd64" if "linux/amd64" in lock.pins["top"] else "linux/arm64"].base is None
 
 
+@pytest.mark.long
 def test_what_changed_below_is_said_with_the_definitions_name(small: Project, builder: Command, top: str) -> None:
     builder("build", "top")
     assert builder("build", "top").stdout == f"already built as {top}:1\n"

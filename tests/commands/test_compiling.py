@@ -47,6 +47,7 @@ def use(project: Project, upstream: Upstream, body: str) -> None:
     projects.write(project.root / "dockerfiles/small/Dockerfile.j2", DOCKERFILE.replace("BODY", body))
 
 
+@pytest.mark.long
 def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
     small: Project, builder: Command, upstream: Upstream, endpoint: Endpoint, repository: str
 ) -> None:

@@ -74,6 +74,7 @@ def names(node: Node) -> set[str]:
     return {name for image in details for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
 
 
+@pytest.mark.long
 def test_through_a_registry_of_its_own_only_what_lacks_moves(
     small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.long
 def test_nodes_tell_what_they_have_serve_and_what_is_stale(
     small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
 ) -> None:

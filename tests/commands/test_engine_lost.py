@@ -39,6 +39,7 @@ def build(project: Project, environ: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_an_engine_that_stops_in_mid_build_leaves_everything_as_it_was(
     tmp_path: Path, second: dict[str, str], number: signal.Signals

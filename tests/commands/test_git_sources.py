@@ -63,6 +63,7 @@ def pin(project: Project) -> GitPin:
     return found
 
 
+@pytest.mark.long
 def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
     small: Project, builder: Command, upstream: Upstream, repository: str
 ) -> None:
@@ -97,6 +98,7 @@ def test_one_source_may_be_moved_to_any_ref(small: Project, builder: Command, up
     assert "small has no source `vllm`" in builder("lock", "small", "--update", "vllm", code=2).stderr
 
 
+@pytest.mark.long
 def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     small: Project, builder: Command, upstream: Upstream, repository: str
 ) -> None:
@@ -228,6 +230,7 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
 
 
+@pytest.mark.long
 def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     small: Project, builder: Command, upstream: Upstream, repository: str
 ) -> None:

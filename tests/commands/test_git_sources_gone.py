@@ -53,6 +53,7 @@ def pinned(small: Project, builder: Command, upstream: Upstream, tmp_path: Path)
     return small
 
 
+@pytest.mark.long
 def test_the_tree_comes_from_the_mirror_and_nothing_else_differs(
     pinned: Project, builder: Command, endpoint: Endpoint, upstream: Upstream, repository: str
 ) -> None:

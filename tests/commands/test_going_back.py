@@ -45,6 +45,7 @@ def paired(kitchen: Kitchen) -> ImageName:
     return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
 
 
+@pytest.mark.long
 def test_what_no_image_mends_moves_nothing(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     missing = BROKEN.replace("this one is broken", "'Org/M' is not a valid model identifier")
@@ -55,6 +56,7 @@ def test_what_no_image_mends_moves_nothing(kitchen: Kitchen, builder: Builder) -
     assert "builder rollback" not in done.stderr
 
 
+@pytest.mark.long
 def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -89,6 +91,7 @@ def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
+@pytest.mark.long
 def test_where_the_one_before_does_not_start_either_nothing_moves(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     before = paired(kitchen)

@@ -116,6 +116,7 @@ def add_proof(project: Project, name: ImageName) -> Evidence:
     return store.of_image(project, name)[-1]
 
 
+@pytest.mark.long
 def test_a_number_comes_to_another_machine_by_a_file(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert not [name for name in images.image_tags(far.endpoint) if name.startswith("builder-work")]
 
 
+@pytest.mark.long
 def test_a_number_is_never_given_to_other_content(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_number_is_never_given_to_other_content(
     assert far.state() == before
 
 
+@pytest.mark.long
 def test_what_was_pruned_comes_back(
     built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
 ) -> None:
@@ -198,6 +201,7 @@ def test_what_was_pruned_comes_back(
     assert (built.builds / repository / "1/bake.json").exists()
 
 
+@pytest.mark.long
 def test_what_is_here_without_its_record_is_recorded(
     built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
 ) -> None:
@@ -225,6 +229,7 @@ def test_what_is_here_without_its_record_is_recorded(
     assert lock_file.read_lock(built.lock).images[repository].current == 2
 
 
+@pytest.mark.long
 def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tmp_path: Path, repository: str) -> None:
     file = tmp_path / "two.tar"
     builder("export-image", f"{repository}:2", str(file))
@@ -235,6 +240,7 @@ def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tm
     assert far("verify").stdout == "all is as images.lock has it\n"
 
 
+@pytest.mark.long
 def test_what_cannot_be_meant_is_refused(
     built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
 ) -> None:
@@ -251,6 +257,7 @@ def test_what_cannot_be_meant_is_refused(
     assert "no archive of `builder export-image`" in builder("import-image", str(saved), code=1).stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["cut", "flipped", "flipped in the record", "other content"])
 def test_a_damaged_file_changes_nothing(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str, damage: str
@@ -280,6 +287,7 @@ def _of_the_largest(file: Path) -> int:
         return member.offset_data + member.size // 2
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_no_file(built: Project, builder: Command, tmp_path: Path, repository: str) -> None:
     folder = tmp_path / "stick"
     folder.mkdir()
@@ -303,6 +311,7 @@ def killed(argv: list[str], environ: dict[str, str], seconds: float) -> bool:
     return process.wait() != 0
 
 
+@pytest.mark.long
 def test_a_killed_export_leaves_the_file_that_was_there(
     built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
 ) -> None:
@@ -321,6 +330,7 @@ def test_a_killed_export_leaves_the_file_that_was_there(
     assert set(images.image_tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
 
 
+@pytest.mark.long
 def test_an_import_puts_right_what_a_killed_one_left(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -332,6 +342,7 @@ def test_an_import_puts_right_what_a_killed_one_left(
     kept.require_in_line(far.project, far.endpoint, repository, 2)
 
 
+@pytest.mark.long
 def test_a_killed_import_leaves_all_or_nothing(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -393,6 +404,7 @@ def test_the_classic_store_exports_and_imports(
         remove_all(older.endpoint, repository)
 
 
+@pytest.mark.long
 def test_an_older_engine_takes_packed_layers(
     built: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -408,6 +420,7 @@ def test_an_older_engine_takes_packed_layers(
         remove_all(older.endpoint, repository)
 
 
+@pytest.mark.long
 def test_an_engine_without_room_takes_nothing(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:

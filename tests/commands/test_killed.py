@@ -120,6 +120,7 @@ def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> No
     assert {path.name for path in project.root.glob(".images.lock*")} <= {".images.lock.writer", ".images.lock.new"}
 
 
+@pytest.mark.long
 def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
     while moments.killed < KILLS:
@@ -167,6 +168,7 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
         require_in_line(small, endpoint, repository)
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
@@ -187,6 +189,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         assert settled(small, endpoint) == before
 
 
+@pytest.mark.long
 def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     """The step of a build in which others can see something: number, tag, build directory, lock."""
     stock(small, endpoint, repository, (1,), ())
@@ -252,6 +255,7 @@ def _give(context: Workspace, repository: str, image: NumberedImage, candidate: 
         transaction.commit(lock.with_repository(repository, current))
 
 
+@pytest.mark.long
 def test_whole_builds(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, chance: random.Random
 ) -> None:

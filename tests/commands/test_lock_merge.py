@@ -97,6 +97,7 @@ def proved_side(project: Project, repository: str, number: int) -> str:
     return str(run.subject.model).removeprefix("m/")
 
 
+@pytest.mark.long
 def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     refused = builder("list", code=4).stderr
     assert "git conflict marker `<<<<<<< HEAD`" in refused
@@ -136,6 +137,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert git(merged, "status", "--porcelain") == ""
 
 
+@pytest.mark.long
 def test_the_number_stays_with_the_image_that_the_engine_has(
     merged: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def lived(small: Project, builder: Command) -> Project:
     return small
 
 
+@pytest.mark.long
 def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repository: str) -> None:
     before = lived.lock.read_bytes()
     evidence = runs.keep(lived, ImageName(repository, 1), ImageName(repository, 3))
@@ -73,6 +74,7 @@ def test_a_clone_builds_with_its_lock_and_without_builds_as_a_new_project(
     assert "would build the next number" in builder("--project", str(clone.root), "build", "chat", "--dry-run").stdout
 
 
+@pytest.mark.long
 def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
     whole = lived.lock.read_bytes()
     damaged = whole[: len(whole) // 2]
@@ -83,6 +85,7 @@ def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
     assert (lived.root / "images.lock.damaged").read_bytes() == damaged
 
 
+@pytest.mark.long
 def test_without_build_directories_the_labels_tell(
     lived: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -122,6 +125,7 @@ def test_of_several_models_the_first_has_the_revision_that_the_labels_tell(
     assert [models[name].pairing.revision for name in ("Org/First", "Org/Second")] == ["c1" * 20, None]
 
 
+@pytest.mark.long
 def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
     lived: Project, builder: Command, repository: str
 ) -> None:
@@ -136,6 +140,7 @@ def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
     assert lived.lock.read_bytes() == before
 
 
+@pytest.mark.long
 def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     lived: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -150,6 +155,7 @@ def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     assert record.current == 2
 
 
+@pytest.mark.long
 def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, repository: str) -> None:
     builder("mark", "small:1", "good", "--note", "kept")
     lock = lock_file.read_lock(lived.lock)
@@ -167,6 +173,7 @@ def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, r
     assert after.pins == lock.pins
 
 
+@pytest.mark.long
 def test_what_must_not_be_written_over_is_not(lived: Project, builder: Command) -> None:
     text = lived.lock.read_text(encoding="utf-8")
     for damage in (text.replace("version: 2", "version: 3", 1), f"<<<<<<< ours\n{text}"):

@@ -74,6 +74,7 @@ def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: 
     assert first["set"] != second["set"]
 
 
+@pytest.mark.long
 def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     write_probe(kitchen, "models", CHECK)
     builder("run", "chat")

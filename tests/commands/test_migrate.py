@@ -296,6 +296,7 @@ def repository(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     remove_all(endpoint, f"{name}/served")
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_images_of_the_engine_get_numbers_the_latest_first(
     project: Project, tmp_path: Path, endpoint: Endpoint, repository: str

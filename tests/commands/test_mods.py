@@ -134,6 +134,7 @@ def listing(endpoint: Endpoint, image: str) -> dict[str, str]:
     return dict(line.split("\t") for line in found.splitlines())
 
 
+@pytest.mark.long
 def test_a_mod_that_drops_a_file_is_one_layer_with_that_file_and_nothing_else(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_mod_that_drops_a_file_is_one_layer_with_that_file_and_nothing_else(
     assert after == before
 
 
+@pytest.mark.long
 def test_a_mod_of_every_kind(with_python: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     root = with_python.root
     tree = {"tree/a b": "1", "tree/deep/$x": "2", "tool": "#!/bin/sh\n"}
@@ -196,6 +198,7 @@ def test_a_mod_of_every_kind(with_python: Project, builder: Command, endpoint: E
     assert bake(builder, "dropped", "patched", "installed", "scripted", "set", "bare", "zipped").startswith("already")
 
 
+@pytest.mark.long
 def test_building_mods_again_gives_the_same_layers(
     with_python: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -216,6 +219,7 @@ def log_of(project: Project) -> str:
     return max((project.state / "logs").iterdir()).read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_patches_that_do_their_work_say_how(
     with_python: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -253,6 +257,7 @@ GIT_MASKED = f"cp f.patch /f; cd {SITE}; git apply /f || true\n"
 REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a mod.yaml"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "files", "yaml", "said"),
     [
@@ -312,6 +317,7 @@ DESCRIBED = "description: x\nrun: run.sh\n"
 NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be_empty: true"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "yaml", "said"),
     [
@@ -383,6 +389,7 @@ def test_a_script_that_cannot_be_baked_fails_the_build(
     assert_nothing_is_left(small, endpoint, repository)
 
 
+@pytest.mark.long
 def test_a_small_change_is_a_change(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     scripts = {
         "text": "sed -i s/hello/bye/ /greeting",
@@ -433,6 +440,7 @@ def test_packages_move_nothing_that_the_image_has(
     assert_nothing_is_left(with_python, endpoint, repository)
 
 
+@pytest.mark.long
 def test_a_later_mod_cannot_undo_an_earlier_one(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -462,6 +470,7 @@ def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Pr
     assert not small.state.exists()
 
 
+@pytest.mark.long
 def test_mods_are_baked_after_those_that_they_name(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -471,6 +480,7 @@ def test_mods_are_baked_after_those_that_they_name(
     assert [name for name, _ in mod_layers(endpoint, f"{repository}:1")] == ["b", "a"]
 
 
+@pytest.mark.long
 def test_a_changed_check_is_an_input(small: Project, builder: Command, repository: str) -> None:
     yaml = "description: x\nfiles: [{from: a, to: .}]\ncheck: [{file: a}]\n"
     projects.add_mod(small.root, "m", "", {"a": "text"}, yaml)

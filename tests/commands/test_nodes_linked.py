@@ -25,6 +25,7 @@ def found(done: subprocess.CompletedProcess[str], verdict: str) -> list[tuple[st
     return [(each["node"], each["check"], each["message"]) for each in findings if each["verdict"] == verdict]
 
 
+@pytest.mark.long
 def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
     configure(kitchen, link)
     builder("nodes", "discover", "--yes")
@@ -111,6 +112,7 @@ def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Li
     assert ("one", "image", f"{name}, as on one") in found(done, "ok")
 
 
+@pytest.mark.long
 def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
     one, two, three = link.machines
     settings: dict[str, Any] = {

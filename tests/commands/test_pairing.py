@@ -83,6 +83,7 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
     assert "images.lock has no image `nothing`" in builder("mark", "nothing", "bad", code=2).stderr
 
 
+@pytest.mark.long
 def test_what_was_said_of_a_model_alone_is_listed_and_compared(
     stocked: Project, builder: Command, repository: str
 ) -> None:
@@ -195,6 +196,7 @@ def test_where_all_others_are_bad_there_is_nothing_to_go_back_to(stocked: Projec
     assert "has no image to go back to" in builder("rollback", MODEL, code=1).stderr
 
 
+@pytest.mark.long
 def test_a_build_pairs_its_model_as_untested_and_leaves_the_others(
     small: Project, builder: Command, repository: str
 ) -> None:

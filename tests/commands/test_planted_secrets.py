@@ -150,6 +150,7 @@ def broken() -> str:
     )
 
 
+@pytest.mark.long
 def test_none_is_met_anywhere(
     small: Project, repository: str, tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint
 ) -> None:

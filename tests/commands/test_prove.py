@@ -89,6 +89,7 @@ def test_an_image_without_a_python_is_an_error_that_says_so(small: Project, repo
     assert not list(small.work.iterdir())
 
 
+@pytest.mark.long
 def test_a_killed_proof_leaves_a_container_that_the_next_proof_removes(
     project: Project, endpoint: Endpoint, repository: str, builder: Command
 ) -> None:

@@ -61,6 +61,7 @@ def said(builder: Command, cache: dict[str, str], *arguments: str) -> dict[str, 
     return document
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.alone
 def test_what_pruned_numbers_compiled_goes_with_them(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.long
 def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
     assert small.lock.read_bytes() == before
 
 
+@pytest.mark.long
 def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -70,6 +72,7 @@ def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     assert images.inspect_image(endpoint, f"{repository}:1") == built
 
 
+@pytest.mark.long
 def test_layers_are_named_where_the_first_image_is_gone(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -83,6 +86,7 @@ def test_layers_are_named_where_the_first_image_is_gone(
     assert "nothing tells whether" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
 
 
+@pytest.mark.long
 def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_is_asked(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -104,6 +108,7 @@ def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_
     assert builder("rebuild", "small").stdout.endswith("the same content\n")
 
 
+@pytest.mark.long
 def test_another_machine_without_any_cache_makes_the_same_bytes(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -182,6 +187,7 @@ def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: 
     assert f"{name} cannot be of a definition called" in builder("rebuild", str(name), code=4).stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("option", "message"),
     [
@@ -252,6 +258,7 @@ def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
     return lock
 
 
+@pytest.mark.long
 def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     said = builder("rebuild", f"{repository}:1", "--witness").stdout
@@ -262,6 +269,7 @@ def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command
     assert "it tells of other content than images.lock" in builder("verify", code=1).stdout
 
 
+@pytest.mark.long
 def test_a_pruned_number_is_brought_back_by_going_there(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -306,6 +314,7 @@ def test_a_rebuild_that_ends_before_it_is_recorded_is_recorded_next(
     assert lock_file.read_lock(small.lock) == lock
 
 
+@pytest.mark.long
 def test_a_rebuild_with_nothing_to_tag_records_what_a_killed_one_tagged(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

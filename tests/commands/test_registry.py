@@ -51,6 +51,7 @@ def row(builder: Command, number: int = 1) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_push_gives_number_and_latest_and_records_the_digest(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -67,6 +68,7 @@ def test_push_gives_number_and_latest_and_records_the_digest(
     assert small.lock.read_bytes() == before
 
 
+@pytest.mark.long
 def test_only_the_current_number_becomes_latest(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -99,6 +101,7 @@ def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     return program.run(command(project, *arguments))
 
 
+@pytest.mark.long
 def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
     small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -121,6 +124,7 @@ def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
     )
 
 
+@pytest.mark.long
 def test_a_number_that_somebody_pushes_while_its_layers_move_is_not_overwritten(
     small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -183,6 +187,7 @@ def race(small: Project, repository: str, other: Project, registry: Registry, en
                 process.communicate(timeout=60)
 
 
+@pytest.mark.long
 def test_whoever_is_overwritten_before_the_last_look_is_told(
     small: Project,
     builder: Command,
@@ -200,6 +205,7 @@ def test_whoever_is_overwritten_before_the_last_look_is_told(
     assert there == recorded(other, repository).digest
 
 
+@pytest.mark.long
 def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, repository: str, race: Race) -> None:
     """A race that a registry cannot prevent: both looked before either had set the number."""
     builder("push", f"{repository}:1")
@@ -207,6 +213,7 @@ def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, rep
     assert f"{repository}:1: the registry has other content there" in builder("verify", "--registry", code=7).stdout
 
 
+@pytest.mark.long
 def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -221,6 +228,7 @@ def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
         )
 
 
+@pytest.mark.long
 def test_the_same_content_packed_differently_is_the_same(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -240,6 +248,7 @@ def test_the_same_content_packed_differently_is_the_same(
     assert recorded(small, repository).digest == found
 
 
+@pytest.mark.long
 def test_what_was_deleted_comes_back_by_its_digest(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -259,6 +268,7 @@ def test_what_was_deleted_comes_back_by_its_digest(
     assert row(builder)["state"] == "present"
 
 
+@pytest.mark.long
 def test_without_the_registry_a_rollback_builds_the_number_again(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -274,6 +284,7 @@ def test_without_the_registry_a_rollback_builds_the_number_again(
     assert images.inspect_image(endpoint, f"{repository}:1") is not None
 
 
+@pytest.mark.long
 def test_pull_takes_a_recipe_and_leaves_what_is_here(
     builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -285,6 +296,7 @@ def test_pull_takes_a_recipe_and_leaves_what_is_here(
     assert images.inspect_image(endpoint, f"{repository}:latest") == images.inspect_image(endpoint, f"{repository}:1")
 
 
+@pytest.mark.long
 def test_what_is_not_what_was_recorded_gets_no_number(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
@@ -327,6 +339,7 @@ def test_push_needs_a_registry_and_an_image_that_is_here(
     remove_all(endpoint, repository)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["500", "cut"])
 def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint, fault: str
@@ -348,6 +361,7 @@ def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
         builder("push", "small:1")
 
 
+@pytest.mark.long
 def test_verify_asks_the_registry_where_it_is_told_to(
     small: Project, builder: Command, repository: str, pushed: Registry, tmp_path: Path
 ) -> None:

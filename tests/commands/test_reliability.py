@@ -48,6 +48,7 @@ def wait_for_log(project: Project, text: str, seconds: float = 60) -> None:
     raise AssertionError(f"no log says {text!r} after {seconds} s")
 
 
+@pytest.mark.long
 def test_a_failing_step_is_named_with_its_last_lines_and_its_log(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -82,6 +83,7 @@ def test_an_interrupted_build_takes_back_what_it_began(
     assert not list((small.state / "work").iterdir())
 
 
+@pytest.mark.long
 def test_a_killed_build_is_cleaned_up_after_by_the_next(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_killed_build_is_cleaned_up_after_by_the_next(
     assert not list((small.state / "work").iterdir())
 
 
+@pytest.mark.long
 def test_a_build_killed_while_it_checks_leaves_no_container_after_the_next(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_build_killed_while_it_checks_leaves_no_container_after_the_next(
     assert leftovers(endpoint, repository) == [f"{repository}:1", f"{repository}:latest"]
 
 
+@pytest.mark.long
 def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endpoint, repository: str) -> None:
     projects.add_mod(small.root, "other", "touch /other\n", {})
     processes = [start(small, "build", "chat"), start(small, "build", "small", "--mod", "other")]
@@ -151,6 +155,7 @@ def test_a_damaged_lock_is_refused_and_never_overwritten(
     assert small.lock.read_bytes() == before
 
 
+@pytest.mark.long
 def test_images_deleted_or_retagged_behind_our_back_are_shown(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -170,6 +175,7 @@ def test_images_deleted_or_retagged_behind_our_back_are_shown(
     assert f"{repository}:2 is missing" in builder("rollback", "small", "--to", "2").stderr
 
 
+@pytest.mark.long
 def test_where_there_is_nothing_to_go_back_to_it_is_said(small: Project, builder: Command) -> None:
     builder("build", "chat")
     before = small.lock.read_bytes()
@@ -187,6 +193,7 @@ def test_without_an_engine_the_list_still_answers(small: Project, builder: Comma
     builder("rollback", "chat", code=1, environ=nowhere)
 
 
+@pytest.mark.long
 def test_the_environment_of_a_build_is_not_that_of_a_person_without_home(small: Project, builder: Command) -> None:
     assert os.environ.get("PATH")
     builder("build", "chat", environ={"HOME": "/nonexistent"})

@@ -64,6 +64,7 @@ def built_anew(
     remove_all(endpoint, name)
 
 
+@pytest.mark.long
 def test_an_image_of_deterministic_steps_has_one_digest(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], ImageDetails]
 ) -> None:

@@ -48,6 +48,7 @@ def change(project: Project, text: str) -> None:
     projects.write(project.mods / "template/chat.jinja", f"{text}\n")
 
 
+@pytest.mark.long
 def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     builder("build", "chat")
     require(small)
@@ -94,6 +95,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     assert "note: without its evidence: seen by eye" in builder("list").stdout
 
 
+@pytest.mark.long
 def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -110,6 +112,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
     assert where(small, repository) == (1, 1)
 
 
+@pytest.mark.long
 def test_others_of_the_same_build_move_at_once(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     assert builder("build", MODEL).stdout == f"already built as {repository}:1\n"
@@ -165,6 +168,7 @@ def proven(small: Project, upstream: Upstream, builder: Command, repository: str
     return small
 
 
+@pytest.mark.long
 def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     proven: Project, builder: Command, repository: str, endpoint: Endpoint
 ) -> None:
@@ -206,6 +210,7 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert where(proven, repository) == (2, 2)
 
 
+@pytest.mark.long
 def test_a_build_whose_proof_fails_is_promoted_where_that_is_asked(
     proven: Project, builder: Command, repository: str
 ) -> None:

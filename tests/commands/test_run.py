@@ -138,6 +138,7 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     assert containers.find_container(endpoint, name) is None
 
 
+@pytest.mark.long
 def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     get(kitchen, "/die")
@@ -152,6 +153,7 @@ def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builde
     assert builder("logs", "chat", "--tail", "1").stdout == "INFO:     Application startup complete.\n"
 
 
+@pytest.mark.long
 def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -167,6 +169,7 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
     assert " already: " in builder("run", "chat").stdout
 
 
+@pytest.mark.long
 def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -296,6 +299,7 @@ def given_to_entrypoint(endpoint: Endpoint, kitchen: Kitchen) -> str:
     return containers.execute(endpoint, service.id, argv, 10).output.strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("entrypoint", "runs"), [(NVIDIAS, "vllm"), ('ENTRYPOINT ["false"]\n', "")])
 def test_nvidias_entrypoint_runs_the_command_of_an_image_that_was_built_elsewhere(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, tmp_path: Path, entrypoint: str, runs: str

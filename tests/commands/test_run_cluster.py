@@ -81,6 +81,7 @@ def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_every_node_runs_the_command_with_its_place_in_it(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
 ) -> None:

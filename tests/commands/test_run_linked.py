@@ -45,6 +45,7 @@ def folded(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.long
 def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_node_without_its_devices(cluster: Kitchen, link: Linked, builder: Bui
     assert nothing_runs(cluster, link)
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     assert nothing_runs(cluster, link)
 
 
+@pytest.mark.long
 def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -127,6 +130,7 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     assert all(service and service.is_up for service in (serving(each, cluster) for each in link.machines[:2]))
 
 
+@pytest.mark.long
 def test_exported_scripts_serve_the_same(cluster: Kitchen, link: Linked, builder: Builder, tmp_path: Path) -> None:
     cluster.recipe("-tp 2")
     folder = tmp_path / "scripts"

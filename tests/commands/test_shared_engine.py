@@ -85,6 +85,7 @@ def in_child(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
+@pytest.mark.long
 def test_many_that_give_numbers_at_once_never_give_the_same(
     small: Project, other: Project, endpoint: Endpoint, repository: str
 ) -> None:
@@ -117,6 +118,7 @@ def test_many_that_give_numbers_at_once_never_give_the_same(
         images.remove_image(endpoint, tag)
 
 
+@pytest.mark.long
 def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     shutil.rmtree(kept)
 
 
+@pytest.mark.long
 def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_number_of_another_project_is_not_overwritten(
         images.remove_image(endpoint, f"{repository}-work:{number}")
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_what_two_projects_have_stays_until_both_pruned_it(
     small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
@@ -292,6 +296,7 @@ def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
         client.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1})
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_two_prunes_at_once_and_images_removed_by_hand_meanwhile(
     small: Project, builder: Command, endpoint: Endpoint, repository: str

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.long
 def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     image = lock_file.read_lock(small.lock).images[repository].numbers[1]
@@ -37,6 +38,7 @@ def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, re
     assert output["models"] == "Org/Model-1B"
 
 
+@pytest.mark.long
 def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     done = builder("show", f"{repository}:9", code=2)
@@ -53,6 +55,7 @@ def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, r
     assert not lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
 
 
+@pytest.mark.long
 def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
     # But for the disk, which may be full without any fault of ours.
     short = any(
@@ -65,6 +68,7 @@ def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Co
     assert {verdicts[subject] for subject in ("engine", "buildx", "definitions", "recipes", "images.lock")} == {"ok"}
 
 
+@pytest.mark.long
 def test_doctor_names_every_thing_that_is_wrong(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:
@@ -99,6 +103,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     assert "error    images.lock:   images.lock:1:" in builder("doctor", code=1).stdout
 
 
+@pytest.mark.long
 def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) -> None:
     """A machine with an NVIDIA GPU is one with the driver's file; no engine of a test has the GPU's runtime."""
     log = small.state / "logs/20261120-100000-x.log"

@@ -72,6 +72,7 @@ def candidates(endpoint: Endpoint, kitchen: Kitchen) -> bool:
     return containers.find_container(endpoint, f"{kitchen.name}-candidate") is not None
 
 
+@pytest.mark.long
 def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat")
     before = paired(kitchen)
@@ -95,6 +96,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert paired(kitchen) == before
 
 
+@pytest.mark.long
 def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -115,6 +117,7 @@ def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
     assert "lacks what" in builder("pair", MODEL, str(candidate), code=1).stderr
 
 
+@pytest.mark.long
 def test_a_new_image_that_fails_a_required_probe_as_it_is_served_gives_way(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_new_image_that_fails_a_required_probe_as_it_is_served_gives_way(
     assert served(endpoint, kitchen)[0] == str(before)
 
 
+@pytest.mark.long
 def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -181,6 +185,7 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
     assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
 
 
+@pytest.mark.long
 def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat")
     upgrade_trials.change(kitchen, upgrade_trials.GOOD)
@@ -197,6 +202,7 @@ def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["does not start", "dies when asked", "never gets ready"])
 def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, name: str
@@ -206,6 +212,7 @@ def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     assert rejected.afterwards < upgrade_trials.PUT_BACK_SECONDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_ended_by_a_signal_while_the_candidate_has_its_place_the_server_comes_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, number: signal.Signals
@@ -225,6 +232,7 @@ def test_ended_by_a_signal_while_the_candidate_has_its_place_the_server_comes_ba
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
 
 
+@pytest.mark.long
 def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command_puts_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_lost_lock_is_no_lock_where_all_is_well(small: Project, builder: Comma
     assert found(builder, 0) == []
 
 
+@pytest.mark.long
 def test_an_image_that_is_gone_or_another_one_fails(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -110,6 +111,7 @@ def test_what_changed_since_is_news_and_no_fault(small: Project, builder: Comman
     assert "cannot be built today: `recipes/chat.yaml` is no image definition" in builder("verify").stdout
 
 
+@pytest.mark.long
 def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
     small: Project, builder: Command, repository: str, endpoint: Endpoint
 ) -> None:
@@ -156,6 +158,7 @@ def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, bui
     assert news["remedy"] == f"`builder build small --platform {platform}`"
 
 
+@pytest.mark.long
 def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     builder("build", "chat")
     pull = PullPin(7, "c" * 40, "d" * 64)

@@ -127,6 +127,7 @@ def _pull_request(upstream: Upstream) -> None:
     upstream.git("checkout", "--quiet", "main")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request", "read-images-lock"])
 def test_every_example_prints_what_the_page_says(name: str, user: User, request: pytest.FixtureRequest) -> None:
     examples.check(PAGES / f"{name}.md", user.run, write=request.config.getoption("--write-golden"))
@@ -142,6 +143,7 @@ def stick() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 def test_the_examples_of_a_machine_without_a_network(
     user: User, tmp_path: Path, stick: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -53,6 +53,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     remove_all(endpoint, repository)
 
 
+@pytest.mark.long
 def test_every_command_prints_what_the_page_says(cpu: Project, request: pytest.FixtureRequest) -> None:
     definition = (cpu.root / "dockerfiles/cpu/image.yaml").read_text(encoding="utf-8")
     repository = definition.partition("repository: ")[2].split()[0]

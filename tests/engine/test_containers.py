@@ -60,6 +60,7 @@ def test_the_working_directory_is_the_images(endpoint: Endpoint, repository: str
         assert container.run(["pwd"], timeout=20).output == "/tmp\n"
 
 
+@pytest.mark.long
 def test_the_time_limit_holds(endpoint: Endpoint, repository: str, image: str) -> None:
     began = time.monotonic()
     with (
@@ -77,6 +78,7 @@ def test_a_command_that_floods_is_stopped_in_time(endpoint: Endpoint, repository
         container.run(["sh", "-c", "while :; do echo x; sleep 0.01; done"], timeout=1)
 
 
+@pytest.mark.long
 def test_what_an_image_of_a_stranger_may_take_is_limited(
     endpoint: Endpoint, repository: str, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

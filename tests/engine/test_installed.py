@@ -113,6 +113,7 @@ RUN printf '#!/srv/v/bin/python3\\n' > /usr/local/bin/vllm && chmod +x /usr/loca
 """
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.parametrize("place", ["system", "venv"])
 def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, place: str) -> None:

@@ -151,6 +151,7 @@ def test_the_step_says_that_the_kernel_killed_one_of_its_processes(endpoint: End
     assert "compiling vllm with MAX_JOBS=1 ran out of memory: the kernel killed a process" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_steps_that_compile_run_one_after_the_other_in_all_builds(endpoint: Endpoint, tmp_path: Path) -> None:
     tree = tmp_path / "tree"

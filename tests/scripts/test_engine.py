@@ -33,6 +33,7 @@ def test_the_socket_is_for_root_alone_whatever_groups_there_are(endpoint: Endpoi
         assert not socket.parent.stat().st_mode & 0o022
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_it_is_started_again_where_the_database_of_the_one_before_is_in_use(
     endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory

@@ -52,6 +52,7 @@ def figures(outcome: Outcome, name: str) -> dict[int, tuple[float, ...]]:
     return {int(figure.at["depth"]): figure.values for figure in outcome.figures if figure.name == name}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ def test_it_only_drops_files() -> None:
     assert (one.run, one.network, one.patches, one.packages) == (None, False, (), ())
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_the_files_are_in_the_image_as_they_are_in_the_mod(endpoint: Endpoint, cpu: CpuImages) -> None:

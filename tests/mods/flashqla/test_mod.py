@@ -200,6 +200,7 @@ def answer(endpoint: Endpoint, cpu: CpuImages) -> Any:
     return cpu_image.answer(endpoint, cpu.plain, ["bash", "-c", BAKE_AND_ASK], folders)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_the_op_that_vllm_registers_is_the_one_that_is_hooked(answer: Any) -> None:

@@ -114,6 +114,7 @@ def test_the_kernel_and_its_reference_are_right(answer: Any) -> None:
         assert case["shape"] == [case["batch"], case["vocabulary"]]
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_rows_are_quantised_alone_so_that_a_part_has_the_rows_of_the_whole(answer: Any) -> None:
