@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import settings
 
-from builder.base.errors import EngineError
+from builder.base.errors import ConflictError, EngineError
 from builder.base.project import Project
 from builder.engine import client, containers, images, versions
 from builder.engine.client import Endpoint
@@ -144,7 +146,13 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
     """Removes every image of ``repository``, those too whose tag was taken from them, and what projects claimed of it
     and of repositories whose names begin with its name."""
     for tag in images.image_tags(endpoint, [repository]):
-        images.remove_image(endpoint, tag)
+        for pause in (0.2, 1.0, 3.0):  # the engine may still be removing a container that removes itself
+            with suppress(ConflictError):
+                images.remove_image(endpoint, tag)
+                break
+            time.sleep(pause)
+        else:
+            images.remove_image(endpoint, tag)
     forget_claims(endpoint, repository)
     filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
     for image in client.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
