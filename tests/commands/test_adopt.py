@@ -283,12 +283,13 @@ def test_an_image_is_named_by_tag_digest_or_id(
         keeping.adopt_image(context, details.id)
 
 
-@pytest.mark.parametrize("name", ["Small", "small:3", "small@sha256:1", "-x", "", "localhost:5000/small", "../x"])
 def test_a_name_that_no_repository_can_have_is_refused(
-    small: Project, endpoint: Endpoint, foreign: Callable[..., str], name: str
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
-    with pytest.raises(UsageError):
-        keeping.adopt_image(workspace(small, endpoint), foreign("0.24.0"), name)
+    image = foreign("0.24.0")
+    for name in ("Small", "small:3", "small@sha256:1", "-x", "", "localhost:5000/small", "../x"):
+        with pytest.raises(UsageError):
+            keeping.adopt_image(workspace(small, endpoint), image, name)
     assert not small.lock.exists()
 
 

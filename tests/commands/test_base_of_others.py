@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.registries import Registry
 
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 PATCH = """\
 --- a/vllm/config.py
@@ -66,7 +66,6 @@ def run(endpoint: Endpoint, image: str, script: str) -> str:
         return container.run(["sh", "-c", script], timeout=60).output
 
 
-@pytest.mark.long
 def test_a_tag_that_moves(
     small: Project,
     builder: Command,
@@ -114,7 +113,6 @@ def test_a_tag_that_moves(
     assert f"{repository}:1" in builder("lock", "--check", "small").stdout + builder("list").stdout
 
 
-@pytest.mark.long
 def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built(
     small: Project,
     builder: Command,
@@ -155,7 +153,6 @@ RUN = 'python3 -c "import vllm, sys; print(sys.executable)" > /which-python\nid 
 PACKAGES = 'python: {version: "3.11", glibc: "2.36", packages: ["six==1.17.0"]}\n'
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("site", "python"),
     [(bases_of_others.SYSTEM, PACKAGES), (bases_of_others.VENV, PACKAGES), (bases_of_others.VENV, "")],
@@ -194,7 +191,6 @@ def test_an_image_that_is_made_otherwise(
     assert "earlyoom" in run(endpoint, image, "command -v earlyoom")
 
 
-@pytest.mark.long
 def test_a_base_that_nothing_stands_on_any_more_is_pruned(
     small: Project,
     builder: Command,

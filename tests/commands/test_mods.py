@@ -419,6 +419,7 @@ def test_a_script_needs_no_execute_bit_and_its_helpers_keep_theirs(small: Projec
     bake(builder, "m")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("packages", "said"),
     [

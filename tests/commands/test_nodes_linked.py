@@ -16,7 +16,7 @@ from tests.linked import Linked
 from tests.moving.nodes import machine
 
 __all__ = ["builder", "link"]
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def found(done: subprocess.CompletedProcess[str], verdict: str) -> list[tuple[str, str, str]]:
@@ -25,7 +25,6 @@ def found(done: subprocess.CompletedProcess[str], verdict: str) -> list[tuple[st
     return [(each["node"], each["check"], each["message"]) for each in findings if each["verdict"] == verdict]
 
 
-@pytest.mark.long
 def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
     configure(kitchen, link)
     builder("nodes", "discover", "--yes")
@@ -112,7 +111,6 @@ def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Li
     assert ("one", "image", f"{name}, as on one") in found(done, "ok")
 
 
-@pytest.mark.long
 def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
     one, two, three = link.machines
     settings: dict[str, Any] = {

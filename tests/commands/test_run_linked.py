@@ -19,7 +19,7 @@ from tests.commands.serving import MODEL, Kitchen
 from tests.linked import Linked, Machine
 
 __all__ = ["builder", "link"]
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(900)]
 
 ALL = ("--node", "one", "--node", "two", "--node", "three")
 
@@ -45,7 +45,6 @@ def folded(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
-@pytest.mark.long
 def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -97,7 +96,6 @@ def test_a_node_without_its_devices(cluster: Kitchen, link: Linked, builder: Bui
     assert nothing_runs(cluster, link)
 
 
-@pytest.mark.long
 def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -112,7 +110,6 @@ def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     assert nothing_runs(cluster, link)
 
 
-@pytest.mark.long
 def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -130,7 +127,6 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     assert all(service and service.is_up for service in (serving(each, cluster) for each in link.machines[:2]))
 
 
-@pytest.mark.long
 def test_exported_scripts_serve_the_same(cluster: Kitchen, link: Linked, builder: Builder, tmp_path: Path) -> None:
     cluster.recipe("-tp 2")
     folder = tmp_path / "scripts"

@@ -254,6 +254,7 @@ def test_flashinfer_comes_from_its_own_repository_if_nothing_else_is_said(upstre
 TOOLCHAIN = '[toolchain]\nchannel = "{}"\nprofile = "minimal"\n'
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upstream: Upstream) -> None:
     path = upstream.project.dockerfiles / "gpu/image.yaml"

@@ -330,6 +330,7 @@ def test_a_command_that_ends_by_itself_gives_its_code(start: Start) -> None:
     assert (head.wait(10), second.wait(10)) == (1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_command_that_does_not_end_is_killed(start: Start) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"

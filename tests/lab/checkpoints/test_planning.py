@@ -79,6 +79,7 @@ def refusal(project: Project, folder: Path) -> str:
     return refused.value.message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_plan_reads_headers_of_the_hub_alone(project: Project, tmp_path: Path) -> None:
     with hub_server.serve() as hub:

@@ -185,6 +185,7 @@ def test_100_megabytes_are_cut_short(project: Project) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_script_that_hangs_is_ended_with_all_that_it_started(project: Project) -> None:
     script = """\

@@ -85,6 +85,7 @@ def check(site: Path) -> subprocess.CompletedProcess[str]:
     return releases.run_script(NAME, "check.sh", site)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_with_the_transformers_of_today_nothing_is_left_to_do(endpoint: Endpoint, cpu: CpuImages) -> None:
