@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -202,4 +201,4 @@ def run_command(
 
 def command(project: Project, *arguments: str) -> list[str]:
     """The argument vector of ``builder`` on a project."""
-    return [sys.executable, "-m", "builder", "--project", str(project.root), *arguments]
+    return [*program.PYTHON, "--project", str(project.root), *arguments]

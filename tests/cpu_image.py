@@ -15,8 +15,8 @@ from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.lock import lock_file, text
 from builder.lock.model import Lock
-from tests import program, projects, shipped_files
-from tests.conftest import command
+from tests import projects, shipped_files
+from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +47,7 @@ def renamed(root: Path, repository: str, *recipes: str) -> Project:
 
 def builder(project: Project, *arguments: str) -> str:
     """The output of the command, which must end with 0."""
-    done = program.run(command(project, *arguments))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return run_command(project, *arguments).stdout
 
 
 @contextmanager

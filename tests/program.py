@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _STREAMS = 3
-_PYTHON = [sys.executable, "-m", "builder"]
+PYTHON = [sys.executable, "-m", "builder"]
 # What the program imports when it needs it, beside its own modules.
 _LIBRARIES = (
     *("docker", "git.cmd", "httpx2", "huggingface_hub.file_download", "jinja2.sandbox", "jsonschema_rs"),
@@ -55,7 +55,7 @@ def run(
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` returns for an ``argv`` of `tests.conftest.command`, with its output as text."""
-    assert list(argv[:3]) == _PYTHON, argv
+    assert list(argv[:3]) == PYTHON, argv
     request = {
         "arguments": argv[3:],
         "environ": dict(os.environ if env is None else env),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,6 @@ from tests import program, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-PYTHON = [sys.executable, "-m", "builder"]
 
 
 @pytest.mark.parametrize(
@@ -31,17 +28,19 @@ def test_it_says_and_returns_the_same(tmp_path: Path, arguments: tuple[str, ...]
         "COLUMNS": "60",
         "PYTHONPATH": str(projects.REPOSITORY_ROOT),
     }
-    started = subprocess.run([*PYTHON, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environ)
-    forked = program.run([*PYTHON, *arguments], cwd=tmp_path, env=environ)
+    started = subprocess.run([*program.PYTHON, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environ)
+    forked = program.run([*program.PYTHON, *arguments], cwd=tmp_path, env=environ)
     assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
 
 
 def test_who_takes_too_long_is_ended() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
-        program.run([*PYTHON, "list"], timeout=0.001)
+        program.run([*program.PYTHON, "list"], timeout=0.001)
 
 
 def test_several_run_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
-        codes = list(pool.map(lambda word: program.run([*PYTHON, word]).returncode, ["--version", "nonsense"] * 4))
+        codes = list(
+            pool.map(lambda word: program.run([*program.PYTHON, word]).returncode, ["--version", "nonsense"] * 4)
+        )
     assert codes == [0, 2] * 4

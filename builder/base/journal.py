@@ -53,7 +53,7 @@ class Journal(Generic[T]):
         files.write_atomically(self.path, records.text_of(record, {"format": self.format}).encode())
 
     def read(self) -> T | None:
-        """The record; None where there is none. Raises ConflictError for a file that holds no record of this kind."""
+        """The record, or None if there is no file. Raises ConflictError if the file holds anything else."""
         try:
             return records.read_file(self.path, self.kind, {"format": self.format})
         except FileNotFoundError:

@@ -109,14 +109,11 @@ def _reader(hint: Any) -> _Reader:
     if origin in (typing.Union, types.UnionType):
         return _union(tuple(map(_reader, arguments)))
     if origin is tuple:
-        items = tuple(map(_reader, arguments))
-        return _sequence(items[0]) if arguments[-1] is ... else _fixed(items)
+        return _sequence(_reader(arguments[0])) if arguments[-1] is ... else _fixed(tuple(map(_reader, arguments)))
     if origin in (Mapping, dict):
         return _mapping(_reader(arguments[0]), _reader(arguments[1]))
     if hint is float:
         return _number
-    if hint is ...:
-        return lambda _: None
     return _exactly(_PLAIN[hint], lambda data: type(data) is hint)
 
 

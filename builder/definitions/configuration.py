@@ -362,7 +362,7 @@ class ConfigurationChange:
 
 
 def present_text(project: Project) -> str:
-    """The text of builder.yaml, empty where there is none. Raises FileProblemsError for a file that is not text."""
+    """The text of builder.yaml, empty if the file is missing. Raises FileProblemsError if the file is not text."""
     path = project.root / FILE
     return read_text(path, FILE) if path.exists() else ""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.base.project import Project
-from tests import locks, program, projects
-from tests.conftest import WITHOUT_ENGINE, command
+from tests import locks, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +34,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = program.run(command(project, *arguments), env={**os.environ, **WITHOUT_ENGINE, "HOME": "/home/ann"})
-    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+    return run_command(project, *arguments, code=code, environ={**WITHOUT_ENGINE, "HOME": "/home/ann"})
 
 
 def test_list_shows_what_serves_each(project: Project) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +12,10 @@ import yaml
 
 from builder.base.project import Project
 from builder.engine.client import Endpoint
-from tests import linked, program, projects
+from tests import linked, projects
 from tests.commands import second_engine
 from tests.commands.serving import Kitchen
-from tests.conftest import command
+from tests.conftest import run_command
 from tests.linked import Linked
 
 NAMES = ("one", "two", "three")
@@ -36,11 +35,8 @@ def link(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, built: tu
 @pytest.fixture
 def builder(kitchen: Kitchen, link: Linked) -> Builder:
     def run(*arguments: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, **kitchen.environ, **link.environ, "COLUMNS": "80", **more}
-        argv = command(kitchen.project, *arguments)
-        done = program.run(argv, env=environ)
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        environ = {**kitchen.environ, **link.environ, "COLUMNS": "80", **more}
+        return run_command(kitchen.project, *arguments, code=code, environ=environ)
 
     return run
 

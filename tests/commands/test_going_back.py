@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from tests import program, projects
+from tests import projects
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import command
+from tests.conftest import run_command
 
 pytestmark = pytest.mark.engine
 
@@ -27,9 +26,7 @@ BROKEN = "#!/bin/sh\necho 'ValueError: this one is broken'\nexit 1\n"
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = program.run(command(kitchen.project, *arguments), timeout=120, env={**os.environ, **kitchen.environ})
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return run_command(kitchen.project, *arguments, code=code, timeout=120, environ=kitchen.environ)
 
     return run
 

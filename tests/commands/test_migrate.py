@@ -19,7 +19,7 @@ from builder.lock import lock_file
 from builder.moving import copies, taking
 from builder.moving.shipped import InitRecord, write_shipped_record
 from tests import program, projects, shared, shipped_files
-from tests.conftest import command, remove_all
+from tests.conftest import command, remove_all, run_command
 from tests.moving.migration import checkouts
 from tests.stock import BASE, load
 from tests.workspaces import NO_ENGINE, workspace
@@ -61,10 +61,7 @@ def builder(project: Project) -> Callable[..., subprocess.CompletedProcess[str]]
     """The command, where no engine answers."""
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "DOCKER_HOST": NO_ENGINE.host, "COLUMNS": "80"}
-        argv = command(project, *arguments)
-        done = program.run(argv, env=environ)
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = run_command(project, *arguments, code=code, environ={"DOCKER_HOST": NO_ENGINE.host, "COLUMNS": "80"})
         assert "geheim" not in done.stdout + done.stderr
         return done
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from builder.base.project import Project
-from tests import fake_ssh, program, projects
-from tests.conftest import command
+from tests import fake_ssh, projects
+from tests.conftest import run_command
 from tests.moving.nodes import machine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,10 +33,7 @@ def builder(project: Path, tmp_path: Path) -> Builder:
     environ["FAKE_PATH"] = f"{tmp_path}/programs:{os.environ['PATH']}"
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        argv = command(Project(project), *arguments)
-        done = program.run(argv, env=environ)
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return run_command(Project(project), *arguments, code=code, environ=environ)
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,10 +15,10 @@ from builder.definitions.cluster import port
 from builder.definitions.container import LABEL
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint
-from tests import program, projects, shared
+from tests import projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import command
+from tests.conftest import run_command
 
 pytestmark = pytest.mark.engine
 
@@ -52,10 +51,7 @@ def cluster(kitchen: Kitchen, endpoint: Endpoint, second: Endpoint) -> Iterator[
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, **kitchen.environ}
-        done = program.run(command(kitchen.project, *arguments), env=environ)
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return run_command(kitchen.project, *arguments, code=code, environ=kitchen.environ)
 
     return run
 

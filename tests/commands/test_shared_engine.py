@@ -21,9 +21,9 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.lock.text import dump_lock
 from builder.numbers import claims, images_lock
-from tests import program, projects
+from tests import projects
 from tests.commands.test_reliability import leftovers
-from tests.conftest import Command, command
+from tests.conftest import Command, command, run_command
 from tests.stock import load, record, stock
 from tests.workspaces import workspace
 
@@ -44,12 +44,6 @@ def other(small: Project, repository: str, tmp_path_factory: pytest.TempPathFact
     project = projects.make(tmp_path_factory.mktemp("other"), repository)
     projects.with_own_steps(project, f"other {repository}")
     return project
-
-
-def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = program.run(command(project, *arguments), timeout=300)
-    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 def content(endpoint: Endpoint, tag: str) -> str:
@@ -124,28 +118,28 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
 ) -> None:
     builder("build", "small")
     latest = content(endpoint, f"{repository}:latest")
-    done = run(other, "build", "small")
+    done = run_command(other, "build", "small")
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert f"it is number 2: the engine has {repository}:1, which images.lock does not" in done.stdout
     told = " ".join(done.stderr.split())
     assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
-    verified = run(other, "verify").stdout
+    verified = run_command(other, "verify").stdout
     assert verified.startswith(f"foreign  {repository}:latest: does not stand for {repository}:2: the project in ")
-    assert run(small, "verify").stdout == "all is as images.lock has it\n"
-    assert run(small, "list").stderr == ""
+    assert run_command(small, "verify").stdout == "all is as images.lock has it\n"
+    assert run_command(small, "list").stderr == ""
     # Its first number was given by nobody here, and is none of this project's.
-    run(other, "rebuild", f"{repository}:1", code=2)
+    run_command(other, "rebuild", f"{repository}:1", code=2)
     builder("rollback", repository, code=1)
     # The other clone is deleted, and cloned anew in the same place.
     root = small.root
     kept = root.with_name(f"{root.name}-kept")
     root.rename(kept)
     projects.make(root, repository)
-    assert "stays as it is" not in run(other, "promote", f"{repository}:2").stderr
+    assert "stays as it is" not in run_command(other, "promote", f"{repository}:2").stderr
     assert content(endpoint, f"{repository}:latest") == content(endpoint, f"{repository}:2")
-    assert run(Project(root), "build", "small").stdout.startswith(f"built {repository}:3 in ")
+    assert run_command(Project(root), "build", "small").stdout.startswith(f"built {repository}:3 in ")
     shutil.rmtree(kept)
 
 
@@ -155,16 +149,16 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
 ) -> None:
     builder("build", "small")
     latest = content(endpoint, f"{repository}:latest")
-    run(other, "build", "small")
+    run_command(other, "build", "small")
     projects.write(other.mods / "template/chat.jinja", "another\n")
-    assert run(other, "build", "chat").stderr.count("stays as it is") == 1
+    assert run_command(other, "build", "chat").stderr.count("stays as it is") == 1
     owner = f"the project in {small.root} on "
-    rolled_back = run(other, "rollback", repository)
+    rolled_back = run_command(other, "rollback", repository)
     assert rolled_back.stdout.startswith(f"{repository}, what is current here: {repository}:3 → {repository}:2\n")
     assert rolled_back.stderr.count("stays as it is") == 1
-    verified = " ".join(run(other, "verify").stdout.split())
+    verified = " ".join(run_command(other, "verify").stdout.split())
     assert f"{repository}:latest: does not stand for {repository}:2: {owner}" in verified
-    listed = " ".join(run(other, "list").stderr.split())
+    listed = " ".join(run_command(other, "list").stderr.split())
     assert f"{repository}:latest is not the image that is current here: {owner}" in listed
     assert content(endpoint, f"{repository}:latest") == latest
 
@@ -201,21 +195,21 @@ def test_what_two_projects_have_stays_until_both_pruned_it(
     stock(small, endpoint, repository, range(1, 4))
     shutil.copy(small.lock, other.lock)
     builder("promote", f"{repository}:3")
-    run(other, "promote", f"{repository}:3")
+    run_command(other, "promote", f"{repository}:3")
     everything = ("prune", "--keep", "0", "--yes")
-    plan = json.loads(run(other, "prune", "--keep", "0", "--json").stdout)
+    plan = json.loads(run_command(other, "prune", "--keep", "0", "--json").stdout)
     assert {row["image"]: row["holder"] and row["frees"] for row in plan["going"]} == {
         f"{repository}:1": 0,
         f"{repository}:2": 0,
     }
-    done = run(other, *everything)
+    done = run_command(other, *everything)
     assert f"{repository}:1 is pruned here, and stays in the engine: the project in {small.root}" in done.stdout
     assert "removed 0 images" in done.stdout
     assert {n for n, image in lock_file.read_lock(other.lock).images[repository].numbers.items() if image.pruned} == {
         1,
         2,
     }
-    assert "nothing to remove" in run(other, *everything).stdout
+    assert "nothing to remove" in run_command(other, *everything).stdout
     states = json.loads(builder("list", "--json").stdout)["images"]
     assert {row["state"] for row in states} == {"present"}
     assert "removed 2 images" in builder(*everything).stdout
@@ -238,7 +232,7 @@ def test_an_image_of_another_project_that_lost_its_name_is_no_orphan(
         client.request(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
     client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
     assert images.inspect_image(endpoint, details.id), "it has no name"
-    run(other, "prune", "--keep", "0", "--yes")
+    run_command(other, "prune", "--keep", "0", "--yes")
     assert images.inspect_image(endpoint, details.id)
     images.tag_image(endpoint, details.id, f"{repository}:1")
 
@@ -248,7 +242,7 @@ def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
 ) -> None:
     stock(small, endpoint, repository, [1, 2])
     builder("promote", f"{repository}:2")
-    done = run(other, "lock", "--recover", code=1)
+    done = run_command(other, "lock", "--recover", code=1)
     assert f"{repository}:1 is left out: the project in {small.root}" in " ".join(done.stderr.split())
     assert not other.lock.exists()
     small.lock.unlink()

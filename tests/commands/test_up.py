@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ import pytest
 
 from builder.base.project import Project
 from builder.engine import images
-from tests import hub_server, json_outputs, program, projects
+from tests import hub_server, json_outputs, projects
 from tests.commands.serving import MODEL
-from tests.conftest import command
+from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def up(project: Project, environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = program.run(command(project, *arguments), timeout=120, env={**os.environ, **environ})
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done
+    return run_command(project, *arguments, timeout=120, environ=environ)
 
 
 def outcomes(document: dict[str, Any]) -> dict[str, str]:
@@ -60,6 +57,4 @@ def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -
 
 def test_what_cannot_be_served_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    done = program.run(command(project, "up", "small"))
-    assert done.returncode == 2
-    assert "image definition" in done.stderr
+    assert "image definition" in run_command(project, "up", "small", code=2).stderr

@@ -20,10 +20,10 @@ from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from tests import cpu_image, linked, program, projects, shared
+from tests import cpu_image, linked, projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import free_port
-from tests.conftest import command, remove_all
+from tests.conftest import remove_all, run_command
 from tests.linked import Linked
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(2400)]
@@ -82,9 +82,7 @@ def builder(
     cpu: tuple[Project, ImageName], environ: dict[str, str], endpoint: Endpoint, link: Linked
 ) -> Iterator[Builder]:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = program.run(command(cpu[0], *arguments), env=environ)
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return run_command(cpu[0], *arguments, code=code, environ=environ)
 
     yield run
     containers.remove_labelled(endpoint, f"{LABEL}={cpu[1].repository}-served")
