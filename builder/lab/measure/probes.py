@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 
 def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
-    """A function that gives the present digest of a probe or a profile; None for one that is gone or wrong, and for
+    """A function that gives the present digest of a probe, a profile or the texts of comparisons; None for one that is gone or wrong, and for
     proofs, whose answers are compared question by question."""
 
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":
             return None
-        from builder.lab.measure import bench, beside_source
+        from builder.lab.measure import bench
+        from builder.lab.same import image_likeness
 
         try:
             if kind == "bench":
                 return bench.bench_digest(configuration.load_configuration(project).profile(name))
-            if name == beside_source.NAME:
-                return beside_source.texts_digest()
+            if kind == "same":
+                return image_likeness.same_digest()
             return tools_long.tools_long_digest() if name == tools_long.NAME else load_probe(project, name).digest
         except BuilderError:
             return None
