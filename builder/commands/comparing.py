@@ -5,7 +5,6 @@ Other commands that try an image before it counts compare it here, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ class CompareOptions:
     """The texts of a comparison, and the change of perplexity that is allowed, as a share; None: as the model
     requires."""
 
-    plan: TextPlan = TextPlan()
+    plan: TextPlan = field(default_factory=TextPlan)
     within: float | None = None
 
 
@@ -64,11 +63,12 @@ class ComparedSide:
 @dataclass(frozen=True)
 class CompareRequest:
     """A comparison as typed: the number or numbers, the model or recipe (empty: the only one of the images), and what
-    differs in the second: settings, a checkpoint, the file of a recipe."""
+    differs in the second: settings, arguments of vLLM, a checkpoint, the file of a recipe."""
 
     images: tuple[str, ...]
     model: str = ""
     overrides: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
     checkpoint: str = ""
     recipe: str = ""
 
@@ -116,7 +116,7 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     chosen = selection.select_any(project, lock, text)
     named = [measuring.numbered(workspace, text, each) for each in request.images]
     names = named or ([chosen.image] if isinstance(chosen, SelectedImage) else [])
-    differs = bool(request.overrides or request.checkpoint or request.recipe)
+    differs = bool(request.overrides or request.extra or request.checkpoint or request.recipe)
     if not names or (len(names) == 1 and not differs):
         raise UsageError(
             "a comparison takes two numbers, or one and what differs",
@@ -127,13 +127,14 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     if recipe is None:
         raise UsageError(f"`{request.recipe}` is no recipe", hint="--recipe takes a file in recipes/")
     second = selection.with_number(lock, recipe, names[-1])
-    side = ComparedSide(str(names[-1]), second, request.overrides)
+    side = ComparedSide(str(names[-1]), second, request.overrides, request.extra)
     if request.checkpoint:
-        weights = checkpoint_weights.weights_of_checkpoint(
-            project, workspace.environment, second, request.checkpoint
-        )
+        weights = checkpoint_weights.weights_of_checkpoint(project, workspace.environment, second, request.checkpoint)
         side = replace(
-            side, selection=replace(second, recipe=weights.recipe), extra=weights.extra, weights=weights.requested
+            side,
+            selection=replace(second, recipe=weights.recipe),
+            extra=(*weights.extra, *request.extra),
+            weights=weights.requested,
         )
     return compare_sides(workspace, ComparedSide(str(names[0]), first), side, options)
 
@@ -143,9 +144,7 @@ def compare_checkpoint(workspace: Workspace, text: str, source: str, options: Co
     image that is paired. Raises what `source_weights_of` and `compare_sides` do."""
     lock = lock_file.read_project_lock(workspace.project)
     chosen = selection.select_any(workspace.project, lock, text)
-    weights = checkpoint_weights.source_weights_of(
-        workspace.project, workspace.environment, lock, chosen, source
-    )
+    weights = checkpoint_weights.source_weights_of(workspace.project, workspace.environment, lock, chosen, source)
     first = ComparedSide(
         weights.requested, replace(chosen, recipe=weights.recipe), extra=weights.extra, weights=weights.requested
     )
@@ -156,9 +155,7 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
     from builder.numbers import status
 
     names = [status.named_number(workspace.project, lock, each)[0] for each in images if ":" in each]
-    models = dict.fromkeys(
-        model for name in names for model in requirements.models_of(workspace.project, lock, name)
-    )
+    models = dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
     if len(models) == 1:
         return next(iter(models))
     known = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
@@ -214,9 +211,7 @@ def compared_images(given: ForcedPrompts, first: RatedImage, second: RatedImage)
 @contextmanager
 def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer]:
     request = measuring.request_as_before(workspace, side.recipe)
-    request = replace(
-        request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra)
-    )
+    request = replace(request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra))
     with measuring.candidate_server(workspace, request, side.selection) as server:
         yield served_model.find_measured_server(server)
 
@@ -259,7 +254,3 @@ def read_plan(seed: int, deepest: int, times: int, sessions: Path | None) -> Tex
     """The texts to compare on. Raises UsageError for a folder without saved requests."""
     read = forced_texts.read_sessions(sessions) if sessions else forced_texts.Sessions()
     return TextPlan(seed, deepest, times, read)
-
-
-def raw_answers(likeness: ImageLikeness) -> bytes:
-    return json.dumps(image_likeness.likeness_json(likeness)).encode()

@@ -101,9 +101,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run. ``name`` is ``behaviour`` for a proof, `SAME` for a comparison, else the bench profile or the probe; ``version`` that of the tool
-    (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script or profile: with another one, it is
-    another figure. ``started`` is RFC 3339 in UTC.
+    """One run. ``name`` is ``behaviour`` for a proof, `SAME` for a comparison, else the bench profile or the probe;
+    ``version`` that of the tool (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script, profile
+    or texts: with another one, it is another figure. ``started`` is RFC 3339 in UTC.
 
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``raw`` is the digest
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as

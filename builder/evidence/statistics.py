@@ -192,7 +192,7 @@ def sign_test(first: int, second: int) -> float:
     test, two-sided, as McNemar's for answers that are right on one side alone."""
     both = first + second
     tail = sum(math.comb(both, count) for count in range(min(first, second) + 1))
-    return min(1.0, 2 * tail / 2**both)
+    return min(1.0, 2 * tail * 0.5**both)
 
 
 def spread(values: Sequence[float]) -> float:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
-    """A function that gives the present digest of a probe, a profile or the texts of comparisons; None for one that is gone or wrong, and for
-    proofs, whose answers are compared question by question."""
+    """A function that gives the present digest of a probe, a profile or the texts of comparisons; None for one that is
+    gone or wrong, and for proofs, whose answers are compared question by question."""
 
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":

@@ -183,6 +183,7 @@ class _Sources:
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=of_machine,
             run=run.file,
+            reference=run.sampling.get("reference", ""),
             figures=tuple(map(_figure, run.figures)),
         )
 
@@ -336,8 +337,8 @@ class _Sources:
         for run in now_of(model).runs:
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
-                command = f"builder {run.kind} {name} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
-                yield "failed" if run.word == "failed" else "stale", name, image, text, command
+                word: Concern = "failed" if run.word == "failed" else "stale"
+                yield word, name, image, text, _command(run, name, image)
 
     def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[tuple[Concern, str, str, str, str]]:
         image = self.lock.models[name].pairing.image
@@ -350,6 +351,13 @@ class _Sources:
             first = self.disclosure.note(error.message.splitlines()[0])
             text = f"what it requires cannot be read{f': {first}' if first else ''}"
             yield "missing", name, str(image), text, "builder recipes check"
+
+
+def _command(run: Part, model: str, image: str) -> str:
+    """The command that takes a run again."""
+    if run.kind == "same":
+        return f"builder compare {run.reference} {image} {model}"
+    return f"builder {run.kind} {model} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
 
 
 def _event(name: ImageName, origin: ImageName | None) -> str:

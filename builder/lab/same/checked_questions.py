@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COUNT = 100
 _SECONDS = 300.0
 _TOKENS = 64
-_WORDS = "anchor barrel candle drum envelope fiddle gate hammer inkwell kettle ladder mirror needle pulley saddle".split()
+_WORDS = ("anchor", "barrel", "candle", "drum", "envelope", "fiddle", "gate", "hammer", "inkwell", "kettle", "mirror")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -103,7 +103,9 @@ def _spell(numbers: random.Random) -> CheckedQuestion:
         (
             CheckedQuestion(f"Write the word `{word}` backwards.", word[::-1]),
             CheckedQuestion(f"How many letters has the word `{word}`? Write a number.", str(len(word))),
-            CheckedQuestion(f"How often is the letter `{letter}` in `{word}`? Write a number.", str(word.count(letter))),
+            CheckedQuestion(
+                f"How often is the letter `{letter}` in `{word}`? Write a number.", str(word.count(letter))
+            ),
             CheckedQuestion(f"Write the last letter of `{word}` and the first of `{other}`.", word[-1] + other[0]),
             CheckedQuestion(f"Write `{word} {other}` in capital letters.", f"{word} {other}".upper()),
         )

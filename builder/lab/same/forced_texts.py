@@ -215,18 +215,24 @@ def _filled(text: str, numbers: random.Random) -> str:
     drawn: dict[str, str] = {}
 
     def value(slot: re.Match[str]) -> str:
-        name = slot[1]
         if slot[0] not in drawn:
-            drawn[slot[0]] = {
-                "d": lambda: str(numbers.randint(1, 9)),
-                "n": lambda: str(numbers.randint(2, 99)),
-                "N": lambda: str(numbers.randint(100, 9999)),
-                "x": lambda: f"{numbers.uniform(0, 100):.1f}",
-                "hex": lambda: f"{numbers.randrange(16**6):06x}",
-            }.get(name, lambda: numbers.choice(_data()["words"][name]))()
+            drawn[slot[0]] = _drawn(slot[1], numbers)
         return drawn[slot[0]]
 
     return _SLOT.sub(value, text)
+
+
+_RANGES = {"d": (1, 9), "n": (2, 99), "N": (100, 9999)}
+
+
+def _drawn(name: str, numbers: random.Random) -> str:
+    if name in _RANGES:
+        return str(numbers.randint(*_RANGES[name]))
+    if name == "x":
+        return f"{numbers.uniform(0, 100):.1f}"
+    if name == "hex":
+        return f"{numbers.randrange(16**6):06x}"
+    return str(numbers.choice(_data()["words"][name]))
 
 
 def _sum(numbers: random.Random) -> str:

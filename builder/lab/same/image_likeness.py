@@ -80,7 +80,9 @@ class _Measured:
 
 def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
     """Compares two images that rated the prompts ``given``. Raises ValueError where they rated others."""
-    measured = [each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)]
+    measured = [
+        each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)
+    ]
     measured.sort(key=lambda each: (each.text.depth, each.text.kind))
     by_cell = {key: list(each) for key, each in groupby(measured, lambda one: (one.text.kind, one.text.depth))}
     by_depth = {depth: list(each) for depth, each in groupby(measured, lambda one: one.text.depth)}
@@ -192,10 +194,16 @@ def likeness_outcome(
     figures = [Figure(name, {}, "ratio", "", (value,)) for name, value in vars(likeness.change).items()]
     figures.append(Figure("same_next_token", {}, "ratio", "higher", (agreement,)))
     figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.asked,)))
-    settings: dict[str, int | float | str] = {**reference, "seed": plan.seed, "times": plan.times, "deepest": plan.deepest}
+    settings: dict[str, int | float | str] = {
+        **reference,
+        "seed": plan.seed,
+        "times": plan.times,
+        "deepest": plan.deepest,
+    }
     if plan.sessions.requests:
         settings |= {"sessions": len(plan.sessions.requests), "sessions_digest": plan.sessions.digest}
     first, second = sides
+    words = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
     return Outcome(
         kind="same",
         name=SAME,
@@ -208,10 +216,13 @@ def likeness_outcome(
         findings=tuple(_findings(likeness)),
         counts={
             "texts": sum(each.texts for each in likeness.cells),
+            "different": words.count("different"),
+            "unclear": words.count("cannot tell"),
             "prompts_differ": len(likeness.prompts_differ),
             "answers_differ": int(likeness.answers_differ),
         },
         sampling=settings,
+        raw=json.dumps(likeness_json(likeness)).encode(),
     )
 
 
@@ -234,6 +245,11 @@ def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
             verdict: Verdict = "changed" if each.compared.verdict == "different" else "unclear"
             found.append(Finding("texts", f"{each.kind} at {each.depth}", verdict, difference_text(each)))
     return found[:_MOST_FINDINGS]
+
+
+def first_difference(likeness: ImageLikeness) -> str:
+    """The finding that counts most, in one line; empty where there is none."""
+    return next((f"{each.check} {each.at}: {each.text}" for each in _findings(likeness)), "")
 
 
 def difference_text(each: ComparedTexts) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,13 +21,14 @@ from builder.base.http_client import NoAnswerError
 from builder.lab.measure import served_model
 from builder.lab.measure.outcome import MeasuringProgress
 from builder.lab.same import checked_questions, forced_texts
+from builder.lab.same.forced_texts import ForcedPrompts  # noqa: TC001 (a type of a record)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from builder.base.events import Report
     from builder.lab.measure.served_model import ServedModel
-    from builder.lab.same.forced_texts import ForcedPrompt, ForcedPrompts, TextPlan
+    from builder.lab.same.forced_texts import ForcedPrompt, TextPlan
 
 _SECONDS = 1800.0
 _LARGEST = 256 << 20  # bytes of an answer: about a hundred for each token
@@ -58,6 +60,14 @@ class RatedImage:
     started: str
     seconds: float
     spelled: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RatedReference:
+    """An image's ratings with the prompts that it rated, as a file keeps them."""
+
+    prompts: ForcedPrompts
+    rated: RatedImage
 
 
 def rate_image(
