@@ -155,7 +155,8 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
     from builder.numbers import status
 
     names = [status.named_number(workspace.project, lock, each)[0] for each in images if ":" in each]
-    models = dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
+    models = dict.fromkeys(lock.models) if len(names) < len(images) else {}
+    models |= dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
     if len(models) == 1:
         return next(iter(models))
     known = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
@@ -171,12 +172,13 @@ def compare_sides(
     Raises MeasuringError where the two cannot be compared, and what starting a server does.
     """
     recipe = second.recipe
-    own = measuring.server_of(workspace, recipe)
-    was_up = own is not None and own.head.service.is_up
+    recipes = {each.recipe.file: each.recipe for each in (first, second)}.values()
+    served = [each for each in recipes if (own := measuring.server_of(workspace, each)) and own.head.service.is_up]
     within = options.within
     if within is None:
         within = requirements.required(workspace.project, recipe.model, recipe).same
-    servers.stop_candidates(workspace, recipe.file, "which a comparison that was ended left")
+    for each in recipes:
+        servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
     try:
         with _served(workspace, first) as server:
             notes = _notes(server, first.shown)
@@ -192,9 +194,10 @@ def compare_sides(
             weights = {"weights": second.weights} if second.weights else {}
             file = served_model.keep_run(workspace, server, outcome, weights)
     finally:
-        servers.stop_candidates(workspace, recipe.file, "which was compared")
-        if was_up:
-            measuring.serve_again(workspace, recipe)
+        for each in recipes:
+            servers.stop_candidates(workspace, each.file, "which was compared")
+        for each in served:
+            measuring.serve_again(workspace, each)
     return KeptLikeness(
         first.shown, second.shown, recipe.model or recipe.name, likeness, outcome, file, within, tuple(notes)
     )

@@ -20,8 +20,7 @@ from builder.base import words
 from builder.base.errors import FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
-from builder.lab import changes
-from builder.lab.measure import probes
+from builder.lab import changes, run_sets
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
 from builder.sources import mirror
@@ -55,7 +54,7 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
-    evidence = standing.evidence_overview(project, lock, names, environ, probes.present_sets(project))
+    evidence = standing.evidence_overview(project, lock, names, environ, run_sets.present_sets(project))
     table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)

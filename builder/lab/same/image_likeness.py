@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -34,15 +34,13 @@ _ENDLESS = 1e6
 @dataclass(frozen=True)
 class ComparedTexts:
     """The comparison of all ``texts`` of a kind at a depth (`ALL` kinds of a depth, too). ``agreement`` is the share of
-    tokens where the same one is the most likely, ``own_agreement`` that of the first image with itself; ``parting`` is
-    the first place where they part, in words."""
+    tokens where the same one is the most likely; ``parting`` is the first place where they part, in words."""
 
     kind: str
     depth: int
     texts: int
     compared: LikenessComparison
     agreement: float
-    own_agreement: float
     parting: str = ""
 
 
@@ -73,7 +71,6 @@ class _Measured:
     apart: float
     growth: float
     same: int
-    own_same: int
     is_identical: bool
     parting: str
 
@@ -143,7 +140,6 @@ def _measured(
                 apart=(_distance(a1, b1) + _distance(a2, b2)) / 2,
                 growth=(fmean(a1) + fmean(a2) - fmean(b1) - fmean(b2)) / 2,
                 same=sum(map(int.__eq__, t1, u1)),
-                own_same=sum(map(int.__eq__, t1, t2)),
                 is_identical=(a1, a2, t1, t2) == (b1, b2, u1, u2),
                 parting=parting,
             )
@@ -169,9 +165,11 @@ def _compared(kind: str, depth: int, measured: Sequence[_Measured], together: in
         together,
     )
     tokens = sum(each.text.end - each.text.start for each in measured)
-    agreement, own = (sum(values) / tokens for values in zip(*((e.same, e.own_same) for e in measured), strict=True))
+    agreement = sum(each.same for each in measured) / tokens
+    if compared.verdict == "identical" and not all(each.is_identical for each in measured):
+        compared = replace(compared, verdict="equivalent")
     parting = next((each.parting for each in measured if each.parting), "")
-    return ComparedTexts(kind, depth, len(measured), compared, agreement, own, parting)
+    return ComparedTexts(kind, depth, len(measured), compared, agreement, parting)
 
 
 def likeness_outcome(
@@ -255,7 +253,10 @@ def first_difference(likeness: ImageLikeness) -> str:
 def difference_text(each: ComparedTexts) -> str:
     """A comparison in words: the change of perplexity with its band, the most likely token, and where they part."""
     compared = each.compared
-    text = f"perplexity {change_text(compared)}, the same most likely token at {each.agreement:.1%} of the places"
+    text = (
+        f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
+        f"perplexity {change_text(compared)}, the same most likely token at {each.agreement:.1%} of the places"
+    )
     if compared.verdict == "cannot tell":
         return f"{text}; {each.texts} texts do not tell, about {compared.needed} would"
     return f"{text}; they part at {each.parting}" if each.parting else text
