@@ -222,7 +222,8 @@ def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer
 def _rated(
     workspace: Workspace, server: MeasuredServer, plan: TextPlan, shown: str, given: ForcedPrompts | None = None
 ) -> tuple[ForcedPrompts, RatedImage]:
-    return text_rating.rate_image(server.model, plan, shown, workspace.report, given)
+    own, rated = text_rating.rate_image(server.model, plan, shown, workspace.report, given)
+    return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
 
 
 def _notes(server: MeasuredServer, shown: str) -> list[str]:

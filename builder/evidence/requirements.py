@@ -298,7 +298,7 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
         return f"its prompts differ{first_finding(run.findings, 'changed')}, and no proof accepts that", False
     means = {figure.name: figure.mean for figure in run.figures}
     try:
-        change = PerplexityChange(*(means[each.name] for each in fields(PerplexityChange)))
+        change = PerplexityChange(*(means[f"perplexity_{each.name}"] for each in fields(PerplexityChange)))
     except KeyError as error:
         return f"its run has no {error}", False
     verdict = change.within(limit)

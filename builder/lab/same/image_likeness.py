@@ -189,9 +189,10 @@ def likeness_outcome(
         if verdict == "pass" and likeness.prompts_differ:
             verdict = "changed"
     agreement = sum(each.agreement * each.texts for each in likeness.cells) / sum(each.texts for each in likeness.cells)
-    figures = [Figure(name, {}, "ratio", "", (value,)) for name, value in vars(likeness.change).items()]
+    figures = [Figure(f"perplexity_{name}", {}, "ratio", "", (value,)) for name, value in vars(likeness.change).items()]
     figures.append(Figure("same_next_token", {}, "ratio", "higher", (agreement,)))
-    figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.asked,)))
+    if likeness.asked:
+        figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.asked,)))
     settings: dict[str, int | float | str] = {
         **reference,
         "seed": plan.seed,
@@ -202,6 +203,12 @@ def likeness_outcome(
         settings |= {"sessions": len(plan.sessions.requests), "sessions_digest": plan.sessions.digest}
     first, second = sides
     words = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
+    unlike = (
+        ("different", words.count("different")),
+        ("unclear", words.count("cannot tell")),
+        ("prompts_differ", len(likeness.prompts_differ)),
+        ("answers_differ", int(likeness.answers_differ)),
+    )
     return Outcome(
         kind="same",
         name=SAME,
@@ -214,10 +221,7 @@ def likeness_outcome(
         findings=tuple(_findings(likeness)),
         counts={
             "texts": sum(each.texts for each in likeness.cells),
-            "different": words.count("different"),
-            "unclear": words.count("cannot tell"),
-            "prompts_differ": len(likeness.prompts_differ),
-            "answers_differ": int(likeness.answers_differ),
+            **{name: count for name, count in unlike if count},
         },
         sampling=settings,
         raw=json.dumps(likeness_json(likeness)).encode(),

@@ -1,4 +1,4 @@
-"""An image rates the forced texts twice, in other batches each time, and answers the questions.
+"""An image rates the forced texts twice, in other batches each time, and answers questions.
 
 Scores are asked of vLLM's completions with ``prompt_logprobs``
 (https://docs.vllm.ai/en/stable/api/vllm/sampling_params/): the served model rates tokens that are given, so neither
@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import words
@@ -50,16 +50,16 @@ class RatedPrompt:
 @dataclass(frozen=True)
 class RatedImage:
     """All prompts as one server rates them: one at a time, and then several at once in the reverse order. ``digests``
-    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers. ``started`` is
+    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers, none where it was not asked. ``started`` is
     RFC 3339 in UTC."""
 
     alone: tuple[RatedPrompt, ...]
     together: tuple[RatedPrompt, ...]
     digests: Mapping[str, str]
-    right: tuple[bool, ...]
     started: str
     seconds: float
     spelled: Mapping[str, str] = field(default_factory=dict)
+    right: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,15 @@ def rate_image(
             f"{what} rates no texts: {error}",
             hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does",
         ) from None
-    right = _in_threads(lambda each: checked_questions.is_right(served, each), checked_questions.questions())
+    return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
+
+
+def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
+    """The ratings of an image, and which questions it answers rightly."""
+    began, questions = time.monotonic(), checked_questions.questions()
+    right = _in_threads(lambda each: checked_questions.is_right(served, each), questions)
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
-    seconds = time.monotonic() - began
-    return own, RatedImage(alone, together, own.digests, right, started, seconds, spelled)
+    return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
 
 
 def _in_threads(make: Callable[[_Given], _Made], given: Sequence[_Given]) -> tuple[_Made, ...]:
