@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5, help="draws of texts for each variant")
     parser.add_argument("--depth", type=int, default=2048, help="the deepest place, in tokens")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
     endpoint = endpoints.find_endpoint(os.environ)
     with ExitStack() as stack:
         image = arguments.image or stack.enter_context(sandbox(endpoint)).cpu()
