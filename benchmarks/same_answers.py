@@ -125,10 +125,10 @@ def _all(endpoint: Endpoint, image: str, folder: Path, arguments: argparse.Names
     for variant in (*HARMLESS, *FAULTS):
         began = time.monotonic()
         with _served(endpoint, image, folder, variant) as server:
-            base = rated[MOE if variant.model.startswith("moe") else DENSE]
+            own = rated[MOE if variant.model.startswith("moe") else DENSE]
             found = [
                 image_likeness.compare_images(given, first, _rate(server, plan, given)[1])
-                for plan, (given, first) in zip(plans, base, strict=False)
+                for plan, (given, first) in zip(plans, own, strict=False)
             ]
         _print(variant.title if variant.is_fault else f"harmless: {variant.title}", found, began)
 

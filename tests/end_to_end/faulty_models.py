@@ -6,13 +6,13 @@ folder for each. Runs inside the image.
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 HEAD = 32
 LAYERS = 4
 TEMPLATE = """\
@@ -35,11 +35,10 @@ CUT = (
 
 
 def make_base(folder: Path, kind: str) -> Any:
-    import tiny_model
     import torch
     from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 
-    tiny_model.main(folder, 0)
+    importlib.import_module("tiny_model").main(folder, 0)  # beside this file, as Python runs it
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     sizes = {key: written[key] for key in ("vocab_size", "eos_token_id", "pad_token_id")}
     sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": LAYERS, "num_attention_heads": 2}

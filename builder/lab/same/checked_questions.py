@@ -34,7 +34,11 @@ class CheckedQuestion:
 def questions() -> tuple[CheckedQuestion, ...]:
     numbers = random.Random(COUNT)  # noqa: S311 (the same questions every time)
     makers = (_sum, _day, _copy, _sort, _spell)
-    return tuple(makers[number % len(makers)](numbers) for number in range(COUNT))
+    made: dict[str, CheckedQuestion] = {}
+    while len(made) < COUNT:
+        question = makers[len(made) % len(makers)](numbers)
+        made.setdefault(question.text, question)
+    return tuple(made.values())
 
 
 def is_right(served: ServedModel, question: CheckedQuestion) -> bool:

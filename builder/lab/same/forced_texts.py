@@ -119,8 +119,8 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
     mixed = _mixed(served, numbers, lengths, digests)
     prompts = [_prompt(tokens, kinds_of, depths) for tokens, kinds_of in mixed]
     try:
-        tokens = _tool_session(served, numbers, most)
-        digests[TOOLS] = outcome.outcome_digest(tokens)
+        whole, tokens = _tool_session(served, numbers, most)
+        digests[TOOLS] = outcome.outcome_digest([whole, tokens])
         prompts.append(_prompt(tokens, [TOOLS] * (len(tokens) // LENGTH), depths))
     except NoAnswerError as error:
         left_out.append(f"{TOOLS}: the server renders no tool calls: {str(error)[:200]}")
@@ -249,8 +249,9 @@ def _sum(numbers: random.Random) -> str:
     )
 
 
-def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> list[int]:
-    """A session with tool calls in the template of the model, as long as ``most`` tokens allow."""
+def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> tuple[list[int], list[int]]:
+    """A short session with tool calls in the template of the model, with the beginning of an answer, and one as long as
+    ``most`` tokens allow."""
     pieces = _data()["kinds"][TOOLS]
     tools = [
         {
@@ -263,7 +264,9 @@ def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> lis
         }
         for name, call, *_ in pieces
     ]
-    messages: list[Messages] = []
+    messages = [each for piece in pieces for each in _exchange(piece, numbers, 0)]
+    whole = _rendered(served, {"messages": messages[:-1], "tools": tools}, begins_answer=True)
+    messages = []
     tokens: list[int] = []
     rounds = 2
     while True:
@@ -271,7 +274,7 @@ def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> lis
             messages += _exchange(numbers.choice(pieces), numbers, len(messages))
         longer = _rendered(served, {"messages": messages, "tools": tools})
         if len(longer) >= most or len(longer) <= len(tokens):
-            return longer[:most]
+            return whole, longer[:most]
         tokens = longer
         rounds = max(rounds + 1, min(rounds * 4, rounds * most // len(tokens) + 1))
 
@@ -289,9 +292,9 @@ def _exchange(piece: Sequence[str], numbers: random.Random, place: int) -> list[
     ]
 
 
-def _rendered(served: ServedModel, request: Messages) -> list[int]:
+def _rendered(served: ServedModel, request: Messages, *, begins_answer: bool = False) -> list[int]:
     taken = {key: request[key] for key in ("messages", "tools", "chat_template_kwargs") if request.get(key)}
-    return _ids(served, {**taken, "add_generation_prompt": False})
+    return _ids(served, {**taken, "add_generation_prompt": begins_answer})
 
 
 def _tokens(served: ServedModel, text: str) -> list[int]:

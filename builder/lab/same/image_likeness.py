@@ -72,6 +72,7 @@ class _Measured:
     growth: float
     same: int
     is_identical: bool
+    place: tuple[int, int]
     parting: str
 
 
@@ -141,6 +142,7 @@ def _measured(
                 growth=(fmean(a1) + fmean(a2) - fmean(b1) - fmean(b2)) / 2,
                 same=sum(map(int.__eq__, t1, u1)),
                 is_identical=(a1, a2, t1, t2) == (b1, b2, u1, u2),
+                place=(number, text.start),
                 parting=parting,
             )
         )
@@ -168,7 +170,7 @@ def _compared(kind: str, depth: int, measured: Sequence[_Measured], together: in
     agreement = sum(each.same for each in measured) / tokens
     if compared.verdict == "identical" and not all(each.is_identical for each in measured):
         compared = replace(compared, verdict="equivalent")
-    parting = next((each.parting for each in measured if each.parting), "")
+    parting = min(((each.place, each.parting) for each in measured if each.parting), default=((), ""))[1]
     return ComparedTexts(kind, depth, len(measured), compared, agreement, parting)
 
 

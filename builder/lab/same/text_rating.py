@@ -50,8 +50,8 @@ class RatedPrompt:
 @dataclass(frozen=True)
 class RatedImage:
     """All prompts as one server rates them: one at a time, and then several at once in the reverse order. ``digests``
-    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers, none where it was not
-    asked. ``started`` is RFC 3339 in UTC."""
+    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers, none where none
+    were asked. ``started`` is RFC 3339 in UTC."""
 
     alone: tuple[RatedPrompt, ...]
     together: tuple[RatedPrompt, ...]
