@@ -66,7 +66,7 @@ SCHEMAS = {
 
 OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
-    for name in ("build", "run", "stop", "download", "up", "init", "explain", "status", "list")
+    for name in ("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "compare")
 }
 """The JSON Schema of what commands print with ``--json``."""
 

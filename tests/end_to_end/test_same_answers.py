@@ -74,7 +74,7 @@ def put_model(endpoint: Endpoint, image: str, home: Path) -> None:
 
 
 def compared(cpu: Project, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run_command(cpu, "compare", *arguments, "--json", code=code).stdout)
+    return json.loads(run_command(cpu, "compare", *arguments, "--json", code=code, timeout=1200).stdout)
 
 
 def paired(cpu: Project) -> int:
@@ -116,7 +116,8 @@ def test_a_fault_that_only_changes_numbers_holds_the_model_back_and_is_named(
     refused = run_command(cpu, "pair", MODEL, f"{repository}:3", code=5).stderr
     assert f"same {repository}:2: perplexity" in refused
 
-    found = json.loads(builder(cpu, "bisect", MODEL, "--good", "2", "--bad", "3", "--same", "--json"))
+    bisect = ["bisect", MODEL, "--good", "2", "--bad", "3", "--same", "--json"]
+    found = json.loads(run_command(cpu, *bisect, timeout=1800).stdout)
     (culprit,) = found["culprits"]
     assert (found["result"], culprit["axis"]) == ("found", "mod turned")
     assert left_over(endpoint, cpu) == []
