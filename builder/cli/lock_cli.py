@@ -1,4 +1,5 @@
-"""This page defines the command line of builder lock: the update of pins, and the two repairs, recover and merge."""
+"""This page defines the command line of builder lock (the update of pins, and the two repairs, recover and merge), and
+of builder bases: what a pin of a base image can be moved to."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.base import words
+from builder.cli import output, progress
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
 from builder.cli.output import print_json, print_note, print_result
@@ -180,3 +182,44 @@ def _merge(context: Context, as_json: bool) -> int:
     elif not result.tagged:
         print_result("nothing to merge")
     return 0
+
+
+@click.command()
+@click.argument("name", shell_complete=names("definitions"))
+@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to ask about.")
+@platform_option
+@json_option
+@pass_context
+def bases(context: Context, name: str, newest: int, platform: str | None, as_json: bool) -> None:
+    """Show the images of a registry by date, without pulling them.
+
+    NAME is an image, such as eugr/spark-vllm, or a definition, which means its base image. What an image contains is
+    read from its labels; an image without labels has its day and its size alone. To use one of them: `builder lock
+    DEFINITION --update base=DAY`, or `base: NAME@DAY` in image.yaml.
+    """
+    from builder.base.words import size_text
+    from builder.commands import bases as command
+
+    with progress.showing(f"asking the registry of {name}"):
+        found = command.list_bases(context.workspace(), name, platform, newest)
+    if as_json:
+        print_json(data(found))
+        return
+    if not found.images:
+        print_result(f"{found.repository} has no image for {found.platform}")
+        return
+    rows = []
+    for image in found.images:
+        vllm, flashinfer = (image.labels.get(key, "") for key in ("vllm", "flashinfer"))
+        commits = {key: image.labels.get(key, "")[:9] for key in ("vllm_commit", "commit")}
+        contents = [
+            f"vLLM {vllm} {commits['vllm_commit']}".strip() if vllm or commits["vllm_commit"] else "",
+            f"FlashInfer {flashinfer}" if flashinfer else "",
+            f"built from {commits['commit']}" if commits["commit"] else "",
+        ]
+        states = [f"pinned by {', '.join(image.pinned_by)}" if image.pinned_by else "", "here" if image.here else ""]
+        row = ", ".join(filter(None, (*contents, *states))) or "-"
+        rows.append((image.day or "-", image.tag, size_text(image.size), row))
+    output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
+    if found.left_out:
+        print_note(f"{found.left_out} older tags were not read; `--newest N` reads more")

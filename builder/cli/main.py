@@ -116,6 +116,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
+        "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),
         "matrix": ("evidence_cli", "matrix", "Show which image goes with which model."),
         "prove": ("measure_cli", "prove", "Prove an image's chat templates and parsers, without a GPU."),
         "bench": ("measure_cli", "bench", "Measure how fast a model is served, or two images in turn."),

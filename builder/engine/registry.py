@@ -20,14 +20,24 @@ def auth_headers(reference: str) -> dict[str, str]:
     """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
     Raises SourceError where Docker's configuration or its credential helper cannot be read."""
     from docker import auth
+
+    login = credentials(reference)
+    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
+
+
+def credentials(reference: str) -> dict[str, str]:
+    """Returns the user's login for the registry of ``reference``, as Docker keeps it; empty without any. Raises
+    SourceError as `auth_headers` does."""
+    from docker import auth
     from docker.errors import DockerException
 
     try:
         registry, _ = auth.resolve_repository_name(reference)
-        credentials = dict(auth.load_config().resolve_authconfig(registry) or {})
+        login = auth.load_config().resolve_authconfig(registry) or {}
     except DockerException as error:
         raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
-    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
+    # Docker's file and its credential helpers write the names differently.
+    return {key.lower(): value for key, value in login.items()}
 
 
 WAIT = 20.0  # seconds

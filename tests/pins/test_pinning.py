@@ -88,7 +88,7 @@ def resolver(project: Project, settings: UserSettings, messages: list[str]) -> R
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}")
 
-    return Resolver(project, settings, no_registry, no_contents, lambda message: messages.append(str(message)))
+    return Resolver(project, settings, str, no_registry, no_contents, lambda message: messages.append(str(message)))
 
 
 def resolve(
@@ -289,7 +289,7 @@ def definition_pins_resolver(project: Project, settings: UserSettings) -> Resolv
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
 
-    return Resolver(project, settings, no_registry, no_contents, lambda _: None)
+    return Resolver(project, settings, str, no_registry, no_contents, lambda _: None)
 
 
 def load(project: Project, name: str) -> ImageDefinition:
