@@ -201,15 +201,15 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
     from builder.commands import bases as command
 
     with progress.showing(f"asking the registry of {name}"):
-        found = command.list_bases(context.workspace(), name, platform, newest)
+        listed = command.list_bases(context.workspace(), name, platform, newest)
     if as_json:
-        print_json(data(found))
+        print_json(data(listed))
         return
-    if not found.images:
-        print_result(f"{found.repository} has no image for {found.platform}")
+    if not listed.images:
+        print_result(f"{listed.repository} has no image for {listed.platform}")
         return
     rows = []
-    for image in found.images:
+    for image in listed.images:
         vllm, flashinfer = (image.labels.get(key, "") for key in ("vllm", "flashinfer"))
         commits = {key: image.labels.get(key, "")[:9] for key in ("vllm_commit", "commit")}
         contents = [
@@ -221,5 +221,5 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
         row = ", ".join(filter(None, (*contents, *states))) or "-"
         rows.append((image.day or "-", image.tag, size_text(image.size), row))
     output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
-    if found.left_out:
-        print_note(f"{found.left_out} older tags were not read; `--newest N` reads more")
+    if listed.left_out:
+        print_note(f"{listed.left_out} older tags were not read; `--newest N` reads more")

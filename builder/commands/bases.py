@@ -68,7 +68,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()
     }
-    shown = [
+    bases = [
         DatedBase(
             each.tag,
             each.day,
@@ -80,18 +80,18 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
         )
         for each in read
     ]
-    ordered = sorted(shown, key=lambda each: (each.day, each.tag), reverse=True)
+    ordered = sorted(bases, key=lambda each: (each.day, each.tag), reverse=True)
     return Bases(repository, wanted_platform, tuple(ordered), len(chosen) - len(chosen[:newest]))
 
 
 def labels_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """What the labels of an image say of its vLLM, its FlashInfer and the commit that it was built from."""
-    found = {}
+    """The vLLM that the labels of an image name, its FlashInfer, and the commit that it was built from."""
+    by_name = {}
     for name, pattern in _LABELS.items():
         keys = sorted(key for key in labels if pattern.search(key) and labels[key])
         if keys:
-            found[name] = labels[keys[0]]
-    return found
+            by_name[name] = labels[keys[0]]
+    return by_name
 
 
 def _repository(workspace: Workspace, name: str) -> str:
@@ -105,7 +105,7 @@ def _repository(workspace: Workspace, name: str) -> str:
 
 def _pinned(lock: Lock, repository: str) -> dict[str, tuple[str, ...]]:
     """The definitions that have an image of ``repository`` pinned, by its digest."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for name, by_platform in lock.pins.items():
         for pins in by_platform.values():
             base = pins.base
@@ -114,5 +114,5 @@ def _pinned(lock: Lock, repository: str) -> dict[str, tuple[str, ...]]:
                 and images.repository(base.requested) == repository
                 and not base.resolved.startswith(installed.LOCAL)
             ):
-                found[base.resolved] = (*found.get(base.resolved, ()), name)
-    return found
+                by_name[base.resolved] = (*by_name.get(base.resolved, ()), name)
+    return by_name

@@ -81,9 +81,9 @@ def repository(reference: str) -> str:
 def day_of(text: str) -> str:
     """Returns the day in a tag such as ``nightly-20260920``, ``2026092001`` (a day and a count) or ``2026-09-20``, as
     ``YYYY-MM-DD``; empty where there is none."""
-    for found in _DAY.finditer(text):
+    for match in _DAY.finditer(text):
         with suppress(ValueError):
-            return date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+            return date(int(match[1]), int(match[3]), int(match[4])).isoformat()
     return ""
 
 

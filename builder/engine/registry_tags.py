@@ -64,12 +64,12 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
     name, day = images.split_day(reference)
     if not day:
         return reference
-    known = sorted((images.day_of(tag), tag) for tag in tags(endpoint, name) if images.day_of(tag))
-    if found := [tag for its_day, tag in known if its_day == day]:
-        return f"{name}:{found[-1]}"
+    dated = sorted((images.day_of(tag), tag) for tag in tags(endpoint, name) if images.day_of(tag))
+    if of_day := [tag for its_day, tag in dated if its_day == day]:
+        return f"{name}:{of_day[-1]}"
     nearest = [
-        [tag for its_day, tag in known if its_day < day][-1:],
-        [tag for its_day, tag in known if its_day > day][:1],
+        [tag for its_day, tag in dated if its_day < day][-1:],
+        [tag for its_day, tag in dated if its_day > day][:1],
     ]
     beside = " and ".join(tag for side in nearest for tag in side)
     why = f"the nearest are {beside}" if beside else "none of its tags has a date"
@@ -91,19 +91,19 @@ def published(endpoint: Endpoint, repository: str, wanted: Iterable[str], platfo
 
 
 def _tags(get: Get) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    every: dict[str, None] = {}
     last = ""
     for _ in range(_PAGES):
         answer = get("tags/list?" + urlencode({"n": _PAGE, **({"last": last} if last else {})}))
         listed = answer.json().get("tags") or ()
-        found |= dict.fromkeys(tag for tag in listed if _TAG.fullmatch(tag))
+        every |= dict.fromkeys(tag for tag in listed if _TAG.fullmatch(tag))
         # Only the place to go on is taken from the link: the registry chooses no address for us.
         link = re.search(r"<([^>]*)>", answer.headers.get("link", ""))
         following = parse_qs(urlsplit(link[1]).query).get("last", [""])[0] if link else ""
         if not following or following == last:
             break
         last = following
-    return tuple(found)
+    return tuple(every)
 
 
 def _published(get: Get, tag: str, platform: str) -> PublishedImage | None:
@@ -175,23 +175,23 @@ def _authorization(send: Callable[..., Any], first: Any, login: Mapping[str, str
     basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
     if scheme.lower() != "bearer":
         return basic
-    asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-    realm = asked.pop("realm", "")
+    parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    realm = parameters.pop("realm", "")
     if urlsplit(realm).scheme != "https" and secure:
         raise http_client.NoAnswerError(f"it sends its visitors to {realm or 'nowhere'} for a token, not by https")
-    asked = {name: value for name, value in asked.items() if name in {"service", "scope"}}
-    token = _successful(send(f"{realm}{'&' if '?' in realm else '?'}{urlencode(asked)}", basic), "a token").json()
+    parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
+    token = _successful(send(f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}", basic), "a token").json()
     return f"Bearer {token.get('token') or token['access_token']}"
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
     """False where the engine speaks to the registry without TLS: on this machine, and where its configuration says so
     (``insecure-registries``)."""
-    known = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
-    if index := (known.get("IndexConfigs") or {}).get(host):
+    configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
+    if index := (configuration.get("IndexConfigs") or {}).get(host):
         return bool(index.get("Secure", True))
     name = urlsplit(f"//{host}").hostname or ""
     with suppress(ValueError):
         address = ipaddress.ip_address("127.0.0.1" if name == "localhost" else name)
-        return not any(address in ipaddress.ip_network(net) for net in known.get("InsecureRegistryCIDRs") or ())
+        return not any(address in ipaddress.ip_network(net) for net in configuration.get("InsecureRegistryCIDRs") or ())
     return True

@@ -55,10 +55,10 @@ class Resolver:
         """``NAME:TAG`` for a base image that is named by a day, NAME@DATE. Raises SourceError."""
 
         def ask() -> str:
-            found = self.find_tag(reference)
-            if found != reference:
-                self.say(f"{reference} is {found}")
-            return found
+            tagged = self.find_tag(reference)
+            if tagged != reference:
+                self.say(f"{reference} is {tagged}")
+            return tagged
 
         return self._once(ask, "tag", reference)
 
