@@ -45,6 +45,7 @@ def may_be_wider(line: str, said: str) -> bool:
     return alone in commands or " " not in _COMMAND.sub("x", alone)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.text("abc/-`", min_size=1, max_size=90), min_size=1).map(" ".join),
     st.integers(20, 90),

@@ -762,6 +762,7 @@ def test_an_older_commit_of_a_source_goes_back(older_versions_definition: image.
     assert pinning.versions_between(older_versions_definition, after, before, {}, UserSettings()) == ()
 
 
+@pytest.mark.slow
 def test_a_build_names_what_goes_back_and_an_upgrade_refuses_it(
     older_versions_definition: image.ImageDefinition, tmp_path: Path
 ) -> None:

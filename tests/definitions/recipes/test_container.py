@@ -191,6 +191,7 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_the_health_check_tells_a_server_that_answers(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), _Server) as server:
         Thread(target=server.serve_forever, daemon=True).start()
