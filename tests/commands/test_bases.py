@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from builder.engine import images, registry_tags
+from builder.engine import images, registry_tags, transfer
 from builder.lock import lock_file
-from tests import projects, registries
+from tests import projects, registries, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +128,53 @@ def test_a_base_is_pinned_by_its_day(published: Published, small: Project, build
     assert (pins.base.requested, pins.base.resolved) == (f"{image}:latest", digests["20260919"])
     builder("build", "small")
     assert "already built" in builder("build", "small").stdout
+
+
+@pytest.mark.engine
+def test_a_base_that_vanished_is_taken_from_the_mirror(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        digest = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        image = f"{theirs.address}/{NAME}"
+        base_of(small, f"{image}@2026-09-20")
+        registries.configure(small, registry=own.address)
+        builder("lock", "small")
+        copy = f"{own.address}/mirror/{image.replace(':', '-')}:20260920@{digest}"
+        assert f"copied to {copy}" in builder("mirror", "small").stdout
+        assert "is already" in builder("mirror", f"{image}@2026-09-20").stdout
+        assert "ok" in builder("doctor", "--upstream").stdout
+        theirs.kill()
+        upstream = " ".join(builder("doctor", "--upstream").stdout.split())
+        assert f"{own.address} has a copy" in upstream
+        built = builder("build", "small")
+        assert f"building on the copy in {own.address}" in " ".join(built.stderr.split())
+        (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
+        assert pins.base is not None
+        assert pins.base.resolved == digest
+
+
+@pytest.mark.engine
+def test_the_engine_s_copy_of_what_vanished_is_mirrored(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        registries.configure(small, registry=own.address)
+        image = f"{theirs.address}/{NAME}"
+        lost = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        kept = registries.publish(theirs, NAME, "20260921", {"test": shared.unique_name()})
+        transfer.pull_layers(endpoint, image, kept, {}, lambda _: None)
+        try:
+            base_of(small, f"{image}:20260921")
+            builder("lock", "small")
+            theirs.kill()
+            assert "this engine has the last known copy" in " ".join(builder("doctor", "--upstream").stdout.split())
+            assert "comes from this engine" in builder("mirror", f"{image}@{kept}").stderr
+            assert "was not copied" in builder("mirror", f"{image}@{lost}", code=1).stderr
+        finally:
+            images.remove_image(endpoint, f"{image}@{kept}")
 
 
 @pytest.mark.engine
