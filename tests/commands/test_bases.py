@@ -233,3 +233,42 @@ def test_a_token_is_fetched_where_the_registry_wants_one(endpoint: Endpoint) -> 
         # A tag is a part of addresses, and what cannot be one is left out.
         assert registry_tags.tags(endpoint, f"127.0.0.1:{server.server_port}/a/b") == ("20260920", "xxxxxxx")
         server.shutdown()
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_the_day_among_64_that_broke_it_is_found(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Each image has the layers of the first one, and says its day in a label alone."""
+    days = [f"2026{month:02}{day:02}" for month in (8, 9, 10) for day in range(1, 31)][:64]
+    with registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        for day in days:
+            registries.publish(theirs, NAME, f"nightly-{day}", {"day": day, "org.keeper.vllm-hash": f"{day}abc"})
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[0]}")
+        builder("build", "small")
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[-1]}")
+        builder("build", "small")
+        script = tmp_path / "judge.sh"
+        projects.write(
+            script,
+            "#!/bin/sh\n"
+            'day=$(docker image inspect --format \'{{ index .Config.Labels "day" }}\' "$BUILDER_IMAGE") || exit 125\n'
+            f'echo "$day" >> {tmp_path}/tried\n'
+            f'test "$day" -lt {days[40]}\n',
+        )
+        script.chmod(0o755)
+        arguments = ("bisect", "small", "--good", "1", "--run", str(script), "--no-serve")
+        assert json.loads(builder(*arguments, "--dry-run", "--json").stdout)["axes"] == [
+            "base image (62 images between)"
+        ]
+        result = json.loads(builder(*arguments, "--json").stdout)
+        (culprit,) = result["culprits"]
+        assert (culprit["axis"], culprit["good"], culprit["bad"]) == (
+            "base image", f"nightly-{days[39]}", f"nightly-{days[40]}"
+        )  # fmt: skip
+        assert f"--update base=nightly-{days[39]}" in culprit["now"]
+        assert f"-vllm commit {days[39]}abc\n+vllm commit {days[40]}abc\n" in culprit["change"]
+        tried = set((tmp_path / "tried").read_text(encoding="utf-8").split())
+        assert len(tried) <= 8
