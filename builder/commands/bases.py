@@ -158,7 +158,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[str]:
         bases = [f"{pin.requested}@{pin.resolved}" for pin in pins if not pin.resolved.startswith(installed.LOCAL)]
         if not bases:
             raise UsageError(
-                f"images.lock has no base of {name} that comes from a registry", hint=f"builder lock {name}"
+                f"images.lock has no base of {name} that comes from a registry", hint=f"`builder lock {name}` pins it"
             )
         yield from bases
         return

@@ -233,4 +233,6 @@ def test_a_damaged_record_and_one_that_leads_elsewhere_remove_nothing_elsewhere(
     assert compile_caches.begin(HERE, folder, "x:1") == ()
     assert (tmp_path / "mine").read_text() == "mine"
     projects.write(folder / "complete.json", text[:20])
-    assert not compile_caches.is_warm({"XDG_CACHE_HOME": str(tmp_path)}, ImageName("x", 1))
+    (folder / "begun").unlink()
+    assert compile_caches.begin(HERE, folder, "x:1") == ()
+    assert (folder / "vllm/kernel").read_text() == "x"
