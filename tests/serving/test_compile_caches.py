@@ -159,7 +159,7 @@ def test_a_mod_that_only_brings_data(tmp_path: Path, files: dict[str, str], *, h
 
 
 def test_the_shipped_template_is_harmless_and_the_kernels_are_not() -> None:
-    mods = projects.REPOSITORY_ROOT / "mods"
+    mods = shipped_files.project().mods
     assert compile_caches.is_harmless(mods / "fix-qwen3.5-enhanced-chat-template")
     assert not compile_caches.is_harmless(mods / "flashqla")
     assert not compile_caches.is_harmless(mods / "int8-lm-head")
