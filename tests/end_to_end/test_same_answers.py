@@ -73,7 +73,7 @@ def put_model(endpoint: Endpoint, image: str, home: Path) -> None:
 
 
 def compared(cpu: Project, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run_command(cpu, "compare", *arguments, "--json", code=code, timeout=1200).stdout)
+    return json.loads(run_command(cpu, "compare", "--json", *arguments, code=code, timeout=1200).stdout)
 
 
 def paired(cpu: Project) -> int:
