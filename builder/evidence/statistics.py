@@ -141,7 +141,7 @@ def compare_likeness(
     shown = (expm1(grown), expm1(low), expm1(high), mean_apart, mean_noise)
     if not any(apart):
         return LikenessComparison("identical", *shown)
-    if max(apart) <= FLOOR:
+    if mean_apart <= FLOOR:
         return LikenessComparison("equivalent", *shown)
     ratios = [math.log((far + FLOOR) / (own + FLOOR)) for far, own in zip(apart, noise, strict=True)]
     ratio, least, most = paired_band(ratios, confidence)
