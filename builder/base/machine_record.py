@@ -11,16 +11,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import processes, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
-ROOT = Path("/")
 # Each place may be several files. /etc/dgx-release also has the serial number, and /proc/cmdline names the disk:
 # `parse_machine` takes single values out of them.
 PLACES = (
@@ -86,7 +85,7 @@ class Machine:
     available: int = 0
 
 
-def read_files(root: Path = ROOT) -> dict[str, str]:
+def read_files(root: Path) -> dict[str, str]:
     """The texts of a machine's files, by their paths from ``root``; those that cannot be read are left out."""
     paths = (path for place in PLACES for path in (sorted(root.glob(place)) if "*" in place else [root / place]))
     texts = ((path.relative_to(root).as_posix(), processes.text(path)) for path in paths)

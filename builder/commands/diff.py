@@ -61,9 +61,11 @@ class ImageDifference:
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def diff_images(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
-    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list. Raises
-    UsageError where images.lock has no such image. The engine is not asked."""
+def diff_images(
+    project: Project, before: str, after: str, commits: CommitFilter | None, report: Report
+) -> ImageDifference:
+    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list, without
+    the network if it is None. Raises UsageError where images.lock has no such image. The engine is not asked."""
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])

@@ -20,7 +20,7 @@ from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import status
-from builder.serving import beside, model_revision, readiness, running, selection, starting
+from builder.serving import answered, beside, readiness, running, selection, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builder.lab.measure.outcome import ComparedNumbers, Outcome
     from builder.lab.measure.served_model import MeasuredServer
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
@@ -198,7 +198,7 @@ def candidate_server(
     seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     try:
         if isinstance(image, ImageName):
-            servers.record_answer(workspace, prepared.selection, seconds)
+            servers.record_answer(workspace, prepared.selection, seconds, started)
         yield started.server
     finally:
         servers.end_server(started.server, STOPPING_SECONDS)
@@ -212,7 +212,7 @@ def start_candidate(
     prepared = beside.prepare(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
-    limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return prepared, starting.start_server(prepared, workspace.environment), limit
 
 

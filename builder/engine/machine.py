@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
 from builder.base.errors import BuilderError, EngineError, NodeError
-from builder.base.machine_record import ROOT, Machine
+from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
 from builder.engine import client, containers
 from builder.engine.client import request
@@ -109,16 +109,17 @@ def read_machine(
     endpoint: Endpoint,
     environ: Mapping[str, str],
     image: str = "",
-    root: Path = ROOT,
     seconds: float = PROGRAMS_SECONDS,
 ) -> Machine:
-    """The record of the engine's machine, whose files are in ``root`` where it is this one. A machine that is reached
-    neither here nor by ssh is read in a container of ``image``. Whatever cannot be read is empty in it."""
+    """The record of the engine's machine. A machine that is reached neither here nor by ssh is read in a container of
+    ``image``. Whatever cannot be read is empty in it. ``BUILDER_ROOT`` names another folder than / to read in, on a
+    machine that keeps its files elsewhere."""
     version = _engine_version(endpoint)
     if is_here(endpoint.host):
         architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
         outputs = _outputs(environ, seconds)
-        return machine_record.parse_machine(machine_record.read_files(root), outputs, f"linux/{architecture}", version)
+        files = machine_record.read_files(Path(environ.get("BUILDER_ROOT") or "/"))
+        return machine_record.parse_machine(files, outputs, f"linux/{architecture}", version)
     try:
         if urlsplit(endpoint.host).scheme == "ssh":
             files = _files_of(
@@ -176,7 +177,7 @@ def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
 def _script(places: Sequence[str]) -> str:
     """A script that prints the beginning of each file, after a line with its path."""
     return (
-        f"cd / && for file in {' '.join(places)}; do"
+        f"cd ${{BUILDER_ROOT:-/}} && for file in {' '.join(places)}; do"
         f' [ -r "$file" ] && printf "\\036%s\\n" "$file" && head -c {_LARGEST_FILE} "$file"; done; :'
     )
 

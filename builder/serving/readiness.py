@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.lock.model import ImageName, NumberedImage
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
     from builder.serving.selection import SelectedImage
     from builder.serving.starting import StartedServer
@@ -189,6 +189,8 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
+    if (service := containers.find_container(member.engine.endpoint, member.service.id)) and not service.is_up:
+        lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)

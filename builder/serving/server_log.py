@@ -79,10 +79,73 @@ _KNOWN = (
 )
 
 
+# What libraries and the kernel write where Python has no error, or one that only tells that a library had one.
+_NATIVE = re.compile(
+    r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
+    r"|Fatal Python error: .*|\S+: error while loading shared libraries: .*|\S*: symbol lookup error: .*"
+    r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
+    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*Watchdog caught collective operation timeout"
+    r".*|No available shared memory broadcast block found in \d+.*|.*[Ee]xec format error.*|NVRM: .*|(?:^|\d )Killed\b.*"
+    r"|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
+)
+# Errors that come of another one: they count where nothing else does.
+_CONSEQUENCE = re.compile(
+    r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError|CancelledError|SystemExit"
+    r"|KeyboardInterrupt|ProcessLookupError|ContextTerminated)\b|RuntimeError: cancelled|died unexpectedly"
+    r"|Connection (?:closed|reset) by|NCCL error|NCCL communicator was aborted|RPC call to \w+ timed out"
+    r"|DistBackendError|DistNetworkError|DistStoreError|CalledProcessError|ncclRemoteError|Application startup failed"
+)
+# https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
+_EXITS = {
+    126: "the command cannot be run (exit code 126): it is no program, or of another architecture",
+    127: "the command was not found in the image (exit code 127)",
+    132: "an instruction that the processor does not have (SIGILL, exit code 132)",
+    134: "a library gave up (SIGABRT, exit code 134)",
+    135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
+    137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
+    139: "a library crashed (SIGSEGV, exit code 139)",
+    143: "ended by SIGTERM (exit code 143): earlyoom, or whoever stopped it",
+}
+_END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of memory)?$")
+
+
+def end_line(exit_code: int, *, out_of_memory: bool) -> str:
+    """The last line of a log that is kept: how its container ended."""
+    return f"builder: the container ended with exit code {exit_code}{', out of memory' if out_of_memory else ''}"
+
+
 def crash_cause(lines: Sequence[str]) -> str:
-    """Returns the cause in a line: the last error that names one; empty if there is none."""
+    """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
+    the exit code of an `end_line` says; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    return next(filter(None, (_error(texts, index) for index in reversed(range(len(texts))))), "")
+    errors = list[str]()
+    for index in reversed(range(len(texts))):
+        if error := _error(texts, index):
+            errors.append(error)
+            if not _CONSEQUENCE.search(error):
+                break
+    strong = errors[-1] if errors and not _CONSEQUENCE.search(errors[-1]) else ""
+    end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
+    if end and end[2]:
+        last = f" (its last error: {strong})" if strong else ""
+        return f"killed by the kernel: out of memory, the container's limit or the machine's (exit code {end[1]}){last}"
+    if strong:
+        return strong
+    native = [match[0] for text in texts if (match := _NATIVE.search(text))]
+    if native:
+        return f"{native[0]} ({errors[0]})" if errors else native[-1]
+    return errors[0] if errors else _EXITS.get(int(end[1]), "") if end else ""
+
+
+def first_error(lines: Sequence[str]) -> str:
+    """The first error in a log, whatever came of it; empty if there is none."""
+    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    for index, text in enumerate(texts):
+        if error := _error(texts, index):
+            return error
+        if native := _NATIVE.search(text):
+            return native[0]
+    return ""
 
 
 def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:

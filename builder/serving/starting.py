@@ -29,15 +29,17 @@ from builder.base.project import below_project
 from builder.definitions import container
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILE_CACHES, GPU_MEMORY, LABEL, compile_cache
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from builder.base.events import Report
+    from builder.base.machine_record import Machine
     from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
@@ -235,11 +237,13 @@ def _can_listen(host: str | None, port: int) -> bool:
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that runs or starts now. ``was_running`` is True if it did before."""
+    """A server that runs or starts now. ``was_running`` is True if it did before. ``machines`` are those of its
+    containers, as they were when it was started; none if it ran before."""
 
     server: RunningServer
     selection: ServedImage
     was_running: bool
+    machines: tuple[Machine, ...] = ()
 
 
 def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
@@ -256,6 +260,9 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> Starte
         if service:
             containers.remove_container(planned.engine.endpoint, service.id)
     created: list[ServerMember] = []
+    reading = begin_reading(
+        [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers], environ
+    )
     try:
         for planned in prepared.containers:
             created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
@@ -267,7 +274,19 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> Starte
     except BaseException:
         remove_server(RunningServer(tuple(created)))
         raise
-    return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False)
+    machines = tuple(each.result() for each in reading)
+    return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False, machines=machines)
+
+
+def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
+    """Begins to read the machines of these engines, each with the name of an image that it has. Those of nodes are read
+    while the containers are made."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(max_workers=8)
+    reading = [pool.submit(machine.read_machine, endpoint, environ, image) for endpoint, image in engines]
+    pool.shutdown(wait=False)
+    return reading
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
