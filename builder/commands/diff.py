@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
@@ -12,6 +12,7 @@ from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory, status
+from builder.serving import answered, server_log
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
     from builder.lock.model import Pairing
     from builder.numbers.build_directory import BuildDirectory
+    from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
 
 
@@ -41,8 +43,8 @@ class ModChange:
 @dataclass(frozen=True)
 class ImageDifference:
     """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
-    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``is_same`` is true
-    of an adopted image that is byte for byte the other one."""
+    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``chosen`` is what
+    vLLM chose otherwise, by model. ``is_same`` is true of an adopted image that is byte for byte the other one."""
 
     before: ComparedImage
     after: ComparedImage
@@ -53,6 +55,7 @@ class ImageDifference:
     args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
+    chosen: Mapping[str, tuple[ChoiceChange, ...]] = field(default_factory=dict)
     is_same: bool = False
 
     @property
@@ -86,7 +89,22 @@ def diff_images(
         else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
         runs=runs,
+        chosen=_chosen(project, lock, old, new),
     )
+
+
+def _chosen(
+    project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
+) -> dict[str, tuple[ChoiceChange, ...]]:
+    """What vLLM chose otherwise on the second image than on the first, by model: in the last start of each here."""
+    chosen = {}
+    for model in lock.models:
+        starts = answered.recorded_starts(project, model)
+        sides = [starts[each.image.fingerprint].starts for each in (before, after) if each.image.fingerprint in starts]
+        if len(sides) == 2 and all(sides):
+            changes = server_log.choice_changes(sides[0][-1].chosen, sides[1][-1].chosen)
+            chosen |= {model: changes} if changes else {}
+    return chosen
 
 
 def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
@@ -250,5 +268,5 @@ def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
 
 def _values(image: NumberedImage) -> Mapping[str, str]:
     """All values of a record, as text."""
-    values = ((field.name, getattr(image, field.name)) for field in fields(image))
+    values = ((each.name, getattr(image, each.name)) for each in fields(image))
     return {name: value if isinstance(value, str) else json.dumps(value, default=vars) for name, value in values}

@@ -84,9 +84,9 @@ _NATIVE = re.compile(
     r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
     r"|Fatal Python error: .*|\S+: error while loading shared libraries: .*|\S*: symbol lookup error: .*"
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
-    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*Watchdog caught collective operation timeout"
-    r".*|No available shared memory broadcast block found in \d+.*|.*[Ee]xec format error.*|NVRM: .*|(?:^|\d )Killed\b.*"
-    r"|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
+    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
+    r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
+    r"|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
 # Errors that come of another one: they count where nothing else does.
 _CONSEQUENCE = re.compile(
@@ -112,6 +112,12 @@ _END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of 
 def end_line(exit_code: int, *, out_of_memory: bool) -> str:
     """The last line of a log that is kept: how its container ended."""
     return f"builder: the container ended with exit code {exit_code}{', out of memory' if out_of_memory else ''}"
+
+
+def exit_code(lines: Sequence[str]) -> int | None:
+    """The exit code in the last lines of a log that was kept; None where there is none."""
+    match = next((match for line in reversed(lines[-3:]) if (match := _END.match(line))), None)
+    return int(match[1]) if match else None
 
 
 def crash_cause(lines: Sequence[str]) -> str:
@@ -461,7 +467,8 @@ def _parts(version: str) -> tuple[int, ...]:
 _SAME_TOKENS = 0.05
 
 
-class ChoiceChange(NamedTuple):
+@dataclass(frozen=True)
+class ChoiceChange:
     """A choice that differs, with the values of both sides; empty on a side that tells none."""
 
     name: str
@@ -486,5 +493,7 @@ def choice_changes(before: Choices, after: Choices) -> tuple[ChoiceChange, ...]:
 
 
 def _nearly(change: ChoiceChange) -> bool:
-    tokens = [int(text.replace(",", "")) if text.replace(",", "").isdecimal() else 0 for text in change[1:]]
+    tokens = [
+        int(text.replace(",", "")) if text.replace(",", "").isdecimal() else 0 for text in (change.before, change.after)
+    ]
     return 0 in tokens or abs(tokens[0] - tokens[1]) <= _SAME_TOKENS * max(tokens)

@@ -21,6 +21,7 @@ from builder.engine import containers, machine
 from builder.evidence import store, subjects
 from builder.lock import kinds, lock_file
 from builder.lock.model import ImageName
+from builder.serving import answered
 from builder.serving.running import StartOptions, answers
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -
     belongs_to = subject(workspace, measured, outcome.kind)
     if measured.image is None or belongs_to is None:
         return None
-    return store.add_run(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
+    evidence = replace(outcome.evidence(belongs_to), chosen=answered.chosen_by(measured.running))
+    return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:
