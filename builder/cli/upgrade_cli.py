@@ -80,9 +80,8 @@ def upgrade(
         if abort:
             result = command.abort_upgrade(workspace, what)
         else:
-            result = command.upgrade_image(
-                workspace, what, parse_update(update), older=allow_older, machine_differs=machine_differs
-            )
+            sources = parse_update(update)
+            result = command.upgrade_image(workspace, what, sources, older=allow_older, machine_differs=machine_differs)
     if as_json:
         print_json(result, _KEYS)
     else:

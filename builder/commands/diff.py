@@ -97,7 +97,7 @@ def _chosen(
     project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> dict[str, tuple[ChoiceChange, ...]]:
     """What vLLM chose otherwise on the second image than on the first, by model: in the last start of each here."""
-    chosen = {}
+    chosen: dict[str, tuple[ChoiceChange, ...]] = {}
     for model in lock.models:
         starts = answered.recorded_starts(project, model)
         sides = [starts[each.image.fingerprint].starts for each in (before, after) if each.image.fingerprint in starts]
