@@ -159,7 +159,7 @@ def _good_end(bisection: Bisection) -> int:
 
 
 def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
-    """What is different in the machine since the good end worked."""
+    """The differences in the machine since the good end worked."""
     if not bisection.recipe or bisection.judge.kind == "prove" or not bisection.judge.serves:
         return ()
     model = bisect_trying.recipe_of(workspace, bisection).model

@@ -59,7 +59,7 @@ class CrashReport:
     machines: tuple[Machine, ...]
     image: str
     packages: Mapping[str, str]
-    served: answered.ServedOptions | None
+    served: answered.OptionsInUse | None
     chosen: Mapping[str, tuple[str, ...]]
     changed: WhyReport | None
     lines: tuple[str, ...]
@@ -74,13 +74,13 @@ def crash_report(workspace: Workspace, text: str | None, node: str | None = None
     name = server.labels[LABEL] if server else _kept_name(workspace, text)
     lines, ended = _of_container(server, node) if server else _of_file(workspace.project, name, node)
     selected = _selected(workspace, labels.get(f"{LABEL}.recipe") or text or name)
-    known = server_log.known_crash_cause(lines)
+    remedy = server_log.known_crash_cause(lines)
     model = selected.recipe.model if selected else None
     return CrashReport(
         name=name,
         ended=ended,
         cause=server_log.crash_cause(lines),
-        remedy=known.hint.format(model=model or name) if known else "",
+        remedy=remedy.hint.format(model=model or name) if remedy else "",
         first_error=server_log.first_error(lines),
         machines=_machines(workspace, server),
         image=_image_line(workspace, selected, server),
@@ -193,14 +193,14 @@ def _packages(project: Project, selected: SelectedImage | None) -> dict[str, str
 
 def _served(
     workspace: Workspace, selected: SelectedImage | None, labels: Mapping[str, str]
-) -> answered.ServedOptions | None:
+) -> answered.OptionsInUse | None:
     with suppress(BuilderError):
         return answered.options_now(workspace, selected, labels) if selected else None
     return None
 
 
 def _changed(workspace: Workspace, model: str | None) -> WhyReport | None:
-    """What is not as it was when the model worked last; None where nothing is recorded."""
+    """The comparison with the last state in which the model worked; None where none is recorded."""
     with suppress(BuilderError):
         return why.explain_change(workspace, model) if model else None
     return None

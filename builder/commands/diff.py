@@ -96,7 +96,7 @@ def diff_images(
 def _chosen(
     project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> dict[str, tuple[ChoiceChange, ...]]:
-    """What vLLM chose otherwise on the second image than on the first, by model: in the last start of each here."""
+    """The choices of vLLM that differ between the last starts of the two images here, by model."""
     chosen: dict[str, tuple[ChoiceChange, ...]] = {}
     for model in lock.models:
         starts = answered.recorded_starts(project, model)

@@ -327,7 +327,7 @@ def upgrade_image(
 
 
 def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """What is different in the machine since the image before worked for one of the models."""
+    """The differences in the machine since the image before worked for one of the models."""
     if upgrade.image_before is None:
         return ()
     lines = (why.machine_since(workspace, upgrade.image_before, model) for model in upgrade.models)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from builder.lab.likely_causes import LikelyCause
     from builder.lock.model import Lock, Version
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import ServedOptions
+    from builder.serving.answered import OptionsInUse
     from builder.serving.selection import SelectedImage
     from builder.serving.server_log import ChoiceChange
 
@@ -58,7 +58,7 @@ class WorkingState:
     fingerprint: str
     machines: tuple[Machine, ...] = ()
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    served: ServedOptions | None = None
+    served: OptionsInUse | None = None
 
 
 def working_states(project: Project, lock: Lock, model: str) -> tuple[WorkingState, ...]:
@@ -110,7 +110,7 @@ class PresentState:
     nodes: tuple[str, ...]
     machines: tuple[Machine, ...]
     chosen: Mapping[str, tuple[str, ...]]
-    served: ServedOptions
+    served: OptionsInUse
     failure: str
 
 
@@ -157,8 +157,8 @@ def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ..
         return machine.read_machine(engine, workspace.environment)
 
     answers = nodes_machines.ask_machines(engines, read, _NODE_SECONDS, ignore)
-    known = {node: each if isinstance(each, Machine) else Machine() for node, each in answers.items()}
-    return tuple(known), tuple(known.values())
+    machines = {node: each if isinstance(each, Machine) else Machine() for node, each in answers.items()}
+    return tuple(machines), tuple(machines.values())
 
 
 def _lines(workspace: Workspace, selected: SelectedImage, service: Service | None, since: str) -> list[str]:
@@ -237,14 +237,14 @@ def _compared(
     unknown: list[str] = []
     chosen = server_log.choice_changes(state.chosen, now.chosen)
     changes = tuple(_machine_changes(state.machines, now.machines, now.nodes))
-    known = _known_faults(workspace.project, lock, selected, state, now)
+    faults = _known_faults(workspace.project, lock, selected, state, now)
     worked = [each for other in states for each in other.machines]
-    causes += likely_causes.machine_causes(changes, kind, known, len(now.machines), worked)
+    causes += likely_causes.machine_causes(changes, kind, faults, len(now.machines), worked)
     if not state.machines:
         unknown.append("the machine: it was not recorded then")
     if state.fingerprint != now.fingerprint:
         has_worked = any(other.fingerprint == now.fingerprint for other in states)
-        causes += _image_causes(workspace.project, lock, model, state, now, kind, known, chosen, has_worked=has_worked)
+        causes += _image_causes(workspace.project, lock, model, state, now, kind, faults, chosen, has_worked=has_worked)
     if state.served:
         causes += likely_causes.served_causes(state.served, now.served, model, kind)
     else:
@@ -264,7 +264,7 @@ def _machine_changes(
 def _known_faults(
     project: Project, lock: Lock, selected: SelectedImage, state: WorkingState, now: PresentState
 ) -> KnownFaults:
-    """What is known to be broken now and was not then."""
+    """The faults of now that are known and were not there then."""
     broken: dict[str, str] = {}
     is_linked = len(now.machines) > 1 or any(each.links for each in now.machines)
     for old, new in zip(state.machines, now.machines, strict=False):
@@ -295,7 +295,7 @@ def _image_causes(
     state: WorkingState,
     now: PresentState,
     kind: likely_causes.FailureKind,
-    known: KnownFaults,
+    faults: KnownFaults,
     chosen: Sequence[ChoiceChange],
     *,
     has_worked: bool,
@@ -322,7 +322,7 @@ def _image_causes(
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
     details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
     yield likely_causes.image_cause(
-        str(state.image), str(now.image), details, f"`{undo}`", kind, known, has_worked=has_worked
+        str(state.image), str(now.image), details, f"`{undo}`", kind, faults, has_worked=has_worked
     )
     for mod in difference.mods:
         paths = [file.path for file in mod.files]
@@ -340,8 +340,8 @@ _DECISIVE = frozenset({"kernel", "driver", "firmware", "parameters", "CMA", "lin
 
 
 def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
-    """What is different in the machines since the image ``name`` worked for ``model``, a line each; empty where nothing
-    that decides is, or no machine is recorded."""
+    """The differences in the machines since the image ``name`` worked for ``model``, a line each; empty where nothing
+    that decides differs, or no machine is recorded."""
     lock = lock_file.read_project_lock(workspace.project)
     record = lock.image(name)
     states = [

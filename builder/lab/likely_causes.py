@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from builder.base.machine_record import Machine, MachineChange
-    from builder.serving.answered import ServedOptions
+    from builder.serving.answered import OptionsInUse
 
 Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
 
@@ -128,7 +128,7 @@ _KNOWN_BAD, _WORKED, _BETWEEN_NODES = 100, -35, 12
 
 @dataclass(frozen=True)
 class KnownFaults:
-    """What is known to be broken as it is now: the reasons by part of the machine, and those that are in the image."""
+    """The faults that are known of what is there now: the reasons by part of the machine, and those that are in the image."""
 
     machine: Mapping[str, str] = field(default_factory=dict)
     image: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class KnownFaults:
 def machine_causes(
     changes: Sequence[tuple[str, MachineChange]],
     kind: FailureKind,
-    known: KnownFaults,
+    faults: KnownFaults,
     nodes: int,
     worked: Iterable[Machine],
 ) -> Iterator[LikelyCause]:
@@ -154,9 +154,9 @@ def machine_causes(
             reasons.append(f"the failure is one of {_NAMES[kind]}")
         if nodes > 1 and part in {"kernel", "links", "firmware", "CMA"} and weight > _PARTS["processor"]:
             weight += _BETWEEN_NODES
-        if part in known.machine:
+        if part in faults.machine:
             weight += _KNOWN_BAD
-            reasons.append(known.machine[part])
+            reasons.append(faults.machine[part])
         if part == "CMA" and change.after == "0 kB":
             weight += _KNOWN_BAD if kind in {"network", "memory", ""} else 0
             reasons.append("the kernel has no memory left for devices (CmaTotal 0 kB)")
@@ -244,7 +244,7 @@ def image_cause(
     details: Sequence[tuple[int, str]],
     undo: str,
     kind: FailureKind,
-    known: KnownFaults,
+    faults: KnownFaults,
     *,
     has_worked: bool,
 ) -> LikelyCause:
@@ -253,9 +253,9 @@ def image_cause(
     weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5)
     reasons = [f"the failure is one of {_NAMES[kind]}"] if _BY_KIND[kind].get("image") else []
     weight += _BY_KIND[kind].get("image", 0)
-    if known.image:
+    if faults.image:
         weight += _KNOWN_BAD
-        reasons += known.image
+        reasons += faults.image
     if has_worked:
         weight += _WORKED
         reasons.append("it has served this model before")
@@ -267,7 +267,7 @@ def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -
     return LikelyCause("mods", text, undo, _MODS + _BY_KIND[kind].get("mods", 0), tuple(details))
 
 
-def served_causes(before: ServedOptions, after: ServedOptions, model: str, kind: FailureKind) -> Iterator[LikelyCause]:
+def served_causes(before: OptionsInUse, after: OptionsInUse, model: str, kind: FailureKind) -> Iterator[LikelyCause]:
     """The causes in the recipe, the template that it brings, and the weights."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"

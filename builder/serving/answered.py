@@ -53,7 +53,7 @@ class StartLimit:
 
 
 @dataclass(frozen=True)
-class ServedOptions:
+class OptionsInUse:
     """The options and variables that a model is served with, without its address and without secrets; the revision of
     its weights, and the digest of the chat template that the recipe brings. None where it is not known."""
 
@@ -66,14 +66,14 @@ class ServedOptions:
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What was true when an image answered, for the first time ``at`` and for the ``last`` time so (RFC 3339 UTC): the
+    """The facts of an image that answered, for the first time ``at`` and for the ``last`` time so (RFC 3339 UTC): the
     machines in the order of their ranks, what vLLM chose by itself, and how it was served."""
 
     at: str
     last: str
     machines: tuple[Machine, ...] = ()
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    served: ServedOptions = ServedOptions()
+    served: OptionsInUse = OptionsInUse()
 
 
 @dataclass(frozen=True)
@@ -165,15 +165,15 @@ def served_options(
     extra: Sequence[str],
     environ: Mapping[str, str],
     revision: str | None,
-) -> ServedOptions:
-    """How a recipe serves with these settings. Raises FileProblemsError, UsageError."""
+) -> OptionsInUse:
+    """The options of a recipe with these settings. Raises FileProblemsError, UsageError."""
     rendered = command.render_command(used, overrides, extra).words
     options = {
         name: " ".join(value for value in values if value is not None)
         for name, values in subjects.options_of("bench", rendered).items()
     }
     variables = {name: str(value) for name, value in used.env.items()}
-    return ServedOptions(
+    return OptionsInUse(
         options=_without_secrets(options),
         variables=_without_secrets(variables),
         recipe=used.file,
@@ -183,7 +183,7 @@ def served_options(
 
 
 def start_facts(workspace: Workspace, selection: SelectedImage, started: StartedServer) -> StartFacts:
-    """What is true of a server that answers now."""
+    """The facts of a server that answers now."""
     server, environ = started.server, workspace.environment
     machines = started.machines
     if not machines:
@@ -194,7 +194,7 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
-    """What vLLM chose in the last start of a server, by the log of its head."""
+    """The choices of vLLM in the last start of a server, by the log of its head."""
     head = server.head
     try:
         lines = containers.container_log(head.engine.endpoint, head.service.id, after=head.service.started)
@@ -203,8 +203,8 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
     return server_log.read_choices(line.text for line in lines)
 
 
-def options_now(workspace: Workspace, selection: SelectedImage, labels: Mapping[str, str]) -> ServedOptions:
-    """How a server with these labels is served, or would be served where there are none."""
+def options_now(workspace: Workspace, selection: SelectedImage, labels: Mapping[str, str]) -> OptionsInUse:
+    """The options of a server with these labels, or of a new one where there are none."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     asked_for = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)

@@ -189,7 +189,8 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
-    if (service := containers.find_container(member.engine.endpoint, member.service.id)) and not service.is_up:
+    service = containers.find_container(member.engine.endpoint, member.service.id)
+    if service and (service.restarts or service.status != "running"):
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"

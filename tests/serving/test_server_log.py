@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,6 @@ from builder.serving.server_log import CHOICES, Phase
 from tests import shared
 from tests.mods import releases
 from tests.mods.releases import VLLM
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # The cause of a crash is told in a line, and whether another image would mend it. The logs are those of vLLM.
 
@@ -318,5 +313,5 @@ def _is_of(choice: server_log.ChoicePattern, version: str) -> bool:
     return numbers >= since and not (until and numbers >= until)
 
 
-def _numbers(text: str) -> Sequence[int]:
+def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".") if part]
