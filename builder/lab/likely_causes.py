@@ -128,7 +128,7 @@ _KNOWN_BAD, _WORKED, _BETWEEN_NODES = 100, -35, 12
 
 @dataclass(frozen=True)
 class KnownFaults:
-    """The faults that are known of what is there now: the reasons by part of the machine, and those that are in the image."""
+    """The faults that are known of what is there now: the reasons by part of the machine, and those in the image."""
 
     machine: Mapping[str, str] = field(default_factory=dict)
     image: tuple[str, ...] = ()

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 # The cause of a server's end, read from the lines that it logged, and what to do about it.
 
 # What vLLM puts before each line of its processes, and its own logger before the message (0.19 to 0.32).
-_PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s?)?(?:(?:INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?")
-_ERROR = re.compile(r"(?:^|(?<=[\s.:(]))[A-Z]\w*(?:Error|Exception|Interrupt): \S.*")
+_PREFIX = re.compile(
+    r"^(?:\([\w ]+pid=\d+(?:, ip=[\d.]+)?\)\s?)*(?:(?P<level>INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?"
+)
+_ERROR = re.compile(r"(?:^|(?<=[\s.:(]))(?:[A-Z]\w*)?(?:Error|Exception|Interrupt): \S.*")
 _BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 # Programs that end before Python has anything to raise: argparse, and the shell.
@@ -86,14 +88,15 @@ _NATIVE = re.compile(
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
     r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
     r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
-    r"|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
+    r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
 # Errors that come of another one: they count where nothing else does.
 _CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError|CancelledError|SystemExit"
     r"|KeyboardInterrupt|ProcessLookupError|ContextTerminated)\b|RuntimeError: cancelled|died unexpectedly"
     r"|Connection (?:closed|reset) by|NCCL error|NCCL communicator was aborted|RPC call to \w+ timed out"
-    r"|DistBackendError|DistNetworkError|DistStoreError|CalledProcessError|ncclRemoteError|Application startup failed"
+    r"|Ninja build failed|Error building extension|CalledProcessError|Application startup failed"
+    r"|DistBackendError|DistNetworkError|DistStoreError|ncclRemoteError"
 )
 # https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
 _EXITS = {
@@ -124,13 +127,14 @@ def crash_cause(lines: Sequence[str]) -> str:
     """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
     the exit code of an `end_line` says; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    errors = list[str]()
+    errors, strong = list[str](), ""
     for index in reversed(range(len(texts))):
         if error := _error(texts, index):
             errors.append(error)
-            if not _CONSEQUENCE.search(error):
+            # What is told as a warning was no end.
+            if not (_CONSEQUENCE.search(error) or _level(lines[index]) in {"INFO", "WARNING"}):
+                strong = error
                 break
-    strong = errors[-1] if errors and not _CONSEQUENCE.search(errors[-1]) else ""
     end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
     if end and end[2]:
         last = f" (its last error: {strong})" if strong else ""
@@ -143,11 +147,16 @@ def crash_cause(lines: Sequence[str]) -> str:
     return errors[0] if errors else _EXITS.get(int(end[1]), "") if end else ""
 
 
+def _level(line: str) -> str:
+    match = _PREFIX.match(line.rpartition("\r")[2])
+    return match["level"] or "" if match else ""
+
+
 def first_error(lines: Sequence[str]) -> str:
     """The first error in a log, whatever came of it; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
     for index, text in enumerate(texts):
-        if error := _error(texts, index):
+        if (error := _error(texts, index)) and _level(lines[index]) not in {"INFO", "WARNING"}:
             return error
         if native := _NATIVE.search(text):
             return native[0]
