@@ -59,12 +59,26 @@ def _lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     model = styled(report.model, bold=True)
     if report.failure:
         yield f"the last start says: {report.failure}", 2
+    if report.since is None and report.causes:
+        yield f"no state in which {model} worked is recorded; these faults of what is there now are known:", 2
+        yield from _cause_lines(report)
+        return
     if report.since is None:
         yield f"{model} worked at {report.as_now} exactly as it is now, and nothing else is recorded", 2
         return
     yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
     if report.as_now:
         yield f"  it also worked as it is now, at {report.as_now}", 4
+    yield from _cause_lines(report)
+    for change in report.chosen:
+        yield f"vLLM chose otherwise: {change}", 2
+    for advisory in report.advisories:
+        yield f"advisory: {advisory}", 2
+    for unknown in report.unknown:
+        yield f"not compared: {unknown}", 2
+
+
+def _cause_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     for rank, cause in enumerate(report.causes, 1):
         reasons = f" ({'; '.join(cause.reasons)})" if cause.reasons else ""
         yield f"{rank}. {styled(cause.text, bold=rank == 1)}{reasons}", 3
@@ -73,9 +87,3 @@ def _lines(report: WhyReport) -> Iterator[tuple[str, int]]:
         if len(cause.details) > _SHOWN_DETAILS:
             yield f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", 5
         yield f"   to undo it: {cause.undo}", 5
-    for change in report.chosen:
-        yield f"vLLM chose otherwise: {change}", 2
-    for advisory in report.advisories:
-        yield f"advisory: {advisory}", 2
-    for unknown in report.unknown:
-        yield f"not compared: {unknown}", 2

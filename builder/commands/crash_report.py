@@ -263,6 +263,7 @@ def machine_line(machine: Machine) -> str:
         ("governor", machine.governor),
         ("power limit", f"{machine.power} W" if machine.power else ""),
         ("CmaTotal", f"{machine.cma // 1024} kB" if machine.cma is not None else ""),
+        ("CmaFree", f"{machine.cma_free // 1024} kB" if machine.cma_free is not None else ""),
         ("memory", memory if machine.memory else ""),
     )
     return "; ".join(f"{name} {value}".strip() for name, value in parts if value) or "unknown"

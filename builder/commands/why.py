@@ -186,9 +186,12 @@ def _lines(workspace: Workspace, selected: SelectedImage, service: Service | Non
 
 @dataclass(frozen=True)
 class WhyReport:
-    """The answer: when the ``model`` worked last as ``since``, None where nothing is known; ``as_now`` is when it last
-    worked exactly as it is now. ``causes`` are ranked, ``chosen`` are vLLM's choices that differ, ``unknown`` says what
-    could not be compared. ``advisories`` are those that match what is there now, a line each."""
+    """The answer: when the ``model`` worked last as ``since``, None where nothing is known.
+
+    ``as_now`` is when it last worked exactly as it is now, empty if it never did. ``causes`` are ranked, ``chosen`` are
+    vLLM's choices that differ, ``unknown`` says what could not be compared. ``advisories`` are those that match what is
+    there now, a line each.
+    """
 
     model: str
     image: ImageName
@@ -203,17 +206,20 @@ class WhyReport:
 
 def explain_change(workspace: Workspace, text: str) -> WhyReport:
     """Compares a model, or the model of a recipe, with the last state in which it worked and that differs from now.
-    Raises NothingToDoError where no such state is recorded, and what selecting its image does."""
+    Without such a state, the causes are the known faults of what is there now. Raises NothingToDoError where nothing is
+    recorded and no fault is known, and what selecting its image does."""
     lock = lock_file.read_project_lock(workspace.project)
     selected = selection.select_image(workspace.project, lock, text)
     model = selected.recipe.model or text
     states = working_states(workspace.project, lock, model)
+    now = present_state(workspace, selected, states[0].when if states else "")
     if not states:
+        if causes := tuple(_faults_now(workspace.project, selected, now)):
+            return WhyReport(model, now.image, now.failure, None, "", causes, (), ())
         raise NothingToDoError(
             f"no start of {model} that answered, and no run that passed, is recorded",
             hint="`builder run` and `builder bench` record the machine and the image; the next change can be compared",
         )
-    now = present_state(workspace, selected, states[0].when)
     as_now = ""
     for state in states:
         report = _compared(workspace, lock, selected, model, state, now, states)
@@ -221,6 +227,17 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
             return replace(report, as_now=as_now)
         as_now = as_now or state.when
     return WhyReport(model, now.image, now.failure, None, as_now, (), (), ())
+
+
+def _faults_now(project: Project, selected: SelectedImage, now: PresentState) -> Iterator[LikelyCause]:
+    """The known faults of the machines and the image, as causes."""
+    is_linked = len(now.machines) > 1 or any(each.links for each in now.machines)
+    for each in now.machines:
+        found = [node_checks.kernel(each.kernel)] if each.kernel and is_linked else []
+        found += [node_checks.driver(each.driver)] if each.driver else []
+        yield from (likely_causes.fault_cause("machine", fault) for fault in found if fault.verdict != "ok")
+    for fault in readiness.of_selection(project, selected, len(now.machines)):
+        yield likely_causes.fault_cause("image", fault)
 
 
 def _compared(

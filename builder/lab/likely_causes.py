@@ -17,6 +17,7 @@ from builder.base import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from builder.base.events import Diagnosis
     from builder.base.machine_record import Machine, MachineChange
     from builder.serving.answered import OptionsInUse
 
@@ -309,6 +310,11 @@ def _given(value: str | None) -> str:
 
 def _written(mark: str, name: str, value: str) -> str:
     return f"`{mark}{name} {value}`".replace(" `", "`") if mark else f"`{name}: {value}`"
+
+
+def fault_cause(axis: Axis, fault: Diagnosis) -> LikelyCause:
+    """A fault that is known of what is there, as a cause."""
+    return LikelyCause(axis, fault.message, fault.remedy, _KNOWN_BAD)
 
 
 def ranked(causes: Iterable[LikelyCause]) -> tuple[LikelyCause, ...]:
