@@ -59,6 +59,7 @@ class WorkingState:
     machines: tuple[Machine, ...] = ()
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     served: OptionsInUse | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def working_states(project: Project, lock: Lock, model: str) -> tuple[WorkingState, ...]:
@@ -68,11 +69,16 @@ def working_states(project: Project, lock: Lock, model: str) -> tuple[WorkingSta
 
 def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]:
     names = _images(lock, model)
+    paired = lock.models.get(model)
+    pairings = (paired.pairing, *paired.previous) if paired else ()
+    good = {pairing.image for pairing in pairings if pairing.status == "good"}
     for fingerprint, start in answered.recorded_starts(project, model).items():
         if start.outcome == "answered" and fingerprint in names:
             for facts in start.starts:
-                state = WorkingState(facts.last, "it answered", names[fingerprint], fingerprint)
-                yield replace(state, machines=facts.machines, chosen=facts.chosen, served=facts.served)
+                name = names[fingerprint]
+                how = "it answered, and is marked good" if name in good else "it answered"
+                state = WorkingState(facts.last, how, name, fingerprint, facts.machines, facts.chosen, facts.served)
+                yield replace(state, nodes=facts.nodes)
     for fingerprint, name in names.items():
         for run in store.look_for_runs(project, name).runs:
             subject = run.subject
@@ -118,13 +124,18 @@ _NODE_SECONDS = 5.0
 _RECENT_LINES = 2000
 
 
-def present_state(workspace: Workspace, selected: SelectedImage, since: str = "") -> PresentState:
-    """Reads the state of now. A log that was kept before ``since`` tells nothing of it."""
+def present_state(workspace: Workspace, selected: SelectedImage, last: WorkingState | None = None) -> PresentState:
+    """Reads the state of now. A log that was kept before the ``last`` working state tells nothing of it. A start that
+    failed leaves no container: the nodes are then those of that state."""
     service = _service(workspace, selected)
     labels = service.labels if service else {}
     nodes = tuple(filter(None, labels.get(running.NODES, "").split(",")))
+    if not service and last:
+        known_nodes = {node.name for node in configuration.load_configuration(workspace.project).nodes}
+        nodes = last.nodes if known_nodes.issuperset(last.nodes) else ()
     names, machines = _machines(workspace, nodes)
-    lines = _lines(workspace, selected, service, since)
+    lines = _lines(workspace, selected, service, last.when if last else "")
+    goes_on = service is not None and service.is_up and not service.restarts
     return PresentState(
         image=selected.image,
         fingerprint=selected.record.fingerprint,
@@ -132,7 +143,7 @@ def present_state(workspace: Workspace, selected: SelectedImage, since: str = ""
         machines=machines,
         chosen=server_log.read_choices(lines),
         served=answered.options_now(workspace, selected, labels),
-        failure=server_log.crash_cause(lines),
+        failure=server_log.trouble(lines) if goes_on else server_log.crash_cause(lines),
     )
 
 
@@ -212,7 +223,7 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
     selected = selection.select_image(workspace.project, lock, text)
     model = selected.recipe.model or text
     states = working_states(workspace.project, lock, model)
-    now = present_state(workspace, selected, states[0].when if states else "")
+    now = present_state(workspace, selected, states[0] if states else None)
     if not states:
         if causes := tuple(_faults_now(workspace.project, selected, now)):
             return WhyReport(model, now.image, now.failure, None, "", causes, (), ())
@@ -233,9 +244,9 @@ def _faults_now(project: Project, selected: SelectedImage, now: PresentState) ->
     """The known faults of the machines and the image, as causes."""
     is_linked = len(now.machines) > 1 or any(each.links for each in now.machines)
     for each in now.machines:
-        found = [node_checks.kernel(each.kernel)] if each.kernel and is_linked else []
-        found += [node_checks.driver(each.driver)] if each.driver else []
-        yield from (likely_causes.fault_cause("machine", fault) for fault in found if fault.verdict != "ok")
+        faults = [node_checks.kernel(each.kernel)] if each.kernel and is_linked else []
+        faults += [node_checks.driver(each.driver)] if each.driver else []
+        yield from (likely_causes.fault_cause("machine", fault) for fault in faults if fault.verdict != "ok")
     for fault in readiness.of_selection(project, selected, len(now.machines)):
         yield likely_causes.fault_cause("image", fault)
 
@@ -263,7 +274,7 @@ def _compared(
         has_worked = any(other.fingerprint == now.fingerprint for other in states)
         causes += _image_causes(workspace.project, lock, model, state, now, kind, faults, chosen, has_worked=has_worked)
     if state.served:
-        causes += likely_causes.served_causes(state.served, now.served, model, kind)
+        causes += likely_causes.served_causes(state.served, now.served, model, kind, now.failure)
     else:
         unknown.append("the recipe's options: they were not recorded then")
     ranked = likely_causes.ranked(causes)
@@ -332,15 +343,16 @@ def _image_causes(
             details.append((9, f"{words.counted(source.gained.total, 'upstream commit')}, the newest: {titles}"))
     for change in difference.changes.packages:
         text = f"{change.name}: {change.before or 'not there'} → {change.after or 'not there'}"
-        details.append((likely_causes.package_weight(change.name), text))
+        details.append((likely_causes.package_weight(change.name, now.failure), text))
     if base := difference.changes.base:
         details.append((5, f"base: {base.before} → {base.after}"))
     details += [(6, f"pull request {each.number} of {each.source} {each.kind}") for each in difference.changes.pulls]
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
     details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
-    yield likely_causes.image_cause(
-        str(state.image), str(now.image), details, f"`{undo}`", kind, faults, has_worked=has_worked
-    )
+    if details or faults.image or not difference.mods:
+        yield likely_causes.image_cause(
+            str(state.image), str(now.image), details, f"`{undo}`", kind, faults, has_worked=has_worked
+        )
     for mod in difference.mods:
         paths = [file.path for file in mod.files]
         yield likely_causes.mod_cause(f"mod {mod.name} {mod.kind}", paths, f"`{undo}`", kind)
@@ -368,7 +380,7 @@ def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[st
     ]
     if not states:
         return ()
-    nodes = () if len(states[0].machines) == 1 else _nodes_of(workspace, model)
+    nodes = () if len(states[0].machines) == 1 else states[0].nodes or _nodes_of(workspace, model)
     names, machines = _machines(workspace, nodes)
     return tuple(
         f"{change}{f' on {node}' if node else ''}, since {states[0].when[:10]}"

@@ -232,11 +232,22 @@ _SIZES = frozenset(
     }
 )
 _IMAGE, _MODS, _TEMPLATE, _RECIPE, _WEIGHTS = 48, 42, 38, 54, 34
+_MENTIONED, _SHORTEST_NAME = 40, 5
 
 
-def package_weight(name: str) -> int:
-    """The weight of a changed package among those of an image."""
+def package_weight(name: str, failure: str) -> int:
+    """The weight of a changed package among those of an image; one that the failure names is the likeliest."""
+    if mentions(failure, name):
+        return _MENTIONED
     return 8 if _KERNEL_PACKAGES.fullmatch(name) else 6 if _START_PACKAGES.fullmatch(name) else 1
+
+
+def mentions(failure: str, name: str) -> bool:
+    """True if the failure names an option, a variable, a package or a value; short words are in any text."""
+    if len(name) < _SHORTEST_NAME:
+        return False
+    pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
+    return bool(re.search(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", failure, re.IGNORECASE))
 
 
 def image_cause(
@@ -268,7 +279,9 @@ def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -
     return LikelyCause("mods", text, undo, _MODS + _BY_KIND[kind].get("mods", 0), tuple(details))
 
 
-def served_causes(before: OptionsInUse, after: OptionsInUse, model: str, kind: FailureKind) -> Iterator[LikelyCause]:
+def served_causes(
+    before: OptionsInUse, after: OptionsInUse, model: str, kind: FailureKind, failure: str
+) -> Iterator[LikelyCause]:
     """The causes in the recipe, the template that it brings, and the weights."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
@@ -286,12 +299,16 @@ def served_causes(before: OptionsInUse, after: OptionsInUse, model: str, kind: F
                 continue
             is_size = mark and name in _SIZES
             weight = _RECIPE + (2 if is_size else 0) + _BY_KIND[kind].get("sizes" if is_size else "recipe", 0)
+            reasons = []
+            if mentions(failure, name) or mentions(failure, new or old or ""):
+                weight += _MENTIONED
+                reasons.append("the failure names it")
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"
             undo = (
                 f"take `{mark}{name}` out of {file} again" if old is None else f"put {_written(mark, name, old)} back"
             )
             where = "" if old is None else f" into {file}"
-            yield LikelyCause("recipe", text, f"{undo}{where}; {log}", weight)
+            yield LikelyCause("recipe", text, f"{undo}{where}; {log}", weight, reasons=tuple(reasons))
     if before.template != after.template and (before.template or after.template):
         undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` brings one back"
         old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))

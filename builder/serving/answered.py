@@ -67,13 +67,15 @@ class OptionsInUse:
 @dataclass(frozen=True)
 class StartFacts:
     """The facts of an image that answered, for the first time ``at`` and for the ``last`` time so (RFC 3339 UTC): the
-    machines in the order of their ranks, what vLLM chose by itself, and how it was served."""
+    machines in the order of their ranks with the names of their nodes, none on the user's own engine, what vLLM chose
+    by itself, and how it was served."""
 
     at: str
     last: str
     machines: tuple[Machine, ...] = ()
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     served: OptionsInUse = OptionsInUse()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,10 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
         members = [(member.engine.endpoint, server.image) for member in server.members]
         machines = tuple(each.result() for each in starting.begin_reading(members, environ))
     now = words.now()
-    return StartFacts(now, now, machines, chosen_by(server), options_now(workspace, selection, server.labels))
+    served = options_now(workspace, selection, server.labels)
+    return StartFacts(
+        now, now, machines, chosen_by(server), served, tuple(filter(None, (m.node for m in server.members)))
+    )
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:

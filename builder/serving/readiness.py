@@ -179,6 +179,8 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if not no_image_helps:
         hints.append(_rollback_hint(project, selected.recipe.model))
+    if selected.recipe.model:
+        hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError

@@ -152,6 +152,12 @@ def _level(line: str) -> str:
     return match["level"] or "" if match else ""
 
 
+def trouble(lines: Sequence[str]) -> str:
+    """The last line in which a library or the kernel tells of a fault, of a server that goes on; empty if none does."""
+    texts = (_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in reversed(lines))
+    return next((match[0] for text in texts if (match := _NATIVE.search(text))), "")
+
+
 def first_error(lines: Sequence[str]) -> str:
     """The first error in a log, whatever came of it; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
