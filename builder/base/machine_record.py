@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from builder.base import processes, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -40,7 +40,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
 _LONGEST = 200  # characters of a value
 _MOST_FIRMWARE = 40
 # NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …
-DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
+_DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 _GPU = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 _GPU_FIRMWARE = re.compile(r"^(GPU Firmware|Video BIOS):\s*(\S+)\s*$", re.MULTILINE)
 _SETTING = re.compile(r"^(\w+)=[\"']?(.*?)[\"']?\s*$", re.MULTILINE)
@@ -85,11 +85,18 @@ class Machine:
     available: int = 0
 
 
-def read_files(root: Path) -> dict[str, str]:
-    """The texts of a machine's files, by their paths from ``root``; those that cannot be read are left out."""
-    paths = (path for place in PLACES for path in (sorted(root.glob(place)) if "*" in place else [root / place]))
-    texts = ((path.relative_to(root).as_posix(), processes.text(path)) for path in paths)
-    return {path: text for path, text in texts if text}
+def read_files(folders: Mapping[str, Path], places: Iterable[str] = PLACES) -> dict[str, str]:
+    """The texts of a machine's files, by their paths; those that cannot be read are left out. ``folders`` are /proc,
+    /sys and /etc, by these names, or what stands for them."""
+    texts = {}
+    for place in places:
+        name, _, below = place.partition("/")
+        if (folder := folders.get(name)) is None:
+            continue
+        for path in sorted(folder.glob(below)) if "*" in below else [folder / below]:
+            if text := processes.text(path):
+                texts[f"{name}/{path.relative_to(folder).as_posix()}"] = text
+    return texts
 
 
 def parse_machine(
@@ -99,7 +106,7 @@ def parse_machine(
     sizes = processes.sizes(files.get("proc/meminfo", ""))
     gpus = [(path, text) for path, text in files.items() if path.startswith("proc/driver/nvidia/gpus/")]
     models = [match[1] for _, text in gpus if (match := _GPU.search(text))]
-    driver = DRIVER.search(files.get("proc/driver/nvidia/version", ""))
+    driver = _DRIVER.search(files.get("proc/driver/nvidia/version", ""))
     parameters = [each for each in files.get("proc/cmdline", "").split() if _PARAMETER.fullmatch(each)]
     governors = {text.strip() for path, text in files.items() if path.endswith("/scaling_governor")}
     return Machine(

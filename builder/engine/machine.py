@@ -99,8 +99,8 @@ def _login(host: str) -> str:
 # The record of the machine. On this machine its files are read, and the programs have a tenth of a second together: a
 # start does not wait for them. On another one the same files come through ssh, or a short-lived container.
 
-PROGRAMS_SECONDS = 0.08
-_FAR_SECONDS = 20.0
+PROGRAMS_SECONDS = 0.07
+_FAR_SECONDS, _CONTAINER_SECONDS = 20.0, 60.0
 _CUT = "\x1e"
 _LARGEST_FILE = 65536
 
@@ -118,7 +118,8 @@ def read_machine(
     if is_here(endpoint.host):
         architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
         outputs = _outputs(environ, seconds)
-        files = machine_record.read_files(Path(environ.get("BUILDER_ROOT") or "/"))
+        root = Path(environ.get("BUILDER_ROOT") or "/")
+        files = machine_record.read_files({name: root / name for name in ("proc", "sys", "etc")})
         return machine_record.parse_machine(files, outputs, f"linux/{architecture}", version)
     try:
         if urlsplit(endpoint.host).scheme == "ssh":
@@ -126,15 +127,20 @@ def read_machine(
                 run_on_machine(environ, endpoint.host, _script(machine_record.PLACES), timeout=_FAR_SECONDS)
             )
         elif image:
-            # Its /proc and /sys are the machine's own, and its /etc is the image's.
-            places = [place for place in machine_record.PLACES if not place.startswith("etc/")]
-            with containers.running(endpoint, image, labels={"builder.serve.check": "machine"}) as container:
-                files = _files_of(container.run(["sh", "-c", _script(places)], timeout=_FAR_SECONDS).output)
+            files = read_in_container(endpoint, image)
         else:
             return Machine(engine=version)
     except BuilderError:
         return Machine(engine=version)
     return machine_record.parse_machine(files, {}, "", version)
+
+
+def read_in_container(endpoint: Endpoint, image: str) -> dict[str, str]:
+    """The texts of the files of an engine's machine, read in a container of ``image``: its /proc and /sys are the
+    machine's own as long as it asks for no GPU, and its /etc is the image's."""
+    places = [place for place in machine_record.PLACES if not place.startswith("etc/")]
+    with containers.running(endpoint, image, labels={"builder.serve.check": "machine"}) as container:
+        return _files_of(container.run(["sh", "-c", _script(places)], timeout=_CONTAINER_SECONDS).output)
 
 
 def _engine_version(endpoint: Endpoint) -> str:

@@ -287,7 +287,7 @@ def served_causes(
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:
         text = f"recipe: {before.recipe} → {after.recipe}"
-        undo = f"`builder pair {model} IMAGE --recipe {shlex.quote(before.recipe)}` serves it as before"
+        undo = f"`builder run {shlex.quote(before.recipe)}` serves it as before"
         yield LikelyCause("recipe", text, undo, _RECIPE + _BY_KIND[kind].get("recipe", 0))
     sides = (
         ("--", before.options, after.options),

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from builder.base.machine_record import Machine
 
-_MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
+
 # One line a GPU, such as `12.1`. It hangs where the driver is wedged.
 _COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
 _SECONDS = 20.0
@@ -45,10 +46,11 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
     if not is_spark(proc):
         return None
+    machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
     capability, silence = _compute_capability(environ)
     return SparkFacts(
-        driver=driver_version(processes.text(proc / "driver/nvidia/version")),
-        kernel=processes.text(proc / "sys/kernel/osrelease").strip(),
+        driver=machine.driver,
+        kernel=machine.kernel,
         compute_capability=capability,
         silence=silence,
         sizes=processes.sizes(processes.text(proc / processes.MEMORY)),
@@ -56,14 +58,13 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     )
 
 
-def driver_version(text: str) -> str:
-    """The driver's version in the text of /proc/driver/nvidia/version; empty where there is none."""
-    match = machine_record.DRIVER.search(text)
-    return match[1] if match else ""
-
-
 def is_spark(proc: Path) -> bool:
-    return any(_MODEL.search(processes.text(path)) for path in sorted(proc.glob(processes.GPUS)))
+    files = machine_record.read_files({"proc": proc}, (f"proc/{processes.GPUS}",))
+    return _has_gb10(machine_record.parse_machine(files, {}))
+
+
+def _has_gb10(machine: Machine) -> bool:
+    return "GB10" in machine.gpu.split()
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -263,7 +264,12 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
         raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
-    is_spark = any("GB10" in gpu.split() for gpu in values.get("gpu", ()))
+    files = {
+        "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
+        "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
+        **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
+    }
+    machine = machine_record.parse_machine(files, {})
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -275,8 +281,8 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
-        kernel=values.get("kernel", [""])[0],
-        driver=driver_version("\n".join(values.get("driver", ()))) if is_spark else None,
+        kernel=machine.kernel,
+        driver=machine.driver if _has_gb10(machine) else None,
     )
 
 
