@@ -134,12 +134,19 @@ _DEVICE = re.compile(r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b")
 _MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 # The names that DGX Sparks and their kin have from the factory.
 _FACTORY = re.compile(r"\b(?:spark|gx10|promaxgb10|dgx)-[\da-f]{4}\b(?:\.local)?", re.IGNORECASE)
+# How NCCL begins its lines, and how PyTorch and vLLM name another machine.
+_HOST = re.compile(
+    r"^[\w.-]+(?=:\d+:\d+ \[)|(?P<at>connect(?:ed|ing)? to \[?|\b(?:tcp|ssh|zmq)://(?:[\w.-]+@)?)"
+    r"(?!127\.|localhost|0\.0|\[?::1|ADDRESS|MACHINE)[\w.-]*[A-Za-z][\w.-]*",
+    re.MULTILINE,
+)
 # A token is one wherever it stands, and so is what is given for a name that looks secret.
 _TOKENS = re.compile(
     r"\b(?:hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
     r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
     r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
-    r"|--api[_-]key[ =]['\"]?)(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}",
+    r"|(?-i:\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)=)['\"]?|--api[_-]key[ =]['\"]?)"
+    r"(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}",
     re.IGNORECASE,
 )
 
@@ -150,6 +157,7 @@ def anonymous(text: str, names: Mapping[str, str]) -> str:
     text = _TOKENS.sub(lambda match: f"{match['kept'] or ''}{_SHOWN}", redacted(text))
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
+    text = _HOST.sub(lambda match: f"{match['at'] or ''}MACHINE", text)
     text = _DEVICE.sub(r"\1-ID", _HOME.sub(r"/\1/USER", text))
     text = _MAC.sub("MAC", _MAIL.sub("MAIL", text))
     text = _PRIVATE.sub("ADDRESS", _FACTORY.sub("MACHINE", text))

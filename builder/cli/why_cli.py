@@ -81,7 +81,7 @@ def _lines(report: WhyReport) -> Iterator[tuple[str, int]]:
 def _cause_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     for rank, cause in enumerate(report.causes, 1):
         reasons = f" ({'; '.join(cause.reasons)})" if cause.reasons else ""
-        yield f"{rank}. {styled(cause.text, bold=rank == 1)}{reasons}", 3
+        yield f"{rank}. {styled(cause.text, bold=True) if rank == 1 else cause.text}{reasons}", 3
         for detail in cause.details[:_SHOWN_DETAILS]:
             yield f"   {detail}", 5
         if len(cause.details) > _SHOWN_DETAILS:

@@ -150,7 +150,8 @@ def last_minute(lines: Sequence[str]) -> Iterator[str]:
     ]
     if moments:
         begin = moments[-1][1] - timedelta(seconds=_LAST_SECONDS)
-        start = next(index for index, moment in moments if begin <= moment <= moments[-1][1])
+        # Lines without a time belong to what was logged before them.
+        start = max((index + 1 for index, moment in moments if moment < begin), default=0)
     kept = lines[max(start, len(lines) - _MOST_LINES) :]
     yield from (line.rpartition("\r")[2][:_LONGEST_LINE] for line in kept)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
+from builder.evidence import store
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
@@ -96,15 +97,19 @@ def diff_images(
 def _chosen(
     project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> dict[str, tuple[ChoiceChange, ...]]:
-    """The choices of vLLM that differ between the last starts of the two images here, by model."""
-    chosen: dict[str, tuple[ChoiceChange, ...]] = {}
-    for model in lock.models:
-        starts = answered.recorded_starts(project, model)
-        sides = [starts[each.image.fingerprint].starts for each in (before, after) if each.image.fingerprint in starts]
-        if len(sides) == 2 and all(sides):
-            changes = server_log.choice_changes(sides[0][-1].chosen, sides[1][-1].chosen)
-            chosen |= {model: changes} if changes else {}
-    return chosen
+    """The choices of vLLM that differ between the last starts of the two images, by model."""
+    sides = ((_last_choices(project, model, side) for side in (before, after)) for model in lock.models)
+    changes = (server_log.choice_changes(*side) for side in sides)
+    return {model: change for model, change in zip(lock.models, changes, strict=True) if change}
+
+
+def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[str, tuple[str, ...]]:
+    """The choices in the last start of an image here, else in its last run of evidence."""
+    start = answered.recorded_starts(project, model).get(side.image.fingerprint)
+    if start and start.starts:
+        return start.starts[-1].chosen
+    runs = (run for run in reversed(store.look_for_runs(project, side.name).runs) if run.subject.model == model)
+    return next((run.chosen for run in runs if run.chosen), {})
 
 
 def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:

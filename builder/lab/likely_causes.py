@@ -210,9 +210,7 @@ def _undo(change: MachineChange, where: str) -> str:
         "memory": f"look at the memory{where}: `free -h`, `sudo dmidecode -t memory`",
         "free memory": f"stop what else uses the memory{where}: `builder status`, `ps aux --sort -rss`",
     }
-    return by_part.get(
-        change.part, f"it came with an update of the system{where}: `/var/log/apt/history.log` says when"
-    )
+    return by_part.get(change.part, f"`/var/log/apt/history.log`{where} names the update that brought it")
 
 
 # The image, its mods, the recipe, the template and the weights.
