@@ -19,6 +19,8 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import why
 from builder.engine import machine
+from builder.evidence import store
+from builder.evidence.run_record import Subject
 from builder.lock import lock_file, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Pairing, Version
 from builder.numbers import adopted
@@ -28,6 +30,7 @@ from builder.serving import answered, selection
 from builder.serving.answered import StartFacts
 from tests import projects, spark_tree
 from tests.conftest import WITHOUT_ENGINE, run_command
+from tests.evidence.runs import bench
 from tests.spark_tree import Tree
 
 MODEL = "Org/Model-1B"
@@ -274,6 +277,34 @@ def test_as_text(tmp_path: Path) -> None:
     assert lines[1] == f"{MODEL} worked at {THEN} on small:1: it answered"
     assert lines[2].startswith("1. kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia (")
     assert "   to undo it: boot kernel 6.17.0-1032-nvidia from the boot menu" in lines
+
+
+def test_diff_says_where_vllm_chose_otherwise(tmp_path: Path) -> None:
+    project, variables = replay(tmp_path, Thread("", packages=PACKAGES, vllm="0.31.0"))
+    workspace = open_workspace(project, variables, ignore)
+    record(workspace, at=LATER)
+    assert (
+        json.loads(run_command(project, "diff", "small:1", "small:2", "--json", environ=variables).stdout)["chosen"]
+        == {}
+    )
+    other = StartFacts(LATER, LATER, (), {**CHOSEN, "attention backend": ("TRITON_ATTN",)})
+    answered.record_answered(project, MODEL, image(2).fingerprint, "answered", 40.0, other)
+    text = run_command(project, "diff", "small:1", "small:2", environ=variables).stdout
+    assert f"vLLM's own choices for {MODEL}\n  attention backend: FLASHINFER → TRITON_ATTN\n" in text
+
+
+def test_a_run_that_passed_is_a_state_that_worked(tmp_path: Path) -> None:
+    """Evidence travels with the project: where no start is recorded here, a benchmark tells of the machine."""
+    project, variables = replay(tmp_path, THREADS["kernel breaks RoCE"])
+    project.answered.unlink()
+    read = machine.read_machine(open_workspace(project, variables, ignore).engine, variables, seconds=5.0)
+    then = replace(read, kernel="6.17.0-1032-nvidia")
+    subject = Subject(str(FIRST), image(1).fingerprint, MODEL, machine=then)
+    store.add_run(project, FIRST, replace(bench(), subject=subject, started=THEN, foreign=""))
+    answer = asked(project, variables)
+    assert answer["worked"]["how"] == "bench quick passed"
+    assert answer["causes"][0]["text"] == "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia"
+    assert "the recipe's options: they were not recorded then" in answer["unknown"]
 
 
 # The machine alone, before an image is blamed.
