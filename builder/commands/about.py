@@ -205,7 +205,7 @@ def run_doctor(
     is_here = True
     try:
         endpoint = endpoints.find_endpoint(environ)
-        is_here = node_facts.is_here(endpoint.host)
+        is_here = machine.is_here(endpoint.host)
         results += _engine(endpoint, proc)
     except BuilderError as error:
         endpoint = None

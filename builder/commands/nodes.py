@@ -12,7 +12,7 @@ from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
 from builder.engine import client as endpoints
-from builder.engine import containers, images, versions
+from builder.engine import containers, images, machine, versions
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines, node_checks, node_facts
@@ -228,7 +228,7 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
 
 def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     seen = looked[node.name]
-    here = node_facts.is_here(node.engine) or "://" not in node.engine
+    here = machine.is_here(node.engine) or "://" not in node.engine
     if isinstance(seen.facts, BuilderError):
         yield Diagnosis("ssh", "error", seen.facts.message, seen.facts.hint)
     else:

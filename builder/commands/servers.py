@@ -18,6 +18,7 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
 from builder.serving import (
+    answered,
     beside,
     checkpoint_weights,
     compile_caches,
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 
     from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
+    from builder.serving.starting import StartedServer
 
 
 _KILLED = 137  # the exit code after SIGKILL
@@ -126,7 +128,7 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired
         lock = lock_file.read_project_lock(workspace.project)
-        limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+        limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
@@ -171,25 +173,28 @@ def _serve(
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
-        for folder in filter(None, map(starting.local_compile_cache, prepared.containers)):
-            compile_caches.record_complete(folder)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
-    record_answer(workspace, selection, seconds)
+    record_answer(workspace, selection, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
-def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
-    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
+def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
+    """Records that an image serves its model here, after so many ``seconds``, which revision of the model it is, what
+    was true of the machines and of the server, and that what was compiled is complete."""
+    for member in started.server.members:
+        if folder := starting.local_compile_cache(member.engine.endpoint, member.service.labels):
+            compile_caches.record_complete(folder)
     if (model := selection.recipe.model) is None:
         return
     model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
-        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+        facts = answered.start_facts(workspace, selection, started)
+        answered.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
 
 
 # A model whose new image does not serve returns to the image before, once. That happens only after a change: the image
@@ -212,7 +217,7 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
         return None  # it was found good, or the user wants it whatever it lacks
-    outcomes = model_revision.outcomes(project, model)
+    outcomes = answered.outcomes(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in outcomes:
         return None
@@ -260,7 +265,7 @@ def _serve_image_before(
     ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
-    model_revision.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
+    answered.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
     workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
     try:
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
@@ -275,7 +280,7 @@ def _serve_image_before(
             hint=error.hint,
         ) from None
     result = _record_going_back(workspace, served, before, error.message)
-    record_answer(workspace, before, seconds)
+    record_answer(workspace, before, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 

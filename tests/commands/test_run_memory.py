@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import machine_record
 from builder.base.errors import ConflictError, ServeFailedError
 from builder.base.events import Message
 from builder.commands import servers
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.engine.client import Endpoint
-from builder.serving.memory import parse_memory, read_in_container
+from builder.serving.memory import shared_memory
 from builder.serving.preparation import ServeRequest
 from tests import projects, spark_proc
 from tests.commands.serving import Kitchen, free_port
@@ -109,9 +110,10 @@ def test_a_machine_with_another_gpu_is_not_looked_at(kitchen: Kitchen, spark: Wo
 
 
 def test_on_another_machine_a_container_of_the_image_reads_it(kitchen: Kitchen, endpoint: Endpoint) -> None:
-    text = read_in_container(endpoint, f"{kitchen.repository}:2")
-    with_gpu = f"{text}Model: \t\t NVIDIA GB10\n"
-    memory = parse_memory(with_gpu)
+    files = machine.read_in_container(endpoint, f"{kitchen.repository}:2")
+    assert files["proc/sys/kernel/osrelease"] == Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8")
+    files["proc/driver/nvidia/gpus/0/information"] = "Model: \t\t NVIDIA GB10\n"
+    memory = shared_memory(machine_record.parse_machine(files, {}))
     assert memory is not None
     lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     total = next(line for line in lines if line.startswith("MemTotal"))

@@ -12,7 +12,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from builder.lock import lock_file
-from builder.serving import readiness
+from builder.serving import readiness, server_log
 from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
@@ -129,7 +129,7 @@ def test_the_releases_of_the_loader_that_count_the_page_cache(released: Releases
     told = [written for each in raised if "device memory budget" in (written := sentence(each)).lower()]
     assert len(told) == 2
     for each in told:
-        cause = readiness.known_crash_cause([f"RuntimeError: {each}"])
+        cause = server_log.known_crash_cause([f"RuntimeError: {each}"])
         assert cause, each
         assert "InstantTensor before 0.2.1" in cause.hint
 
