@@ -39,8 +39,8 @@ def bisect() -> None:
     `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
     that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
     recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The
-    verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
-    `good`, `bad` or `skip` goes on to the next.
+    verdict comes from --run SCRIPT, --probe NAME, --prove or --same; without, from you: each candidate's server is
+    started, and `good`, `bad` or `skip` goes on to the next.
 
     After ^C, a kill or a restart of the machine, the same command continues where the bisection was.
     """
@@ -59,6 +59,7 @@ def bisect() -> None:
 )
 @click.option("--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, as often as it takes.")
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
+@click.option("--same", is_flag=True, help="Judge by the answers: are they those of the good number?")
 @click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
 @click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
 @click.option("--machine-differs", is_flag=True, help="Go on although the machine changed since the good end worked.")
@@ -74,6 +75,7 @@ def start(
     script: str | None,
     probe: str | None,
     prove: bool,
+    same: bool,
     no_serve: bool,
     find_fix: bool,
     machine_differs: bool,
@@ -100,7 +102,7 @@ def start(
     from builder.commands import bisecting as command
     from builder.commands.bisecting import BisectRequest
 
-    judge = _judge(script, probe, prove=prove, serves=not no_serve)
+    judge = _judge(script, probe, prove=prove, same=same, serves=not no_serve)
     with progress.reporter() as report:
         request = BisectRequest(what, judge, good, bad, find_fix, machine_differs)
         if not dry_run:
@@ -114,16 +116,16 @@ def start(
     return 0
 
 
-def _judge(script: str | None, probe: str | None, *, prove: bool, serves: bool) -> Judge:
+def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool, serves: bool) -> Judge:
     from builder.lab.bisect.session import Judge
 
-    if sum((script is not None, probe is not None, prove)) > 1:
-        raise click.UsageError("give one of --run, --probe and --prove")
+    if sum((script is not None, probe is not None, prove, same)) > 1:
+        raise click.UsageError("give one of --run, --probe, --prove and --same")
     if not serves and script is None:
         raise click.UsageError("--no-serve goes with --run")
     if script is not None:
         return Judge("script", str(Path(script).absolute()), serves)
-    return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "user")
+    return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
 
 
 @bisect.command()

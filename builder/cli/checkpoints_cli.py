@@ -8,6 +8,7 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.compare_cli import compare_checkpoint
 from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
@@ -230,37 +231,4 @@ def _about(listed: ListedCheckpoint) -> str:
     return listed.definition.description if listed.definition else "made, and defined no longer"
 
 
-@checkpoints.command()
-@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
-@click.option(
-    "--most-loss",
-    type=click.FloatRange(0, 100),
-    default=2.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="How much worse the perplexity may be.",
-)
-@verbosity_options
-@json_option
-@pass_context
-def compare(context: Context, what: str, source: str, most_loss: float, as_json: bool) -> int:
-    """Compare a checkpoint with one of its sources, on fixed texts.
-
-    The source is served, then the checkpoint, each from the image that is paired and with the options of the recipe,
-    and both rate the same texts of several languages and notations. Shown are the change of perplexity with its band
-    (99 %), and how often both hold the same next token for likeliest. Nothing is generated, so sampling has no part in
-    it; long contexts and tool calls are for `builder probe`. The result is kept in evidence/ beside images.lock.
-
-    Ends with 1 unless the loss is surely within what is allowed.
-    """
-    from builder.cli import measure_cli, progress
-    from builder.commands import checkpoints as command
-
-    with progress.reporter() as report:
-        kept = command.compare_checkpoint(context.workspace(report), what, source, most_loss / 100)
-    if as_json:
-        print_json(kept.json)
-    else:
-        measure_cli.print_outcome(kept, str(context.project.root))
-    return int(kept.outcome.verdict != "pass")
+checkpoints.add_command(compare_checkpoint)

@@ -115,6 +115,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
         "why": ("why_cli", "why", "Show what changed since a model worked last."),
+        "compare": ("compare_cli", "compare", "Tell if an image answers as well as another one."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
         "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),

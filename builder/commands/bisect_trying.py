@@ -31,7 +31,7 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
-from builder.commands import measuring, servers
+from builder.commands import comparing, measuring, servers
 from builder.definitions import image
 from builder.definitions import recipe as recipes
 from builder.definitions.container import STOPPING_SECONDS
@@ -43,6 +43,9 @@ from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
 from builder.lab.prove.prove import ProvedPairing
+from builder.lab.same import image_likeness, text_rating
+from builder.lab.same.forced_texts import TextPlan
+from builder.lab.same.text_rating import RatedReference
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims
@@ -57,7 +60,8 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
     from builder.lab.bisect.search import BisectCandidate, Question
-    from builder.lab.bisect.session import Bisection, Judge
+    from builder.lab.bisect.session import Bisection
+    from builder.lab.measure.served_model import ServedModel
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import StagedFile
     from builder.serving.running import RunningServer
@@ -90,7 +94,7 @@ class RunningBisection:
             axes=lambda old, new: self.spans(old, new).axes,
             impossible=points.conflict_reader(workspace, self.spans),
             find_fix=bisection.find_fix,
-            single=bisection.judge.kind in {"prove", "user"},
+            single=bisection.judge.kind in {"prove", "same", "user"},
         )
 
     def next_step(self) -> Question | Conclusion:
@@ -304,10 +308,11 @@ def of_trial(trial: Trial) -> str:
     return f"  {word}{took}{f': {note}' if note else ''}"
 
 
-# The verdict on a candidate's image: by a script, a probe, or the proof of its templates and parsers.
+# The verdict on a candidate's image: by a script, a probe, the proof of its templates and parsers, or the same answers.
 
 # `git bisect run`: https://git-scm.com/docs/git-bisect
 _SKIP, _LAST = 125, 127
+_LARGEST_REFERENCE = 1 << 30
 _SCRIPT_SECONDS = 6 * 3600.0
 
 
@@ -326,7 +331,7 @@ def trials(
         try:
             done = 0
             while done < question.times:
-                trial = _judged(workspace, judge, tried, tag, server)
+                trial = _judged(workspace, bisection, tried, tag, server)
                 yield trial
                 done += trial.tries
                 if trial.skipped:
@@ -350,9 +355,12 @@ def _is_failing_end(bisection: Bisection, tried: BisectCandidate) -> bool:
 
 
 def _judged(
-    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None
+    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, tag: str, server: RunningServer | None
 ) -> Trial:
+    judge = bisection.judge
     model = served_model.find_measured_server(server).model if server else None
+    if judge.kind == "same" and model:
+        return _compared(workspace, bisection, tried, model)
     if judge.kind != "probe" or model is None:
         variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": of_candidate(tried)}
         if model:
@@ -365,6 +373,31 @@ def _judged(
     runs = outcome.counts.get("runs", 0) or 1
     failed = outcome.counts.get("failed", 0) if outcome.counts.get("runs") else int(outcome.verdict == "fail")
     return Trial(tried, runs - failed, failed, note=note)
+
+
+def _compared(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, model: ServedModel) -> Trial:
+    """Compares the answers with those of the first number, which is tried first: it has the fault where a mend is
+    looked for. Raises ConflictError where what that one answered is gone."""
+    kept, plan, first = workspace.project.bisecting / "answers.json", TextPlan(), bisection.numbers[0]
+    if tried.number == first:
+        reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
+        files.write_state(kept, records.text_of(reference, {}).encode())
+        return Trial(tried, int(not bisection.find_fix), int(bisection.find_fix))
+    try:
+        reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
+    except (OSError, records.RecordError):
+        raise ConflictError(
+            f"the answers of {bisection.repository}:{first} are gone: {kept}",
+            hint="`builder bisect stop` ends the bisection; begin it again",
+        ) from None
+    given = reference.prompts
+    _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
+    likeness = comparing.compared_images(given, reference.rated, rated)
+    note = image_likeness.first_difference(likeness)
+    if likeness.verdict == "cannot tell":
+        return Trial(tried, skipped=f"the answers do not tell: {note}")
+    is_good = (likeness.verdict != "different") != bisection.find_fix
+    return Trial(tried, int(is_good), int(not is_good), note=note)
 
 
 def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:

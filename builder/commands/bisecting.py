@@ -262,7 +262,7 @@ def _of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
     judge = request.judge
     if judge.kind == "probe":
         probes.require(project, judge.name)
-    if recipe is None and (judge.kind in {"probe", "prove"} or (judge.kind == "script" and judge.serves)):
+    if recipe is None and (judge.kind in {"probe", "prove", "same"} or (judge.kind == "script" and judge.serves)):
         hint = "name a recipe or a model, or give `--run SCRIPT --no-serve`, which gets the image alone"
         raise UsageError("a definition does not say how a model is served", hint=hint)
     numbers = []

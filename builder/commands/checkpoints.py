@@ -1,4 +1,4 @@
-"""The checkpoints commands make, list, compare and verify checkpoints."""
+"""The checkpoints commands make, list and verify checkpoints."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.words import did_you_mean, sha256_of
-from builder.commands import measuring as candidates
-from builder.commands import servers
-from builder.commands.measuring import KeptOutcome
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import conversion, planning
-from builder.lab.measure import beside_source, served_model
-from builder.lock import checkpoints_lock, lock_file
+from builder.lock import checkpoints_lock
 from builder.lock.checkpoints_lock import CheckpointName
-from builder.serving import checkpoint_weights
-from builder.serving.preparation import ServeRequest
-from builder.serving.selection import select_any
 from builder.sources.safetensors_files import NAME as INDEX
 from builder.sources.safetensors_files import PREFIX, HeaderError, length, parse_header, parse_index
 
@@ -262,33 +255,3 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
             if f"sha256:{digest.hexdigest()}" != file.digest:
                 return "its content differs from the record"
     return ""
-
-
-# The ``compare`` command: a made checkpoint against a source of it, on fixed texts.
-
-
-def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: float) -> KeptOutcome:
-    """Serves the source of a checkpoint (an empty ``source``: that of its first step), then the checkpoint, from the
-    image that is paired, lets both rate the same texts, and keeps the outcome as evidence: perplexity may be higher by
-    the share ``most_loss``.
-
-    Raises ConflictError where the model is being served, MeasuringError where the two cannot be compared, and what
-    `source_weights_of` and starting a server do.
-    """
-    project = workspace.project
-    lock = lock_file.read_project_lock(project)
-    selection = select_any(project, lock, text)
-    weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
-    candidates.refuse_served(workspace, text, "a checkpoint and its source are served")
-    servers.stop_candidates(workspace, weights.recipe.file, "which a comparison that was ended left")
-    workspace.report(Message(f"serving {weights.requested}"))
-    request, of_weights = ServeRequest(text, {}, weights.extra), replace(selection, recipe=weights.recipe)
-    with candidates.candidate_server(workspace, request, of_weights) as server:
-        of_source = served_model.find_measured_server(server).model
-        by_source = beside_source.rate_texts(of_source, "the source", workspace.report)
-    workspace.report(Message(f"serving {weights.checkpoint.short}"))
-    with candidates.started(workspace, ServeRequest(text, {})) as of_made:
-        by_made = beside_source.rate_texts(of_made.model, "the checkpoint", workspace.report)
-        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss)
-        file = served_model.keep_run(workspace, of_made, outcome)
-    return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)

@@ -117,9 +117,9 @@ def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> 
     if not project.evidence.is_dir():
         return ()
     from builder.evidence import matrix, standing
-    from builder.lab.measure import probes
+    from builder.lab import run_sets
 
-    evidence = standing.evidence_overview(project, lock, [before, after], {}, probes.present_sets(project))
+    evidence = standing.evidence_overview(project, lock, [before, after], {}, run_sets.present_sets(project))
     return matrix.pairs_side_by_side(evidence[before].last, evidence[after].last)
 
 

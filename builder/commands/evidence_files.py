@@ -11,7 +11,7 @@ from builder.base.errors import ConflictError, UsageError
 from builder.base.words import did_you_mean
 from builder.definitions import recipe
 from builder.evidence import matrix, standing
-from builder.lab.measure import probes
+from builder.lab import run_sets
 from builder.lab.report import collecting, html
 from builder.lab.report.collecting import FORMAT, Disclosure, Part
 from builder.lock import lock_file
@@ -35,7 +35,7 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     names = _images(workspace, lock, images)
-    evidence = standing.evidence_overview(project, lock, names, workspace.environment, probes.present_sets(project))
+    evidence = standing.evidence_overview(project, lock, names, workspace.environment, run_sets.present_sets(project))
     every = matrix.models_of(lock, evidence.values())
     chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
     return matrix.build_matrix(names, chosen, evidence)

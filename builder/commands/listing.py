@@ -47,12 +47,12 @@ def evidence(
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
-    from builder.lab.measure import probes
+    from builder.lab import run_sets
 
     if target is not None:
         lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
     names = [row.name for row in overview.rows]
-    return standing.evidence_overview(project, lock, names, workspace.environment, probes.present_sets(project))
+    return standing.evidence_overview(project, lock, names, workspace.environment, run_sets.present_sets(project))
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:

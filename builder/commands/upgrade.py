@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
-from builder.commands import build, measuring, proving, servers, why
+from builder.commands import build, comparing, measuring, proving, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
@@ -447,9 +447,19 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         _measure_for(workspace, upgrade, model, measuring.request_as_before(workspace, recipe))
         for model, recipe in _recipes(workspace, upgrade)
     ]
+    for model, _ in _recipes(workspace, upgrade):
+        if not any(failed):
+            _compare(workspace, upgrade, model)
     serve_as_before(workspace, upgrade)
     reasons = _all_lacking(workspace, upgrade)
     return (*reasons, *filter(None, failed)) if reasons else ()
+
+
+def _compare(workspace: Workspace, upgrade: Upgrade, model: str) -> None:
+    """Compares the candidate's answers with the current image's where that, and nothing else, is still required."""
+    lacking = _lacking(workspace, upgrade.candidate_image, model)
+    if upgrade.image_before and lacking and {each.kind for each in lacking} == {"same"}:
+        comparing.require_same(workspace, model, upgrade.image_before, upgrade.candidate_image)
 
 
 def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:

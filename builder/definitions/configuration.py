@@ -92,12 +92,13 @@ NOTHING_REQUESTED = RequestedOptions()
 
 
 # The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml, such as
-# ``{prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}}``.
+# ``{prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}, same: "within 0.5 %"}``.
 
-KEYS = ("prove", "probe", "bench")
+KEYS = ("prove", "probe", "bench", "same")
 # The figures of a bench run; probes may print others.
 FIGURES = ("tg", "pp", "ttfr", "acceptance", "memory_floor", "kv_tokens", "startup")
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
+_WITHIN = re.compile(rf"within\s+({_NUMBER})\s*%")
 _FIGURE = re.compile(r"([a-z][a-z0-9_]*)(?: at ([0-9]{1,9}))?(?:, concurrency ([1-9][0-9]{0,4}))?")
 _CONDITION = re.compile(rf"(>=|<=)\s*({_NUMBER})\s*(%\s*of\s+current)?")
 
@@ -133,11 +134,13 @@ class RequiredFigure:
 @dataclass(frozen=True)
 class RequiredEvidence:
     """The evidence that an image needs before it serves a model: its proof and these probes passed, these figures
-    within their bounds."""
+    within their bounds, and the perplexity of forced texts no further from the current image's than the share
+    ``same``."""
 
     prove: bool = False
     probes: tuple[str, ...] = ()
     figures: tuple[RequiredFigure, ...] = ()
+    same: float | None = None
 
     def __bool__(self) -> bool:
         return self != NOTHING_REQUIRED
@@ -148,6 +151,7 @@ class RequiredEvidence:
             self.prove or other.prove,
             tuple(dict.fromkeys((*self.probes, *other.probes))),
             tuple(dict.fromkeys((*self.figures, *other.figures))),
+            min((each for each in (self.same, other.same) if each is not None), default=None),
         )
 
 
@@ -163,12 +167,17 @@ def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
         prove=data.get("prove") == "pass",
         probes=(probes,) if isinstance(probes, str) else tuple(dict.fromkeys(probes)),
         figures=tuple(figure for figure in figures if isinstance(figure, RequiredFigure)),
+        same=float(within[1]) / 100 if (within := _WITHIN.fullmatch(data.get("same") or "")) else None,
     )
 
 
 def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> Iterator[Problem]:
     """The problems that the schema does not tell, in the mapping at ``path`` of ``file``: figures that no run has, and
     conditions of no known form."""
+    same = data.get("same") if isinstance(data, dict) else None
+    if isinstance(same, str) and not _WITHIN.fullmatch(same):
+        place = yaml_file.location_of((*path, "same"), text, file)
+        yield Problem(place, f"`{same}` is no condition: `within 0.5 %`")
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return

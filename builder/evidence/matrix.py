@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.base import files, records, words
 from builder.base.errors import Location, Problem, UsageError
 from builder.evidence import store
+from builder.evidence.run_record import SAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
 _NEVER: CellWord = "never tried"
 _BY_VERDICT: dict[str, CellWord] = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-_KINDS: tuple[Kind, ...] = ("prove", "bench", "probe")
+_KINDS: tuple[Kind, ...] = ("prove", "bench", "probe", "same")
 _BEHAVIOUR = "behaviour"
 
 
@@ -97,7 +98,7 @@ def build_matrix(
 
 def _title(kind: Kind, name: str) -> str:
     """The name of a proof in the table."""
-    return kind if (kind, name) == ("prove", _BEHAVIOUR) else f"{kind} {name}"
+    return kind if (kind, name) in {("prove", _BEHAVIOUR), ("same", SAME)} else f"{kind} {name}"
 
 
 def word_of(judged: JudgedRun) -> CellWord:
@@ -184,7 +185,9 @@ def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: Ju
 
 def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:
     if old.set != new.set:
-        yield {"prove": "other conversations", "bench": "another profile"}.get(old.kind, "another probe")
+        yield {"prove": "other conversations", "bench": "another profile", "same": "other texts"}.get(
+            old.kind, "another probe"
+        )
     if old.version != new.version:
         yield f"{old.version} and {new.version}"
     if old.subject.machine != new.subject.machine:

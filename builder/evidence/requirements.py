@@ -6,7 +6,7 @@ Only the project's own current runs count, and the latest decides. Nothing is me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
@@ -14,7 +14,7 @@ from builder.definitions import configuration
 from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence
 from builder.definitions.recipe import load_recipe, recorded
 from builder.evidence import standing, statistics, store, subjects
-from builder.evidence.statistics import FEWEST_ROUNDS, SeriesComparison, compare_runs
+from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
 from builder.lock.model import ImageName
 from builder.numbers import pointers
 
@@ -214,7 +214,7 @@ def missing(
     }
     of_image = _recorded(project, lock, image, model, recipe, environ or {}, runs, digests)
     of_current = None
-    if now and now != image and any(figure.of_current for figure in wanted.figures):
+    if now and now != image and (wanted.same is not None or any(figure.of_current for figure in wanted.figures)):
         runs = store.of_image(project, now)
         of_current = _recorded(project, lock, now, model, recipe, environ or {}, runs)
     return tuple(unmet(wanted, of_image, of_current))
@@ -269,7 +269,7 @@ def unmet(
     """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
     an image by itself. ``of_current`` is None where nothing else serves the model."""
     proof = of_image.latest("prove")
-    verdict = "" if isinstance(proof, str) else proof.verdict
+    verdict = _verdict(proof)
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
         yield _missing_run("prove", "", proof)
     for name in wanted.probes:
@@ -280,6 +280,37 @@ def unmet(
         why, failed = _unmet_figure(figure, of_image, of_current)
         if why:
             yield MissingEvidence("bench", figure.figure, why, failed)
+    if wanted.same is not None and of_current:
+        why, failed = _unlike_current(wanted.same, of_image, of_current)
+        if why:
+            yield MissingEvidence("same", str(of_current.image), why, failed)
+
+
+def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRuns) -> tuple[str, bool]:
+    """The reason why an image is not known to answer as the current one, and if that was compared."""
+    fingerprint = of_current.present("same").fingerprint
+    run = of_image.latest("same", lambda each: each.sampling.get("reference_fingerprint") == fingerprint)
+    if isinstance(run, str):
+        return run, False
+    if run.counts.get("answers_differ"):
+        return f"its answers differ{first_finding(run.findings, 'fail')}", True
+    if run.counts.get("prompts_differ") and _verdict(of_image.latest("prove")) != "pass":
+        return f"its prompts differ{first_finding(run.findings, 'changed')}, and no proof accepts that", False
+    means = {figure.name: figure.mean for figure in run.figures}
+    try:
+        change = PerplexityChange(*(means[f"perplexity_{each.name}"] for each in fields(PerplexityChange)))
+    except KeyError as error:
+        return f"its run has no {error}", False
+    verdict = change.within(limit)
+    is_alike = not run.counts.get("different") and not run.counts.get("unclear")
+    if verdict == "pass" or is_alike:
+        return "", False
+    shown = f"{change.change:+.2%} between {change.low:+.2%} and {change.high:+.2%}"
+    return f"perplexity {shown}, required is within {100 * limit:g} %", verdict == "fail"
+
+
+def _verdict(run: Evidence | str) -> str:
+    return "" if isinstance(run, str) else run.verdict
 
 
 def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
@@ -347,6 +378,8 @@ def missing_command(lacking: MissingEvidence, image: ImageName, model: str | Non
     if lacking.kind == "prove":
         differs = lacking.failed and "differs" in lacking.why
         return f"builder prove {image}" + (f" {model}" if model else "") + (" --accept" if differs else "")
+    if lacking.kind == "same":
+        return f"builder compare {lacking.name} {image} {model or ''}".rstrip()
     name = f" {lacking.name}" if lacking.kind == "probe" else ""
     return f"builder {lacking.kind} {model or image}{name} --image {image}"
 

@@ -22,9 +22,11 @@ from builder.base.machine_record import Machine  # noqa: TC001 (the type of a re
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Kind = Literal["prove", "bench", "probe"]
+Kind = Literal["prove", "bench", "probe", "same"]
 Verdict = Literal["pass", "changed", "fail", "unclear"]
 Better = Literal["higher", "lower", ""]
+SAME = "answers"
+"""The name of every comparison of an image with another one."""
 Settings: TypeAlias = Mapping[str, int | float | str]
 
 
@@ -90,9 +92,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run. ``name`` is ``behaviour`` for a proof, else the bench profile or the probe; ``version`` that of the tool
-    (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script or profile: with another one, it is
-    another figure. ``started`` is RFC 3339 in UTC.
+    """One run. ``name`` is ``behaviour`` for a proof, `SAME` for a comparison, else the bench profile or the probe;
+    ``version`` that of the tool (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script, profile
+    or texts: with another one, it is another figure. ``started`` is RFC 3339 in UTC.
 
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
     vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest

@@ -59,9 +59,11 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
     if then.machine and present.machine:
         yield from _of_machine(then.machine, present.machine)
     if _differ(evidence.set, set_now):
-        yield {"prove": "the conversations changed", "bench": "the profile changed"}.get(
-            evidence.kind, "the probe changed"
-        )
+        yield {
+            "prove": "the conversations changed",
+            "bench": "the profile changed",
+            "same": "the texts changed",
+        }.get(evidence.kind, "the probe changed")
 
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
@@ -214,6 +216,8 @@ def evidence_overview(
             facts = facts_of(pairing and pairing.recipe)
             wanted = configured.required_of(each).joined(facts.requires if facts else configuration.NOTHING_REQUIRED)
             required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
+            if wanted.same is not None:
+                required.add(("same", run_record.SAME))
             required |= {("bench", run.name) for run in kept.runs if run.kind == "bench" and wanted.figures}
             present = functools.partial(present_of, name, each)
             pairings.append(standing_of(each, runs, present, required, present_sets))

@@ -2,6 +2,9 @@
 
 Two images are measured in several rounds, by turns, each round with several runs. Rates and times are compared by their
 logarithms, so that a difference is a share; it lies in a band by Student's t. Nothing is measured here.
+
+Whether two images rate texts alike is decided text by text: how far the second is from the first, beside how far the
+first is from itself in other batches.
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ _FEWEST_VALUES = 3
 _SPREAD = 0.05
 # Rounds whose variance exceeds that of the runs within them by this factor count as the measurements.
 _UNLIKE = 2.0
+
+
+Likeness = Literal["identical", "equivalent", "different", "cannot tell"]
+FALSE_ALARMS = 0.01
+"""The largest share of comparisons of an image with itself in which any of the verdicts together is `different`."""
+FLOOR = 0.001
+"""A distance that is nobody's fault: rounding moves the logarithm of a probability by so much."""
+FACTOR = 2.0
+"""The second is as the first while it is at most so many times as far from the first as the first from itself."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +100,99 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
 
 
 def paired_band(differences: Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """The mean of paired differences, and the band in which the true one lies with this ``confidence``."""
+    """The mean of paired differences, and the band in which the true one lies with this ``confidence``: an endless one
+    of a single difference."""
     mean, freedom = fmean(differences), len(differences) - 1
+    if not freedom:
+        return mean, -math.inf, math.inf
     error = math.sqrt(_squares(differences) / freedom / len(differences))
     half = _quantile((1 + confidence) / 2, freedom) * error
     return mean, mean - half, mean + half
+
+
+@dataclass(frozen=True)
+class LikenessComparison:
+    """``change`` is of the perplexity, as a share, between ``low`` and ``high``; ``apart`` is the mean distance of the
+    second from the first, ``noise`` that of the first from itself. ``needed`` counts the texts that would tell, 0 where
+    the verdict is sure."""
+
+    verdict: Likeness
+    change: float
+    low: float
+    high: float
+    apart: float
+    noise: float
+    needed: int = 0
+
+
+def compare_likeness(
+    noise: Sequence[float], apart: Sequence[float], growth: Sequence[float], together: int
+) -> LikenessComparison:
+    """Compares two raters by text: the distances of the first from itself (``noise``) and of the second from the first
+    (``apart``), means of logarithms of probabilities, and the ``growth`` of the logarithm of the perplexity.
+
+    Different are they where either band lies beyond its bound: that of the ratio of the distances (each with `FLOOR`)
+    above `FACTOR`, or that of the growth outside of `FLOOR` and `FACTOR` times the noise's. The bound on false alarms
+    is Bonferroni's: of ``together`` comparisons with two bands each, all hold with a probability of 1 - `FALSE_ALARMS`.
+    """
+    confidence = 1 - FALSE_ALARMS / (2 * together)
+    mean_apart, mean_noise = fmean(apart), fmean(noise)
+    grown, low, high = paired_band(growth, confidence)
+    shown = (expm1(grown), expm1(low), expm1(high), mean_apart, mean_noise)
+    if not any(apart):
+        return LikenessComparison("identical", *shown)
+    if max(apart) <= FLOOR:
+        return LikenessComparison("equivalent", *shown)
+    ratios = [math.log((far + FLOOR) / (own + FLOOR)) for far, own in zip(apart, noise, strict=True)]
+    ratio, least, most = paired_band(ratios, confidence)
+    bound, shift = math.log(FACTOR), FLOOR + FACTOR * mean_noise
+    if least > bound or low > shift or high < -shift:
+        return LikenessComparison("different", *shown)
+    if most <= bound:
+        return LikenessComparison("equivalent", *shown)
+    width, distance = most - ratio, abs(bound - ratio)
+    more = min((width / distance) ** 2 if distance > 0 else math.inf, 100.0) if math.isfinite(width) else 4.0
+    return LikenessComparison("cannot tell", *shown, needed=max(len(apart) + 1, math.ceil(len(apart) * more)))
+
+
+@dataclass(frozen=True)
+class PerplexityChange:
+    """The change of perplexity over all texts, as a share, between ``low`` and ``high``. ``highest_low`` and
+    ``lowest_high`` are of the bands of each kind at each depth: the largest change that is sure, up and down."""
+
+    change: float
+    low: float
+    high: float
+    highest_low: float
+    lowest_high: float
+
+    def within(self, limit: float) -> Literal["pass", "fail", "unclear"]:
+        """It passes where the band lies within the share ``limit``, up and down; it fails where that band, or the one
+        of a kind at a depth, lies outside."""
+        if max(self.low, self.highest_low) > limit or min(self.high, self.lowest_high) < -limit:
+            return "fail"
+        return "pass" if -limit <= self.low and self.high <= limit else "unclear"
+
+
+def perplexity_change(series: Sequence[Sequence[float]]) -> PerplexityChange:
+    """The change by the growths of the logarithm of the perplexity, by text, for each kind at each depth."""
+    grown, low, high = paired_band([each for values in series for each in values], 1 - FALSE_ALARMS)
+    bands = [paired_band(values, 1 - FALSE_ALARMS / len(series)) for values in series]
+    of_kinds = max(lowest for _, lowest, _ in bands), min(highest for _, _, highest in bands)
+    return PerplexityChange(*map(expm1, (grown, low, high, *of_kinds)))
+
+
+def expm1(logarithm: float) -> float:
+    # vLLM writes -9999 for the logarithm of nothing: the exponential of that is no number that JSON has.
+    return math.expm1(min(logarithm, 70.0))
+
+
+def sign_test(first: int, second: int) -> float:
+    """The probability that of so many pairs which differ, at least so many speak for one side by chance: the exact sign
+    test, two-sided, as McNemar's for answers that are right on one side alone."""
+    both = first + second
+    tail = sum(math.comb(both, count) for count in range(min(first, second) + 1))
+    return min(1.0, 2 * tail * 0.5**both)
 
 
 def spread(values: Sequence[float]) -> float:

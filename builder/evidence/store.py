@@ -35,7 +35,7 @@ MOST_RUNS = 1000
 _LAST_SEQUENCE = 1_000_000_000  # what the schema takes: others may have written any
 _MOST_FINDINGS = 200
 _NAME = re.compile(
-    r"(?P<started>[0-9]{8}T[0-9]{6}Z)-(?P<kind>prove|bench|probe)-"
+    r"(?P<started>[0-9]{8}T[0-9]{6}Z)-(?P<kind>prove|bench|probe|same)-"
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})-(?P<digest>[0-9a-f]{8})[.]json"
 )
 

@@ -128,8 +128,8 @@ def served_facts(
     template = None
     with suppress(FileProblemsError, UsageError):
         words = command.render_command(used, overrides).words
-        server = of_arguments("bench", words, used.env)  # a probe depends on the same as a benchmark
-        digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server}
+        server = of_arguments("bench", words, used.env)  # probes and comparisons depend on the same as a benchmark
+        digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server, "same": server}
         template = _mounted_template(project, used, words, environ)
     return ServedFacts(used.file, used.model, used.revision, digests, template, used.requires)
 

@@ -80,6 +80,15 @@ def served_weights(
             f"{what} was not made yet: {recipe.file} serves it",
             hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
         )
+    if isinstance(selection, SelectedImage):
+        hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
+        _require_mods(selection.name, selection.record, name, made, hint)
+    return _of_checkpoint(project, environ, recipe, name, made)
+
+
+def _of_checkpoint(
+    project: Project, environ: Mapping[str, str], recipe: Recipe, name: CheckpointName, made: CheckpointRevision
+) -> ServedWeights:
     place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
     folder = place.folder(name.revision)
     if not place.has(name.revision):
@@ -87,9 +96,6 @@ def served_weights(
             f"{name.short} is not on this machine: {folder} is missing",
             hint=f"`builder checkpoints build {name.name}` makes it, if its definition is still the same",
         )
-    if isinstance(selection, SelectedImage):
-        hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
-        _require_mods(selection.name, selection.record, name, made, hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
@@ -157,13 +163,13 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     return chosen
 
 
-# The weights of a source that a checkpoint was made from, served in the place of the checkpoint's.
+# Other weights than the pairing's, served in their place: a checkpoint by its name, or a source that one was made from.
 
 
 @dataclass(frozen=True)
-class SourceWeights:
-    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the model's
-    name; ``requested`` is the source with the commit that was taken."""
+class OtherWeights:
+    """A recipe whose ``{model}`` is a checkpoint, or a source of ``checkpoint``, and the arguments ``extra`` that give
+    it the model's name; ``requested`` is the checkpoint, or the source with the commit that was taken."""
 
     recipe: Recipe
     extra: tuple[str, ...]
@@ -171,9 +177,21 @@ class SourceWeights:
     requested: str
 
 
+def weights_of_checkpoint(
+    project: Project, environ: Mapping[str, str], selection: SelectedImage, text: str
+) -> OtherWeights:
+    """The checkpoint called ``text``, whichever is paired. Raises what `named_weights` does, and ImageStateError if it
+    is not on this machine."""
+    recipe = selection.recipe
+    name = named_weights(project, text, recipe.model or "", selection.record)
+    made = checkpoints_lock.read_checkpoints_lock(project).checkpoints[name.name][name.revision]
+    weights = _of_checkpoint(project, environ, recipe, name, made)
+    return OtherWeights(replace(weights.recipe, checkpoint=None), weights.extra, name, name.short)
+
+
 def source_weights_of(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
-) -> SourceWeights:
+) -> OtherWeights:
     """The ``source`` of the checkpoint that the recipe of ``selection`` serves (if empty, the one of its first step) at
     the commit that the checkpoint was made from. Raises ImageStateError if it is not here as a whole."""
     from builder.definitions import checkpoint_definition
@@ -201,7 +219,7 @@ def source_weights_of(
         mounted = hub_cache.folder(environ, written.model)
     _require_whole(Path(f"{mounted}{inside}"), written, recorded)
     recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
-    return SourceWeights(recipe, served.extra, served.checkpoint, requested)
+    return OtherWeights(recipe, served.extra, served.checkpoint, requested)
 
 
 def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:

@@ -19,7 +19,7 @@ from builder.base.project import Project
 from builder.commands import about
 from builder.evidence import store, subjects
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
-from builder.lab.measure import probes
+from builder.lab import run_sets
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbers.workspace import open_workspace
@@ -50,7 +50,7 @@ def subject(project: Project, name: ImageName, kind: Any = "prove", model: str =
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
-    of_set = probes.present_sets(project)(evidence.kind, evidence.name) or evidence.set
+    of_set = run_sets.present_sets(project)(evidence.kind, evidence.name) or evidence.set
     return store.add_run(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
 
 

@@ -38,7 +38,7 @@ ELSEWHERE = {
     *("mods check", "mods list", "nodes check", "recipes check", "recipes list", "recipes show"),
     *("copy", "pull", "push", "restart", "run", "stop"),
     # What serves, and then one file of evidence, which is there whole or not at all.
-    *("bench", "checkpoints compare", "probe", "prove"),
+    *("bench", "checkpoints compare", "compare", "probe", "prove"),
     # One file that is there whole or not at all.
     "report",
     # Build, pull, rebuild, copy, download and run, one after the other.

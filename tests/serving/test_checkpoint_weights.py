@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.definitions.container import ContainerSettings
-    from builder.serving.checkpoint_weights import SourceWeights
+    from builder.serving.checkpoint_weights import OtherWeights
 
 
 MODEL = "Org/Model-int4"
@@ -239,7 +239,7 @@ def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None
 ON_THE_HUB = "int4: {{hf: Org/Model-int4@main}}"
 
 
-def weights(kitchen: Kitchen, source: str = "", revision: str | None = None) -> SourceWeights:
+def weights(kitchen: Kitchen, source: str = "", revision: str | None = None) -> OtherWeights:
     content = lock(revision)
     recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     environ = kitchen.workspace().environment

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-JudgeKind = Literal["script", "probe", "prove", "user"]
+JudgeKind = Literal["script", "probe", "prove", "same", "user"]
 # What a journal never holds: it is found again by what is typed.
 FoundAgain: TypeAlias = Annotated[str, ""]
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, or the ``user``.
+    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
+    answers as the first number's, or the ``user``.
     ``name`` is the script's path or the probe's name; a script without a server (``serves``) gets the image alone. In a
     journal ``name`` is a digest: whoever wrote the journal must not choose the program."""
 

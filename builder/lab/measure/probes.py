@@ -1,43 +1,20 @@
-"""Probes check a served model, either built in or a project's own. A changed digest makes earlier runs stale."""
+"""Probes check a served model, either built in or a project's own."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError
 from builder.definitions import configuration
 from builder.definitions.configuration import load_probe
 from builder.lab.measure import own_script, tools_long
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.run_record import Kind
     from builder.lab.measure.outcome import Outcome
     from builder.lab.measure.served_model import ServedModel
-
-
-def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
-    """A function that gives the present digest of a probe or a profile; None for one that is gone or wrong, and for
-    proofs, whose answers are compared question by question."""
-
-    def set_now(kind: Kind, name: str) -> str | None:
-        if kind == "prove":
-            return None
-        from builder.lab.measure import bench, beside_source
-
-        try:
-            if kind == "bench":
-                return bench.bench_digest(configuration.load_configuration(project).profile(name))
-            if name == beside_source.NAME:
-                return beside_source.texts_digest()
-            return tools_long.tools_long_digest() if name == tools_long.NAME else load_probe(project, name).digest
-        except BuilderError:
-            return None
-
-    return set_now
 
 
 def names(project: Project) -> tuple[str, ...]:

@@ -75,8 +75,11 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
     return replace(present, machine=read[0], workers=tuple(read[1:]))
 
 
-def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -> Path | None:
-    """Keeps the outcome as evidence of the server's number, and returns the file; None without a number. Raises
+def keep_run(
+    workspace: Workspace, measured: MeasuredServer, outcome: Outcome, weights: Mapping[str, str] | None = None
+) -> Path | None:
+    """Keeps the outcome as evidence of the server's number, and returns the file; None without a number. ``weights``
+    are settings of that start which its container does not tell. Raises
     ConflictError where the server was stopped meanwhile, OSError, UnsafePathError."""
     # A container that ends by itself is still there.
     is_gone = any(
@@ -88,6 +91,7 @@ def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -
     belongs_to = subject(workspace, measured, outcome.kind)
     if measured.image is None or belongs_to is None:
         return None
+    belongs_to = replace(belongs_to, overrides={**belongs_to.overrides, **(weights or {})})
     evidence = replace(outcome.evidence(belongs_to), chosen=answered.chosen_by(measured.running))
     return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
@@ -147,9 +151,11 @@ def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[
     return post(served, f"{served.address}/chat/completions", body, seconds)
 
 
-def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The answer to a request for the model at ``url``. Raises NoAnswerError."""
-    content = _sent("POST", url, served.key, seconds, {"model": served.name, **body})
+def post(
+    served: ServedModel, url: str, body: dict[str, Any], seconds: float, largest: int = _LARGEST
+) -> dict[str, Any]:
+    """The answer to a request for the model at ``url``, of ``largest`` bytes at most. Raises NoAnswerError."""
+    content = _sent("POST", url, served.key, seconds, {"model": served.name, **body}, largest)
     try:
         parsed = json.loads(content)
     except ValueError as error:
@@ -192,9 +198,11 @@ def model_answers(served: ServedModel, seconds: float = _SECONDS) -> bool:
         return False
 
 
-def _sent(method: str, url: str, key: str, seconds: float, body: dict[str, Any] | None = None) -> bytes:
+def _sent(
+    method: str, url: str, key: str, seconds: float, body: dict[str, Any] | None = None, largest: int = _LARGEST
+) -> bytes:
     with http_client.near(seconds, _headers(key)) as client:
-        answer = http_client.send(client, method, url, largest=_LARGEST, seconds=seconds, body=body)
+        answer = http_client.send(client, method, url, largest=largest, seconds=seconds, body=body)
     if not answer.is_success:
         raise _refused(answer.status_code, answer.content)
     return answer.content
@@ -242,10 +250,17 @@ def passed_on(key: str) -> dict[str, str]:
     return {PASSED_ON: key} if key else {}
 
 
-def _words(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """The words of a command, those of scripts in it included, with the values of variables in these."""
+def served_option(server: RunningServer, *names: str) -> str:
+    """The value of an option in the command of a server, under any of its ``names``; empty without it."""
+    process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    return command.option(tuple(_words(process.argv, process.environ, names)), *names) or ""
+
+
+def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[str] = _OPTIONS) -> Iterator[str]:
+    """The words of a command, those of scripts in it that have one of ``options`` included, with the values of
+    variables in these."""
     for argument in argv:
-        if not any(option in argument for option in _OPTIONS) or len(argument.split()) == 1:
+        if not any(option in argument for option in options) or len(argument.split()) == 1:
             yield argument
             continue
         script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)

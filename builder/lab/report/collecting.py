@@ -20,8 +20,7 @@ from builder.base import words
 from builder.base.errors import FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
-from builder.lab import changes
-from builder.lab.measure import probes
+from builder.lab import changes, run_sets
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
 from builder.sources import mirror
@@ -55,7 +54,7 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
-    evidence = standing.evidence_overview(project, lock, names, environ, probes.present_sets(project))
+    evidence = standing.evidence_overview(project, lock, names, environ, run_sets.present_sets(project))
     table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
@@ -183,6 +182,7 @@ class _Sources:
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=of_machine,
             run=run.file,
+            reference=run.sampling.get("reference", ""),
             figures=tuple(map(_figure, run.figures)),
         )
 
@@ -336,8 +336,8 @@ class _Sources:
         for run in now_of(model).runs:
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
-                command = f"builder {run.kind} {name} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
-                yield "failed" if run.word == "failed" else "stale", name, image, text, command
+                word: Concern = "failed" if run.word == "failed" else "stale"
+                yield word, name, image, text, _command(run, name, image)
 
     def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[tuple[Concern, str, str, str, str]]:
         image = self.lock.models[name].pairing.image
@@ -350,6 +350,13 @@ class _Sources:
             first = self.disclosure.note(error.message.splitlines()[0])
             text = f"what it requires cannot be read{f': {first}' if first else ''}"
             yield "missing", name, str(image), text, "builder recipes check"
+
+
+def _command(run: Part, model: str, image: str) -> str:
+    """The command that takes a run again."""
+    if run.kind == "same":
+        return f"builder compare {run.reference} {image} {model}"
+    return f"builder {run.kind} {model} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
 
 
 def _event(name: ImageName, origin: ImageName | None) -> str:

@@ -57,6 +57,8 @@ class Behaviour:
     key: str = ""
     """Asks every client of /v1 for this key."""
     rater: Rater | None = None
+    template: Callable[[dict[str, Any]], str | None] = field(default=lambda body: json.dumps(body["messages"]))
+    """The prompt of messages that are to be tokenized; None where the model has no template."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     text_every: int = 1
     """Only each so-many-th token becomes text, as with characters of several tokens."""
@@ -96,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour.dies_after is not None and len(behaviour.requests) > behaviour.dies_after:
             self._send(b"EngineDeadError", 500)
             return
-        if behaviour.rater and "prompt" in body:
-            self._send(json.dumps(self._rated(behaviour.rater, body["prompt"])).encode())
+        if behaviour.rater and (self.path == "/tokenize" or "prompt" in body):
+            self._send(json.dumps(self._rated(behaviour.rater, body)).encode())
             return
         prompt = len(json.dumps(body["messages"])) + len(json.dumps(body.get("tools", [])))
         time.sleep(behaviour.prefill + prompt * behaviour.prompt_character)
@@ -115,12 +117,14 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}
             self._send(json.dumps(answer).encode())
 
-    def _rated(self, rater: Rater, prompt: Any) -> dict[str, Any]:
+    def _rated(self, rater: Rater, body: dict[str, Any]) -> dict[str, Any]:
         """The tokens of a text, a byte each; the rated prompt where it is tokens."""
         if self.path == "/tokenize":
-            return {"tokens": list(prompt.encode())}
+            text = body["prompt"] if "prompt" in body else self.behaviour.template(body)
+            start = [1] if body.get("add_special_tokens", True) and "prompt" in body else []
+            return {"tokens": [*start, *text.encode()] if text is not None else None}
         assert self.path == "/v1/completions"
-        return {"choices": [{"index": 0, "text": "x", "prompt_logprobs": rater(prompt)}]}
+        return {"choices": [{"index": 0, "text": "x", "prompt_logprobs": rater(body["prompt"])}]}
 
     def _is_refused(self) -> bool:
         key = self.behaviour.key

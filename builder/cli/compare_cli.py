@@ -1,0 +1,204 @@
+"""This page defines the command line of builder compare, and of builder checkpoints compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.options import Context, json_option, names, parse_settings, pass_context, together
+from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
+
+if TYPE_CHECKING:
+    from builder.commands.comparing import CompareOptions, KeptLikeness
+    from builder.lab.same.image_likeness import ComparedTexts
+
+text_options = together(
+    click.option(
+        "--within",
+        type=click.FloatRange(0, 99),
+        metavar="PERCENT",
+        help="Pass while the perplexity surely changes by no more, in place of what the model requires.",
+    ),
+    click.option(
+        "--sessions",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="Rate saved chat requests of yours, too: .json or .jsonl. They stay on this machine.",
+    ),
+    click.option(
+        "--depth",
+        type=click.IntRange(128),
+        default=None,
+        metavar="TOKENS",
+        help="Go no deeper than this into the context.",
+    ),
+    click.option("--times", type=click.IntRange(1, 100), default=1, metavar="N", help="Take N times as many texts."),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Draw other texts."),
+    verbosity_options,
+    json_option,
+)
+
+
+@click.command()
+@click.argument(
+    "what",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="A [B] [MODEL] [-- VLLM ARGUMENT…]",
+    shell_complete=names("numbered", "models", "recipes"),
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of B's command.")
+@click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint of the project as B.")
+@click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B by this recipe.")
+@text_options
+@pass_context
+def compare(
+    context: Context,
+    what: tuple[str, ...],
+    settings: tuple[str, ...],
+    checkpoint: str,
+    recipe: str,
+    within: float | None,
+    sessions: Path | None,
+    depth: int | None,
+    times: int,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Tell if image B answers as well as image A.
+
+    A and B are numbers, such as vllm-node-tf5:6 or 6. With one number, B is the same image with what differs: --set,
+    --checkpoint, --recipe, or arguments of vLLM after `--`. Both are served in turn, and rate the same texts of twelve
+    kinds at several depths; nothing is generated, so sampling and drafts have no part in it. A rates them twice, in
+    other batches: B is equivalent while it is no further from A than twice A from itself. A hundred questions with one
+    right answer come last. The result is kept in evidence/ beside images.lock. The model's own server is as before
+    afterwards.
+
+    \b
+    Ends with
+      0  if B is identical or equivalent, or surely within the limit
+      1  if it differs, or the texts do not tell
+    """
+    from builder.cli import progress
+    from builder.commands import comparing as command
+
+    first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
+    typed, extra = what[:first_option], what[first_option:]
+    images = tuple(word for word in typed if word.isdecimal() or word.rpartition(":")[2].isdecimal())
+    others = [word for word in typed if word not in images]
+    if len(others) > 1 or len(images) > 2:
+        raise click.UsageError("give one or two numbers, and one model or recipe")
+    request = command.CompareRequest(
+        images, others[0] if others else "", parse_settings(settings), extra, checkpoint, recipe
+    )
+    with progress.reporter() as report:
+        workspace = context.workspace(report)
+        kept = command.compare_numbers(workspace, request, _options(within, sessions, depth, times, seed))
+    return show(kept, context, as_json=as_json)
+
+
+def _options(within: float | None, sessions: Path | None, depth: int | None, times: int, seed: int) -> CompareOptions:
+    from builder.commands import comparing as command
+
+    limit = None if within is None else within / 100
+    return command.CompareOptions(command.read_plan(seed, depth or 0, times, sessions), limit)
+
+
+@click.command("compare")
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
+@text_options
+@pass_context
+def compare_checkpoint(
+    context: Context,
+    what: str,
+    source: str,
+    within: float | None,
+    sessions: Path | None,
+    depth: int | None,
+    times: int,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Tell if a checkpoint answers as well as one of its sources.
+
+    The source is served as A, then the checkpoint as B, both from the image that is paired: see `builder compare`.
+
+    \b
+    Ends with
+      0  if the checkpoint is identical or equivalent, or surely within the limit
+      1  if it differs, or the texts do not tell
+    """
+    from builder.cli import progress
+    from builder.commands import comparing as command
+
+    with progress.reporter() as report:
+        workspace = context.workspace(report)
+        kept = command.compare_checkpoint(workspace, what, source, _options(within, sessions, depth, times, seed))
+    return show(kept, context, as_json=as_json)
+
+
+_MOST_DIFFERENCES = 6
+_WORDS = {"identical": "pass", "equivalent": "pass", "different": "changed", "cannot tell": "unclear"}
+
+
+def show(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
+    """Prints a comparison; returns the exit code."""
+    if as_json:
+        print_json(kept.json)
+    else:
+        print_likeness(kept, str(context.project.root))
+    return int(kept.outcome.verdict != "pass")
+
+
+def print_likeness(kept: KeptLikeness, folder: str) -> None:
+    """Prints the verdict, a table of the kinds by depth, what differs, and the answers."""
+    from builder.lab.same import image_likeness
+
+    likeness = kept.likeness
+    verdict = output.word(_WORDS[likeness.verdict], likeness.verdict, bold=True)
+    took = words.duration_text(kept.outcome.seconds)
+    print_result(f"{kept.second} beside {kept.first}, {kept.model}: {verdict} ({took})")
+    every = (*likeness.totals, *likeness.cells)
+    depths = sorted({each.depth for each in every})
+    by_place = {(each.kind, each.depth): each for each in every}
+    kinds = dict.fromkeys(each.kind for each in sorted(likeness.cells, key=lambda one: one.kind))
+    rows = [(kind, *(_cell(by_place.get((kind, depth))) for depth in depths)) for kind in (*kinds, image_likeness.ALL)]
+    output.print_table(("texts", *(f"to {_depth(depth)}" for depth in depths)), rows)
+    differing = sorted(
+        (each for each in every if each.compared.verdict in {"different", "cannot tell"}),
+        key=lambda one: (one.compared.verdict, one.kind != image_likeness.ALL, -one.compared.apart),
+        reverse=False,
+    )
+    for kind in likeness.prompts_differ:
+        print_result(f"  the prompt differs: {kind}; `builder prove` compares prompts", hanging=4)
+    for each in differing[:_MOST_DIFFERENCES]:
+        print_result(f"  {each.kind} to {_depth(each.depth)}: {image_likeness.difference_text(each)}", hanging=4)
+    if len(differing) > _MOST_DIFFERENCES:
+        print_result(f"  and {len(differing) - _MOST_DIFFERENCES} more, see --json")
+    print_result(f"perplexity over all texts: {image_likeness.change_text(likeness.change)}", hanging=2)
+    print_result(f"answers: {image_likeness.answers_text(likeness)}", hanging=2)
+    for line in (*likeness.left_out, *kept.notes):
+        print_note(f"  {line}")
+    if kept.within is not None:
+        word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
+        print_result(f"required is within {100 * kept.within:g} %: {word}")
+    if likeness.verdict == "cannot tell":
+        times = max(-(-each.compared.needed // each.texts) for each in differing)
+        print_note(f"`--times {times}` takes as many texts as would tell")
+    if kept.file:
+        print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
+    print_line()
+
+
+def _cell(each: ComparedTexts | None) -> str:
+    return "" if each is None else each.compared.verdict
+
+
+def _depth(tokens: int) -> str:
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"

@@ -1,0 +1,260 @@
+"""The compare command serves two images in turn, lets both rate the same texts, and says if they answer alike.
+
+Other commands that try an image before it counts compare it here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.base.errors import MeasuringError, UsageError
+from builder.base.events import Message
+from builder.commands import measuring, servers
+from builder.definitions import build_target
+from builder.evidence import requirements
+from builder.lab.measure import served_model
+from builder.lab.same import forced_texts, image_likeness, text_rating
+from builder.lab.same.forced_texts import TextPlan
+from builder.lock import lock_file
+from builder.serving import checkpoint_weights, selection
+from builder.serving.selection import SelectedImage
+
+if TYPE_CHECKING:
+    from builder.definitions.recipe import Recipe
+    from builder.lab.measure.outcome import Outcome
+    from builder.lab.measure.served_model import MeasuredServer
+    from builder.lab.same.forced_texts import ForcedPrompts
+    from builder.lab.same.image_likeness import ImageLikeness
+    from builder.lab.same.text_rating import RatedImage
+    from builder.lock.model import ImageName, Lock
+    from builder.numbers.workspace import Workspace
+    from builder.serving.selection import ServedImage
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The texts of a comparison, and the change of perplexity that is allowed, as a share; None: as the model
+    requires."""
+
+    plan: TextPlan = field(default_factory=TextPlan)
+    within: float | None = None
+
+
+@dataclass(frozen=True)
+class ComparedSide:
+    """One of the two: ``shown`` in messages, its image with the recipe, and what differs in its command. ``weights``
+    are named where they are not the pairing's."""
+
+    shown: str
+    selection: ServedImage
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    weights: str = ""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.selection.recipe
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """A comparison as typed: the number or numbers, the model or recipe (empty: the only one of the images), and what
+    differs in the second: settings, arguments of vLLM, a checkpoint, the file of a recipe."""
+
+    images: tuple[str, ...]
+    model: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    checkpoint: str = ""
+    recipe: str = ""
+
+
+@dataclass(frozen=True)
+class KeptLikeness:
+    """A comparison, and the file of evidence that keeps it; None where the second has no number. ``notes`` tell what
+    its figures depend on."""
+
+    first: str
+    second: str
+    model: str
+    likeness: ImageLikeness
+    outcome: Outcome
+    file: Path | None
+    within: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The comparison as JSON data."""
+        change = self.likeness.change
+        return {
+            "first": self.first,
+            "second": self.second,
+            "model": self.model,
+            **image_likeness.likeness_json(self.likeness),
+            "perplexity_change": change.change,
+            "low": change.low,
+            "high": change.high,
+            "within": self.within,
+            "passed": self.outcome.verdict == "pass",
+            "seconds": round(self.outcome.seconds, 3),
+            "notes": list(self.notes),
+            "file": str(self.file) if self.file else None,
+        }
+
+
+def compare_numbers(workspace: Workspace, request: CompareRequest, options: CompareOptions) -> KeptLikeness:
+    """Compares two numbers, or a number with itself under other settings, and keeps the result as evidence of the
+    second. Raises UsageError where the request names no two sides, and what `compare_sides` does."""
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    text = request.model or _only_model(workspace, lock, request.images)
+    chosen = selection.select_any(project, lock, text)
+    named = [measuring.numbered(workspace, text, each) for each in request.images]
+    names = named or ([chosen.image] if isinstance(chosen, SelectedImage) else [])
+    differs = bool(request.overrides or request.extra or request.checkpoint or request.recipe)
+    if not names or (len(names) == 1 and not differs):
+        raise UsageError(
+            "a comparison takes two numbers, or one and what differs",
+            hint="such as `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`",
+        )
+    first = selection.with_number(lock, chosen.recipe, names[0])
+    recipe = build_target.find_target(project, request.recipe).recipe if request.recipe else chosen.recipe
+    if recipe is None:
+        raise UsageError(f"`{request.recipe}` is no recipe", hint="--recipe takes a file in recipes/")
+    second = selection.with_number(lock, recipe, names[-1])
+    side = ComparedSide(str(names[-1]), second, request.overrides, request.extra)
+    if request.checkpoint:
+        weights = checkpoint_weights.weights_of_checkpoint(project, workspace.environment, second, request.checkpoint)
+        side = replace(
+            side,
+            selection=replace(second, recipe=weights.recipe),
+            extra=(*weights.extra, *request.extra),
+            weights=weights.requested,
+        )
+    return compare_sides(workspace, ComparedSide(str(names[0]), first), side, options)
+
+
+def compare_checkpoint(workspace: Workspace, text: str, source: str, options: CompareOptions) -> KeptLikeness:
+    """Compares the checkpoint that ``text`` serves with a source of it (empty: that of its first step), both from the
+    image that is paired. Raises what `source_weights_of` and `compare_sides` do."""
+    lock = lock_file.read_project_lock(workspace.project)
+    chosen = selection.select_any(workspace.project, lock, text)
+    weights = checkpoint_weights.source_weights_of(workspace.project, workspace.environment, lock, chosen, source)
+    first = ComparedSide(
+        weights.requested, replace(chosen, recipe=weights.recipe), extra=weights.extra, weights=weights.requested
+    )
+    return compare_sides(workspace, first, ComparedSide(weights.checkpoint.short, chosen), options)
+
+
+def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> str:
+    from builder.numbers import status
+
+    names = [status.named_number(workspace.project, lock, each)[0] for each in images if ":" in each]
+    models = dict.fromkeys(lock.models) if len(names) < len(images) else {}
+    models |= dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
+    if len(models) == 1:
+        return next(iter(models))
+    known = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
+    raise UsageError("which model the two are to serve is not clear: name it, or a recipe", hint=known)
+
+
+def compare_sides(
+    workspace: Workspace, first: ComparedSide, second: ComparedSide, options: CompareOptions
+) -> KeptLikeness:
+    """Serves the two in turn, lets both rate the same texts, and keeps the outcome as evidence of the second. The
+    model's own server is as before afterwards.
+
+    Raises MeasuringError where the two cannot be compared, and what starting a server does.
+    """
+    recipe = second.recipe
+    recipes = {each.recipe.file: each.recipe for each in (first, second)}.values()
+    served = [each for each in recipes if (own := measuring.server_of(workspace, each)) and own.head.service.is_up]
+    within = options.within
+    if within is None:
+        within = requirements.required(workspace.project, recipe.model, recipe).same
+    for each in recipes:
+        servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
+    try:
+        with _served(workspace, first) as server:
+            notes = _notes(server, first.shown)
+            before = server
+            given, by_first = _rated(workspace, server, options.plan, first.shown)
+        with _served(workspace, second) as server:
+            notes += _notes(server, second.shown)
+            _, by_second = _rated(workspace, server, options.plan, second.shown, given)
+            likeness = compared_images(given, by_first, by_second)
+            outcome = image_likeness.likeness_outcome(
+                likeness, options.plan, (by_first, by_second), _reference(workspace, before, first), within
+            )
+            weights = {"weights": second.weights} if second.weights else {}
+            file = served_model.keep_run(workspace, server, outcome, weights)
+    finally:
+        for each in recipes:
+            servers.stop_candidates(workspace, each.file, "which was compared")
+        for each in served:
+            measuring.serve_again(workspace, each)
+    return KeptLikeness(
+        first.shown, second.shown, recipe.model or recipe.name, likeness, outcome, file, within, tuple(notes)
+    )
+
+
+def compared_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
+    """`image_likeness.compare_images`. Raises MeasuringError where the two rated other texts."""
+    try:
+        return image_likeness.compare_images(given, first, second)
+    except ValueError as error:
+        raise MeasuringError(f"the two cannot be compared: {error}") from None
+
+
+@contextmanager
+def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer]:
+    request = measuring.request_as_before(workspace, side.recipe)
+    request = replace(request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra))
+    with measuring.candidate_server(workspace, request, side.selection) as server:
+        yield served_model.find_measured_server(server)
+
+
+def _rated(
+    workspace: Workspace, server: MeasuredServer, plan: TextPlan, shown: str, given: ForcedPrompts | None = None
+) -> tuple[ForcedPrompts, RatedImage]:
+    own, rated = text_rating.rate_image(server.model, plan, shown, workspace.report, given)
+    return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
+
+
+def _notes(server: MeasuredServer, shown: str) -> list[str]:
+    """What a figure depends on that is no fault of the image."""
+    notes = []
+    cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
+    if cache not in {"", "auto"}:
+        notes.append(f"{shown} keeps its KV cache as {cache}")
+    if served_model.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
+        notes.append(f"{shown} drafts tokens: the texts are rated by the model itself, the answers take drafts")
+    return notes
+
+
+def _reference(workspace: Workspace, server: MeasuredServer, side: ComparedSide) -> dict[str, str]:
+    record = lock_file.read_project_lock(workspace.project).image(server.image) if server.image else None
+    if record is None or side.weights:
+        return {"reference": side.shown}
+    return {"reference": str(server.image), "reference_fingerprint": record.fingerprint}
+
+
+def require_same(workspace: Workspace, model: str, now: ImageName, candidate: ImageName) -> KeptLikeness:
+    """Compares a candidate with the image that serves the model now, as the model requires."""
+    workspace.report(Message(f"comparing {candidate} with {now}: {model} requires the same answers"))
+    lock = lock_file.read_project_lock(workspace.project)
+    recipe = requirements.recipe_of(workspace.project, lock, candidate, model)
+    chosen = recipe or selection.select_image(workspace.project, lock, model).recipe
+    sides = [ComparedSide(str(each), selection.with_number(lock, chosen, each)) for each in (now, candidate)]
+    return compare_sides(workspace, sides[0], sides[1], CompareOptions())
+
+
+def read_plan(seed: int, deepest: int, times: int, sessions: Path | None) -> TextPlan:
+    """The texts to compare on. Raises UsageError for a folder without saved requests."""
+    read = forced_texts.read_sessions(sessions) if sessions else forced_texts.Sessions()
+    return TextPlan(seed, deepest, times, read)

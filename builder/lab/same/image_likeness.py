@@ -1,0 +1,317 @@
+"""The verdict on two images that rated the same texts, for each kind and depth, and for all of them.
+
+The first image beside itself is the measure: how far its scores move when the batches change. `evidence/statistics.py`
+has the tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from builder.evidence import statistics
+from builder.evidence.run_record import SAME, Figure, Finding
+from builder.lab.measure import outcome
+from builder.lab.measure.outcome import Outcome
+from builder.lab.same import checked_questions, forced_texts
+
+if TYPE_CHECKING:
+    from builder.evidence.run_record import Verdict
+    from builder.evidence.statistics import Likeness, LikenessComparison, PerplexityChange
+    from builder.lab.same.forced_texts import ForcedPrompt, ForcedPrompts, ForcedText, TextPlan
+    from builder.lab.same.text_rating import RatedImage
+
+ALL = "all"
+VERSION = f"answers {forced_texts.VERSION}"
+_MOST_FINDINGS = 60
+_ENDLESS = 1e6
+
+
+@dataclass(frozen=True)
+class ComparedTexts:
+    """The comparison of all ``texts`` of a kind at a depth (`ALL` kinds of a depth, too). ``agreement`` is the share of
+    tokens where the same one is the most likely; ``parting`` is the first place where they part, in words."""
+
+    kind: str
+    depth: int
+    texts: int
+    compared: LikenessComparison
+    agreement: float
+    parting: str = ""
+
+
+@dataclass(frozen=True)
+class ImageLikeness:
+    """The comparison of two images. ``prompts_differ`` names the kinds of which the two make other tokens; ``right``
+    are the questions that each answers, of ``asked``; ``answers_differ`` if that is surely no chance."""
+
+    verdict: Likeness
+    cells: tuple[ComparedTexts, ...]
+    totals: tuple[ComparedTexts, ...]
+    prompts_differ: tuple[str, ...]
+    right: tuple[int, int]
+    asked: int
+    parted: tuple[int, int]
+    answers_differ: bool
+    change: PerplexityChange
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One text: the distances of the first image from itself and of the second from the first, the growth of the
+    logarithm of the perplexity, the tokens with the same likeliest one, and where the two part."""
+
+    text: ForcedText
+    noise: float
+    apart: float
+    growth: float
+    same: int
+    is_identical: bool
+    place: tuple[int, int]
+    parting: str
+
+
+def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
+    """Compares two images that rated the prompts ``given``. Raises ValueError where they rated others."""
+    measured = [
+        each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)
+    ]
+    measured.sort(key=lambda each: (each.text.depth, each.text.kind))
+    by_cell = {key: list(each) for key, each in groupby(measured, lambda one: (one.text.kind, one.text.depth))}
+    by_depth = {depth: list(each) for depth, each in groupby(measured, lambda one: one.text.depth)}
+    together = len(by_cell) + len(by_depth) + 1
+    cells = tuple(_compared(*key, each, together) for key, each in by_cell.items())
+    totals = tuple(_compared(ALL, depth, each, together) for depth, each in by_depth.items())
+    differ = tuple(sorted({_kind(key) for key, own in first.digests.items() if second.digests.get(key) != own}))
+    lost = sum(a and not b for a, b in zip(first.right, second.right, strict=True))
+    gained = sum(b and not a for a, b in zip(first.right, second.right, strict=True))
+    answers_differ = statistics.sign_test(lost, gained) < statistics.FALSE_ALARMS / together
+    found = {each.compared.verdict for each in (*cells, *totals)}
+    verdict: Likeness = "equivalent"
+    if "different" in found or differ or answers_differ:
+        verdict = "different"
+    elif "cannot tell" in found:
+        verdict = "cannot tell"
+    elif found == {"identical"} and not lost + gained:
+        verdict = "identical"
+    return ImageLikeness(
+        verdict,
+        cells,
+        totals,
+        differ,
+        (sum(first.right), sum(second.right)),
+        len(first.right),
+        (lost, gained),
+        answers_differ,
+        statistics.perplexity_change([[one.growth for one in each] for each in by_cell.values()]),
+        given.left_out,
+    )
+
+
+def _kind(key: str) -> str:
+    return forced_texts.SESSIONS if key.startswith(forced_texts.SESSIONS) else key
+
+
+def _measured(
+    prompts: Sequence[ForcedPrompt], number: int, first: RatedImage, second: RatedImage
+) -> Sequence[_Measured]:
+    sides = (first.alone[number], first.together[number], second.alone[number], second.together[number])
+    if any(len(side.likeliest) != len(prompts[number].tokens) - 1 for side in sides):
+        raise ValueError("the two rated other prompts")
+    result = []
+    for text in prompts[number].texts:
+        places = range(text.start - 1, text.end - 1)
+        a1, a2, b1, b2 = ([side.log_probabilities[place] for place in places] for side in sides)
+        t1, t2, u1, u2 = ([side.likeliest[place] for place in places] for side in sides)
+        parts = [place for place, a, own, b, c in zip(places, t1, t2, u1, u2, strict=True) if a == own != b == c]
+        parting = ""
+        if parts and text.kind != forced_texts.SESSIONS:
+            place = parts[0]
+            before, after = (_spelled(image, number, place) for image in (first, second))
+            parting = f"prompt {number + 1}, token {place + 2:,}: {after} instead of {before}"
+        result.append(
+            _Measured(
+                text,
+                noise=_distance(a1, a2),
+                apart=(_distance(a1, b1) + _distance(a2, b2)) / 2,
+                growth=(fmean(a1) + fmean(a2) - fmean(b1) - fmean(b2)) / 2,
+                same=sum(map(int.__eq__, t1, u1)),
+                is_identical=(a1, a2, t1, t2) == (b1, b2, u1, u2),
+                place=(number, text.start),
+                parting=parting,
+            )
+        )
+    return result
+
+
+def _spelled(image: RatedImage, number: int, place: int) -> str:
+    token = image.alone[number].likeliest[place]
+    text = image.spelled.get(str(token), "")
+    return json.dumps(text, ensure_ascii=False) if text.strip("\ufffd") else f"token {token}"
+
+
+def _distance(first: Sequence[float], second: Sequence[float]) -> float:
+    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))
+
+
+def _compared(kind: str, depth: int, measured: Sequence[_Measured], together: int) -> ComparedTexts:
+    compared = statistics.compare_likeness(
+        [each.noise for each in measured],
+        [each.apart for each in measured],
+        [each.growth for each in measured],
+        together,
+    )
+    tokens = sum(each.text.end - each.text.start for each in measured)
+    agreement = sum(each.same for each in measured) / tokens
+    if compared.verdict == "identical" and not all(each.is_identical for each in measured):
+        compared = replace(compared, verdict="equivalent")
+    parting = min(((each.place, each.parting) for each in measured if each.parting), default=((), ""))[1]
+    return ComparedTexts(kind, depth, len(measured), compared, agreement, parting)
+
+
+def likeness_outcome(
+    likeness: ImageLikeness,
+    plan: TextPlan,
+    sides: tuple[RatedImage, RatedImage],
+    reference: Mapping[str, str],
+    within: float | None,
+) -> Outcome:
+    """The outcome as evidence of the second image, beside ``reference`` (the name and fingerprint of the first);
+    ``within`` is the change of perplexity that is allowed, as a share."""
+    verdict: Verdict = {"identical": "pass", "equivalent": "pass", "different": "changed"}.get(  # type: ignore[assignment]
+        likeness.verdict, "unclear"
+    )
+    if within is not None and verdict != "pass":
+        verdict = "fail" if likeness.answers_differ else likeness.change.within(within)
+        if verdict == "pass" and likeness.prompts_differ:
+            verdict = "changed"
+    agreement = sum(each.agreement * each.texts for each in likeness.cells) / sum(each.texts for each in likeness.cells)
+    figures = [Figure(f"perplexity_{name}", {}, "ratio", "", (value,)) for name, value in vars(likeness.change).items()]
+    figures.append(Figure("same_next_token", {}, "ratio", "higher", (agreement,)))
+    if likeness.asked:
+        figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.asked,)))
+    settings: dict[str, int | float | str] = {
+        **reference,
+        "seed": plan.seed,
+        "times": plan.times,
+        "deepest": plan.deepest,
+    }
+    if plan.sessions.requests:
+        settings |= {"sessions": len(plan.sessions.requests), "sessions_digest": plan.sessions.digest}
+    first, second = sides
+    words = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
+    unlike = (
+        ("different", words.count("different")),
+        ("unclear", words.count("cannot tell")),
+        ("prompts_differ", len(likeness.prompts_differ)),
+        ("answers_differ", int(likeness.answers_differ)),
+    )
+    return Outcome(
+        kind="same",
+        name=SAME,
+        version=VERSION,
+        set=same_digest(),
+        started=first.started,
+        seconds=first.seconds + second.seconds,
+        verdict=verdict,
+        figures=tuple(figures),
+        findings=tuple(_findings(likeness)),
+        counts={
+            "texts": sum(each.texts for each in likeness.cells),
+            **{name: count for name, count in unlike if count},
+        },
+        sampling=settings,
+        raw=json.dumps(likeness_json(likeness)).encode(),
+    )
+
+
+def same_digest() -> str:
+    """The digest of the texts and questions."""
+    asked = [vars(each) for each in checked_questions.questions()]
+    return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), asked])
+
+
+def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
+    """What an image does otherwise, the largest difference first. Nothing of a session stands in them."""
+    found = [
+        Finding("prompt", kind, "changed", "the two make other tokens of it: `builder prove` compares prompts")
+        for kind in likeness.prompts_differ
+    ]
+    if likeness.answers_differ:
+        found.append(Finding("answers", "", "fail", answers_text(likeness)))
+    for each in sorted((*likeness.totals, *likeness.cells), key=lambda one: -one.compared.apart):
+        if each.compared.verdict in {"different", "cannot tell"}:
+            verdict: Verdict = "changed" if each.compared.verdict == "different" else "unclear"
+            found.append(Finding("texts", f"{each.kind} at {each.depth}", verdict, difference_text(each)))
+    return found[:_MOST_FINDINGS]
+
+
+def first_difference(likeness: ImageLikeness) -> str:
+    """The finding that counts most, in one line; empty where there is none."""
+    return next((f"{each.check} {each.at}: {each.text}" for each in _findings(likeness)), "")
+
+
+def difference_text(each: ComparedTexts) -> str:
+    """A comparison in words: the change of perplexity with its band, the most likely token, and where they part."""
+    compared = each.compared
+    text = (
+        f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
+        f"perplexity {change_text(compared)}, the same most likely token at {each.agreement:.1%} of the places"
+    )
+    if compared.verdict == "cannot tell":
+        return f"{text}; {each.texts} texts do not tell, about {compared.needed} would"
+    return f"{text}; they part at {each.parting}" if each.parting else text
+
+
+def change_text(change: LikenessComparison | PerplexityChange) -> str:
+    """A change of perplexity with its band."""
+    high = "?" if change.high > _ENDLESS else f"{change.high:+.2%}"
+    return f"{change.change:+.2%} ({change.low:+.2%} … {high})"
+
+
+def answers_text(likeness: ImageLikeness) -> str:
+    """The right answers of both in words."""
+    before, after = likeness.right
+    if not before and not after:
+        return f"neither answers any of {likeness.asked} questions: that tells nothing"
+    lost, gained = likeness.parted
+    return f"{before} of {likeness.asked} right before, {after} after ({lost} lost, {gained} gained)"
+
+
+def likeness_json(likeness: ImageLikeness) -> dict[str, Any]:
+    """The comparison as JSON data."""
+    return {
+        "verdict": likeness.verdict,
+        "prompts_differ": list(likeness.prompts_differ),
+        "answers": {
+            "asked": likeness.asked,
+            "before": likeness.right[0],
+            "after": likeness.right[1],
+            "differ": likeness.answers_differ,
+        },
+        "left_out": list(likeness.left_out),
+        "texts": [_cell_json(each) for each in (*likeness.totals, *likeness.cells)],
+    }
+
+
+def _cell_json(each: ComparedTexts) -> dict[str, Any]:
+    compared = each.compared
+    return {
+        "kind": each.kind,
+        "depth": each.depth,
+        "verdict": compared.verdict,
+        "texts": each.texts,
+        "perplexity_change": compared.change,
+        "low": compared.low,
+        "high": compared.high,
+        "apart": compared.apart,
+        "noise": compared.noise,
+        "same_next_token": each.agreement,
+        "parting": each.parting or None,
+        "needed": compared.needed or None,
+    }

@@ -1,0 +1,137 @@
+"""An image rates the forced texts twice, in other batches each time, and answers questions.
+
+Scores are asked of vLLM's completions with ``prompt_logprobs``
+(https://docs.vllm.ai/en/stable/api/vllm/sampling_params/): the served model rates tokens that are given, so neither
+sampling nor a drafter has a part in them, and such a request reads no cached prefix (vllm/sampling_params.py,
+`skip_reading_prefix_cache`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from builder.base import words
+from builder.base.errors import MeasuringError
+from builder.base.http_client import NoAnswerError
+from builder.lab.measure import served_model
+from builder.lab.measure.outcome import MeasuringProgress
+from builder.lab.same import checked_questions, forced_texts
+from builder.lab.same.forced_texts import ForcedPrompts  # noqa: TC001 (a type of a record)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from builder.base.events import Report
+    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.same.forced_texts import ForcedPrompt, TextPlan
+
+_SECONDS = 1800.0
+_LARGEST = 256 << 20  # bytes of an answer: about a hundred for each token
+_AT_ONCE = 4
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class RatedPrompt:
+    """The natural logarithm of the probability of each token of a prompt but the first, and the token that is the most
+    likely there."""
+
+    log_probabilities: tuple[float, ...]
+    likeliest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RatedImage:
+    """All prompts as one server rates them: one at a time, and then several at once in the reverse order. ``digests``
+    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers, none where none
+    were asked. ``started`` is RFC 3339 in UTC."""
+
+    alone: tuple[RatedPrompt, ...]
+    together: tuple[RatedPrompt, ...]
+    digests: Mapping[str, str]
+    started: str
+    seconds: float
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    right: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class RatedReference:
+    """An image's ratings with the prompts that it rated, as a file keeps them."""
+
+    prompts: ForcedPrompts
+    rated: RatedImage
+
+
+def rate_image(
+    served: ServedModel, plan: TextPlan, what: str, report: Report, prompts: ForcedPrompts | None = None
+) -> tuple[ForcedPrompts, RatedImage]:
+    """Has the prompts of a plan rated, or those of another server, by token ids. ``what`` names the image in messages.
+    Raises MeasuringError for a server that rates no texts."""
+    began, started = time.monotonic(), words.now()
+    spelled: dict[str, str] = {}
+    try:
+        own = forced_texts.compose_prompts(served, plan)
+        given = (prompts or own).prompts
+        total = 2 * sum(len(prompt.tokens) for prompt in given)
+        done = 0
+
+        def rate(prompt: ForcedPrompt) -> RatedPrompt:
+            nonlocal done
+            rated = rate_prompt(served, prompt.tokens, spelled)
+            done += len(prompt.tokens)
+            report(MeasuringProgress.since(f"{what} rates {len(given)} prompts twice", done / total, began))
+            return rated
+
+        alone = tuple(map(rate, given))
+        together = _in_threads(rate, given[::-1])[::-1]
+    except NoAnswerError as error:
+        raise MeasuringError(
+            f"{what} rates no texts: {error}",
+            hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does",
+        ) from None
+    return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
+
+
+def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
+    """The ratings of an image, and which questions it answers rightly."""
+    began, questions = time.monotonic(), checked_questions.questions()
+    right = _in_threads(lambda each: checked_questions.is_right(served, each), questions)
+    report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
+    return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
+
+
+def _in_threads(make: Callable[[_Given], _Made], given: Sequence[_Given]) -> tuple[_Made, ...]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(make, given))
+
+
+def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, str]) -> RatedPrompt:
+    """The scores of a prompt's tokens; ``spelled`` gets the likeliest tokens as text. Raises NoAnswerError."""
+    body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
+    answer = served_model.post(served, f"{served.address}/completions", body, _SECONDS, _LARGEST)
+    try:
+        rated = answer["choices"][0]["prompt_logprobs"]
+        if len(rated) != len(tokens):
+            raise NoAnswerError(f"{len(rated)} tokens were rated, of {len(tokens)}")
+        scores = [_score(token, each, spelled) for token, each in zip(tokens[1:], rated[1:], strict=True)]
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise NoAnswerError(f"the answer rates no prompt: {type(error).__name__}: {error}") from None
+    return RatedPrompt(tuple(value for value, _ in scores), tuple(token for _, token in scores))
+
+
+def _score(token: int, candidates: Mapping[str, Mapping[str, Any]], spelled: dict[str, str]) -> tuple[float, int]:
+    own = candidates[str(token)]
+    value = float(own["logprob"])
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is the logarithm of no probability")
+    likeliest = min(candidates, key=lambda each: int(candidates[each]["rank"]))
+    spelled.setdefault(likeliest, str(candidates[likeliest].get("decoded_token") or "")[:40])
+    return value, int(likeliest)
