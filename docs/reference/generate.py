@@ -31,6 +31,7 @@ def pages() -> dict[str, str]:
         "json.md": json_outputs(),
         "exit-codes.md": codes(),
         "recipe-notes.md": recipe_notes(),
+        "advisories.md": known_advisories(),
     }
     return {name: MADE + text.rstrip() + "\n" for name, text in made.items()}
 
