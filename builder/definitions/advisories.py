@@ -137,6 +137,12 @@ def shipped_files() -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
+def shipped_set() -> AdvisorySet:
+    """The advisories in the shipped files."""
+    parsed = (each for file, text in shipped_files().items() for each in parse_advisories(text, file))
+    return AdvisorySet(tuple(parsed))
+
+
 def text_of(advisory_set: AdvisorySet) -> str:
     """The text of the file that `read_set` reads."""
     return records.text_of(advisory_set, _HEAD)
