@@ -242,9 +242,9 @@ def _advise(workspace: Workspace, planned: Sequence[PlannedImage]) -> None:
     from builder.serving import advice
 
     for image in planned:
-        advice.report_advice(
-            workspace.report, advice.of_plan(workspace.project, image.lock, image.plan.definition.name)
-        )
+        recipes = (image.recipe,) if image.recipe else ()
+        found = advice.of_plan(workspace.project, image.lock, image.plan.definition.name, recipes)
+        advice.report_advice(workspace.report, found)
 
 
 def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlook) -> None:

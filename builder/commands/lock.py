@@ -358,7 +358,10 @@ def update_lock(
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(lock)
     for definition_name, _ in after:
-        advice.report_advice(workspace.report, advice.of_plan(project, lock, definition_name))
+        advice.report_advice(
+            workspace.report,
+            advice.of_plan(project, lock, definition_name, advice.recipes_of(project, definition_name)),
+        )
     faults = [fault for resolved in completed.values() for fault in resolved.faults]
     faults += [fault for chain in image_chains for fault in _faults_of_mods(project, chain, completed)]
     return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))

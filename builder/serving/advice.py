@@ -112,7 +112,7 @@ def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFac
     steps = None if record.adopted else build_directory.read_if_possible(directory)
     packages = inside.packages if inside else build_directory.packages(steps) if steps else {}
     versions = {source: version.version for source, version in record.versions.items()}
-    facts = _of_packages(packages, versions)
+    facts = of_packages(packages, versions)
     facts["mod"] = tuple(sorted(record.mods)) or None
     if record.definition:
         with suppress(BuilderError):
@@ -133,7 +133,7 @@ def of_definition(project: Project, lock: Lock, name: str) -> NewFacts:
         for pins in lock.pins.get(definition.name, {}).values():
             packages |= {each.name: each.version for each in _pinned(pins)}
             versions |= {source: pin.version for source, pin in pins.sources.items()}
-    return {**_of_packages(packages, versions), **of_chain(chain)}
+    return {**of_packages(packages, versions), **of_chain(chain)}
 
 
 def _pinned(pins: Pins) -> Iterator[Any]:
@@ -154,7 +154,7 @@ def of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
     return facts
 
 
-def _of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> NewFacts:
+def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> NewFacts:
     """The facts in the versions of an image's packages and sources; none where they are not known."""
     facts: NewFacts = {"package": dict(packages)} if packages else {}
     for fact, names in _PACKAGES.items():
@@ -236,17 +236,24 @@ def _image_of(project: Project, lock: Lock, recipe: Recipe) -> NewFacts:
     return {"definition": None}
 
 
-def of_plan(project: Project, lock: Lock, definition: str) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to the images of a definition, and to the recipes that they serve."""
+def of_plan(project: Project, lock: Lock, definition: str, recipes: Iterable[Recipe]) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to the images of a definition, and to these recipes, which they serve."""
     facts = of_definition(project, lock, definition)
     found = dict.fromkeys(advise(project, facts))
+    for recipe in recipes:
+        with suppress(BuilderError):
+            words = command.render_command(recipe, {}).words
+            found |= dict.fromkeys(_of_words(project, recipe, words, lambda: facts))
+    return tuple(found)
+
+
+def recipes_of(project: Project, definition: str) -> Iterator[Recipe]:
+    """The recipes that images of a definition serve; those that cannot be read are left out."""
     for path in recipe_files(project.recipes):
         with suppress(BuilderError):
             recipe = load_recipe(project, path)
             if image.of_repository(project, recipe.repository) == definition:
-                words = command.render_command(recipe, {}).words
-                found |= dict.fromkeys(_of_words(project, recipe, words, lambda: facts))
-    return tuple(found)
+                yield recipe
 
 
 def of_adopted(

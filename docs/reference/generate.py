@@ -137,8 +137,8 @@ def recipe_notes() -> str:
 def known_advisories() -> str:
     parts = [
         "# Advisories\n",
-        "What is known to go wrong, as `builder advisories` lists it. All of a condition has to hold; a condition over "
-        "something that is not known does not. [Write an advisory](../how-to/advisories.md) says how to add one.\n",
+        "`builder advisories` lists what is known to go wrong. All of a condition has to hold; one over a fact that\n"
+        + "is not known does not. [Advisories](../how-to/advisories.md) says how to write one.\n",
         "## Facts\n",
         "| fact | |\n|---|---|",
     ]
