@@ -124,7 +124,7 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         at_launch, possible = _at_launch(project, lock, checked, rendered)
         problems |= {*at_launch}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
-        for advised in advice.of_recipe_file(project, lock, checked, rendered.words):
+        for advised in advice.of_recipe_file(project, lock, checked):
             line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
             (problems if advised.verdict == "error" else every_note).add(line)
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))

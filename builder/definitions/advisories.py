@@ -60,11 +60,9 @@ CLOSED = {
     "package": "the version of a Python package in the image: `package.ray`",
     "option": "the value of an option of `vllm serve`: `option.kv-cache-dtype`; of one with JSON also "
     "`option.speculative-config.method`",
+    "firmware": "the version of a part's firmware, as fwupd or the kernel names the part: `firmware.BIOS`",
     "env": "a variable of the server's environment: `env.VLLM_USE_V1`",
 }
-FIRMWARE = "firmware"
-"""Facts of the form ``firmware.NAME``: the version of a part's firmware."""
-FIRMWARE_TEXT = "the version of a part's firmware, as fwupd or the kernel names the part: `firmware.BIOS`"
 
 
 # The files
@@ -202,9 +200,9 @@ def _condition_faults(
 
 def _fact_faults(fact: str) -> Iterator[str]:
     group, dot, name = fact.partition(".")
-    if fact in VERSIONS or fact in TEXTS or (dot and name and (group in CLOSED or group == FIRMWARE)):
+    if fact in VERSIONS or fact in TEXTS or (dot and name and group in CLOSED):
         return
-    names = [*VERSIONS, *TEXTS, *(f"{each}.NAME" for each in (*CLOSED, FIRMWARE))]
+    names = [*VERSIONS, *TEXTS, *(f"{each}.NAME" for each in CLOSED)]
     known = f"known: {', '.join(names)}"
     yield f"no fact is called `{fact}`; {did_you_mean(fact, names, code=True) or known}"
 
@@ -336,3 +334,7 @@ def _parts(version: str) -> tuple[int, ...]:
 def _compares(sign: str, left: Any, right: Any) -> bool:
     below = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}
     return bool(below.get(sign, (left == right) == (sign == "==")))
+
+
+if __name__ == "__main__":
+    COMPILED.write_text(text_of(shipped_set()), encoding="utf-8")

@@ -208,14 +208,14 @@ def _diagnosis(match: Match) -> Diagnosis:
     return Diagnosis("advisory", verdict, str(match), match.advisory.do)
 
 
-def of_recipe_file(project: Project, lock: Lock, recipe: Recipe, words: Sequence[str]) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a recipe on the image that would serve it, on whatever machine."""
-    return _of_words(project, recipe, words, lambda: _image_of(project, lock, recipe))
+def of_recipe_file(project: Project, lock: Lock, recipe: Recipe) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a recipe on the image that would serve it, on whatever machine. Raises what
+    `command.render_command` does."""
+    return _of_files(project, recipe, lambda: _image_of(project, lock, recipe))
 
 
-def _of_words(
-    project: Project, recipe: Recipe, words: Sequence[str], facts_of_image: Callable[[], NewFacts]
-) -> tuple[Diagnosis, ...]:
+def _of_files(project: Project, recipe: Recipe, facts_of_image: Callable[[], NewFacts]) -> tuple[Diagnosis, ...]:
+    words = command.render_command(recipe, {}, (), "mp" if recipe.cluster_only else None).words
     sizes = command.parallelism(words)
     nodes = None
     if recipe.solo_only:
@@ -242,8 +242,7 @@ def of_plan(project: Project, lock: Lock, definition: str, recipes: Iterable[Rec
     found = dict.fromkeys(advise(project, facts))
     for recipe in recipes:
         with suppress(BuilderError):
-            words = command.render_command(recipe, {}).words
-            found |= dict.fromkeys(_of_words(project, recipe, words, lambda: facts))
+            found |= dict.fromkeys(_of_files(project, recipe, lambda: facts))
     return tuple(found)
 
 

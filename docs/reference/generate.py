@@ -137,14 +137,12 @@ def recipe_notes() -> str:
 def known_advisories() -> str:
     parts = [
         "# Advisories\n",
-        "`builder advisories` lists what is known to go wrong. All of a condition has to hold; one over a fact that\n"
-        + "is not known does not. [Advisories](../how-to/advisories.md) says how to write one.\n",
+        "What is known to go wrong, as `builder advisories` lists it. [How to use it](../how-to/advisories.md).\n",
         "## Facts\n",
         "| fact | |\n|---|---|",
     ]
     facts = {**advisories.VERSIONS, **advisories.TEXTS}
     facts |= {f"{name}.NAME": text for name, text in advisories.CLOSED.items()}
-    facts[f"{advisories.FIRMWARE}.NAME"] = advisories.FIRMWARE_TEXT
     parts += [f"| `{name}` | {text} |" for name, text in facts.items()]
     for file, text in advisories.shipped_files().items():
         heading = text.partition("\n")[0].removeprefix("# ").partition(". docs/")[0].rstrip(".")
@@ -179,4 +177,3 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     for page, content in pages().items():
         (HERE / page).write_text(content, encoding="utf-8")
-    advisories.COMPILED.write_text(advisories.text_of(advisories.shipped_set()), encoding="utf-8")

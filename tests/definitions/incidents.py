@@ -316,7 +316,8 @@ INCIDENTS = (
         "--gpu-memory-utilization 0.95",
         {"packages": {"fastsafetensors": "0.4.0"}},
         nodes=2,
-        vllm="0.28.0",
+        vllm="0.12.0",
+        packages={"fastsafetensors": "0.1.15", "transformers": "4.57.2"},
     ),
     # https://github.com/vllm-project/vllm/pull/53007
     Incident(

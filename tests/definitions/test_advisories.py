@@ -186,7 +186,7 @@ def test_nothing_is_said_of_the_shipped_recipes_and_definitions() -> None:
     for path in recipe.recipe_files(project.recipes):
         loaded = recipe.load_recipe(project, path)
         words = command.render_command(loaded, {}, (), "mp").words
-        assert advice.of_recipe_file(project, lock, loaded, words) == (), path
+        assert advice.of_recipe_file(project, lock, loaded) == (), path
         for nodes in (1, 2):
             facts = {**advice.of_recipe(loaded, words, nodes), **machine}
             if name := image.of_repository(project, loaded.repository):
