@@ -45,8 +45,8 @@ def signer(signature: Path, content: bytes, namespace: str, allowed: Path) -> st
     """The principal in the file ``allowed`` (ALLOWED SIGNERS in ssh-keygen(1)) whose key signed ``content``; empty
     where none of them did. Raises UsageError where nothing here can check it."""
     try:
-        found = _run(["find-principals", "-s", str(signature), "-f", str(allowed)], b"")
-        for principal in found.stdout.decode(errors="replace").splitlines():
+        principals = _run(["find-principals", "-s", str(signature), "-f", str(allowed)], b"")
+        for principal in principals.stdout.decode(errors="replace").splitlines():
             words = ["verify", "-q", "-n", namespace, "-s", str(signature), "-f", str(allowed), "-I", principal]
             if _run(words, content).returncode == 0:
                 return principal

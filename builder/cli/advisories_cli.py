@@ -33,21 +33,21 @@ def advisories(context: Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError("`--json` goes after the name of the command", ctx)
         return
-    from builder.commands import advisories as command
+    from builder.commands import advising as command
 
-    known = command.known_advisories(context.project)
+    overview = command.known_advisories(context.project)
     if as_json:
-        update = data(known.update, "source commit? taken signed?") if known.update else None
-        listed = [_document(each, known.silenced.get(each.id)) for each in known.advisories]
-        print_json({"advisories": listed, "update": update, "unknown": list(known.unknown)})
+        update = data(overview.update, "source commit? taken signed?") if overview.update else None
+        listed = [_document(each, overview.silenced.get(each.id)) for each in overview.advisories]
+        print_json({"advisories": listed, "update": update, "unknown": list(overview.unknown)})
         return
-    rows = [(each.id, _affects(each), each.checked, each.what) for each in known.advisories]
+    rows = [(each.id, _affects(each), each.checked, each.what) for each in overview.advisories]
     output.print_table(("ADVISORY", "VERSIONS", "CHECKED", "WHAT HAPPENS"), rows)
-    if known.update:
-        print_note(f"updated {_origin(known.update)}")
-    for name, note in known.silenced.items():
+    if overview.update:
+        print_note(f"updated {_origin(overview.update)}")
+    for name, note in overview.silenced.items():
         shown = f"{name} is silenced: {note}"
-        print_note(f"{shown}; no advisory has that id" if name in known.unknown else shown)
+        print_note(f"{shown}; no advisory has that id" if name in overview.unknown else shown)
 
 
 @advisories.command()
@@ -56,8 +56,7 @@ def advisories(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, name: str, as_json: bool) -> None:
     """Show one advisory: its condition, what to do, and the threads."""
-    from builder.base import yaml_file
-    from builder.commands import advisories as command
+    from builder.commands import advising as command
 
     advisory = command.find_advisory(context.project, name)
     if as_json:
@@ -68,7 +67,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         ("what", advisory.what),
         ("do", advisory.do),
         ("affects", _affects(advisory)),
-        ("when", yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""),
+        ("when", command.shown_condition(advisory)),
         ("details", advisory.details),
         ("sources", "\n".join(advisory.sources)),
         ("checked", advisory.checked),
@@ -95,7 +94,7 @@ def update(context: Context, source: str | None, signers: Path | None, as_json: 
     Without a source, from where the last update came from, or where this program comes from. Of two advisories with the
     same id, the one that was checked later counts. If anything is wrong, the advisories stay unchanged.
     """
-    from builder.commands import advisories as command
+    from builder.commands import advising as command
 
     with progress.showing("taking advisories"):
         taken = command.update_advisories(context.project, source, signers, print_message)

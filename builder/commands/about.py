@@ -304,12 +304,12 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
         machine_facts = advice.of_machine(proc)
-        found = dict.fromkeys(advice.of_any_server(project, nodes, machine_facts))
+        advised = dict.fromkeys(advice.of_any_server(project, nodes, machine_facts))
         for model in lock.models:
             with suppress(BuilderError):
                 selection = select_image(project, lock, model)
-                found |= dict.fromkeys(advice.of_selection(project, selection, nodes, machine_facts))
-        yield from found
+                advised |= dict.fromkeys(advice.of_selection(project, selection, nodes, machine_facts))
+        yield from advised
 
 
 def _architectures(project: Project) -> dict[str, str]:

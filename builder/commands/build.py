@@ -243,8 +243,8 @@ def _advise(workspace: Workspace, planned: Sequence[PlannedImage]) -> None:
 
     for image in planned:
         recipes = (image.recipe,) if image.recipe else ()
-        found = advice.of_plan(workspace.project, image.lock, image.plan.definition.name, recipes)
-        advice.report_advice(workspace.report, found)
+        diagnoses = advice.of_plan(workspace.project, image.lock, image.plan.definition.name, recipes)
+        advice.report_advice(workspace.report, diagnoses)
 
 
 def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlook) -> None:

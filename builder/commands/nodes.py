@@ -211,7 +211,7 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
 
 
 def _paired(project: Project, lock: Lock) -> Iterator[SelectedImage]:
-    """What serves each model, where its recipe can be read."""
+    """The images that serve the models whose recipes can be read."""
     for model in lock.models:
         with suppress(BuilderError):
             yield select_image(project, lock, model)
@@ -224,11 +224,11 @@ def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, 
         return
     machine = advice.machine_facts(facts.kernel, facts.driver, "NVIDIA GB10" if facts.driver is not None else "")
     own_first = [node, *(each for each in nodes if each.name != node.name)]
-    found = dict.fromkeys(advice.of_any_server(project, own_first, machine))
+    advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
     for selection in wanted.served:
         if selection.name in seen.fingerprints:
-            found |= dict.fromkeys(advice.of_selection(project, selection, own_first, machine))
-    yield from found
+            advised |= dict.fromkeys(advice.of_selection(project, selection, own_first, machine))
+    yield from advised
 
 
 def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wanted) -> _Looked:

@@ -203,8 +203,8 @@ def _fact_faults(fact: str) -> Iterator[str]:
     if fact in VERSIONS or fact in TEXTS or (dot and name and group in CLOSED):
         return
     names = [*VERSIONS, *TEXTS, *(f"{each}.NAME" for each in CLOSED)]
-    known = f"known: {', '.join(names)}"
-    yield f"no fact is called `{fact}`; {did_you_mean(fact, names, code=True) or known}"
+    listed = f"known: {', '.join(names)}"
+    yield f"no fact is called `{fact}`; {did_you_mean(fact, names, code=True) or listed}"
 
 
 # The evaluation
@@ -254,8 +254,8 @@ def _negated(truth: _Truth) -> _Truth:
 def _value(facts: Facts, key: str) -> Any:
     group, dot, name = key.partition(".")
     if dot and group in CLOSED:
-        known = facts.get(group)
-        return known.get(name) if isinstance(known, Mapping) else _UNKNOWN
+        names = facts.get(group)
+        return names.get(name) if isinstance(names, Mapping) else _UNKNOWN
     return facts.get(key, _UNKNOWN)
 
 

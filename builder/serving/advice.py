@@ -239,11 +239,11 @@ def _image_of(project: Project, lock: Lock, recipe: Recipe) -> NewFacts:
 def of_plan(project: Project, lock: Lock, definition: str, recipes: Iterable[Recipe]) -> tuple[Diagnosis, ...]:
     """The advisories that apply to the images of a definition, and to these recipes, which they serve."""
     facts = of_definition(project, lock, definition)
-    found = dict.fromkeys(advise(project, facts))
+    diagnoses = dict.fromkeys(advise(project, facts))
     for recipe in recipes:
         with suppress(BuilderError):
-            found |= dict.fromkeys(_of_files(project, recipe, lambda: facts))
-    return tuple(found)
+            diagnoses |= dict.fromkeys(_of_files(project, recipe, lambda: facts))
+    return tuple(diagnoses)
 
 
 def recipes_of(project: Project, definition: str) -> Iterator[Recipe]:
@@ -260,12 +260,12 @@ def of_adopted(
 ) -> tuple[Diagnosis, ...]:
     """The advisories that apply to an adopted image, and to the models that it serves."""
     facts = of_image(project, name, record)
-    found = dict.fromkeys(advise(project, facts))
+    diagnoses = dict.fromkeys(advise(project, facts))
     lock = lock_file.read_project_lock(project)
     for model in models:
         with suppress(BuilderError):
-            found |= dict.fromkeys(of_selection(project, select_image(project, lock, model)))
-    return tuple(found)
+            diagnoses |= dict.fromkeys(of_selection(project, select_image(project, lock, model)))
+    return tuple(diagnoses)
 
 
 def of_selection(

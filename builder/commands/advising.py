@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, signatures, words
+from builder.base import files, signatures, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -56,6 +56,11 @@ def find_advisory(project: Project, name: str) -> Advisory:
         hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"
         raise UsageError(f"no advisory is called `{name}`", hint=hint)
     return every[name]
+
+
+def shown_condition(advisory: Advisory) -> str:
+    """The condition beside the versions, as YAML; empty without one."""
+    return yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""
 
 
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
@@ -114,7 +119,7 @@ def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
 
 def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: Path) -> str:
     """The principals who signed ``texts``. Raises UsageError for a text that none of ``signers`` signed."""
-    found = set()
+    signing = set()
     with tempfile.TemporaryDirectory() as folder:
         signature = Path(folder, "signature")
         for path, text in texts.items():
@@ -122,8 +127,8 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
             if not (name := signatures.signer(signature, text, NAMESPACE, signers)):
                 hint = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}` signs it, with a key in {signers}"
                 raise UsageError(f"{path} has no valid signature of an allowed signer: nothing was taken", hint=hint)
-            found.add(name)
-    return ", ".join(sorted(found))
+            signing.add(name)
+    return ", ".join(sorted(signing))
 
 
 def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:

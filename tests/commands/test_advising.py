@@ -10,11 +10,12 @@ import pytest
 
 from builder.base.errors import FileProblemsError, SourceError, UsageError
 from builder.base.events import ignore
-from builder.commands import advisories as command
+from builder.commands import advising as command
 from builder.commands import recipes
 from builder.definitions import advisories
 from builder.lock import lock_file
 from builder.lock.model import Version
+from builder.lock.text import dump_lock
 from tests import locks, projects
 from tests.commands.git_upstream import Upstream, make_served
 from tests.conftest import WITHOUT_ENGINE, run_command
@@ -102,7 +103,7 @@ def test_a_recipe_is_checked_on_the_image_that_serves_it(project: Project) -> No
     lock = lock_file.read_lock(project.lock)
     record = lock.images["small"].numbers[2]
     record.versions["vllm"] = Version("0.30.0")
-    project.lock.write_text(lock_file.text.dump_lock(lock), encoding="utf-8")
+    project.lock.write_text(dump_lock(lock), encoding="utf-8")
     assert [line.partition(":")[0] for line in notes(project)] == ["advisory attention-backend-variable"]
 
 
