@@ -21,7 +21,7 @@ from builder.definitions import configuration
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.lock import lock_file
-from builder.serving import answered, readiness, running, selection, server_log
+from builder.serving import advice, answered, running, selection, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,19 +76,21 @@ def crash_report(workspace: Workspace, text: str | None, node: str | None = None
     selected = _selected(workspace, labels.get(f"{LABEL}.recipe") or text or name)
     remedy = server_log.known_crash_cause(lines)
     model = selected.recipe.model if selected else None
+    machines = _machines(workspace, server)
     return CrashReport(
         name=name,
         ended=ended,
         cause=server_log.crash_cause(lines),
         remedy=remedy.hint.format(model=model or name) if remedy else "",
         first_error=server_log.first_error(lines),
-        machines=_machines(workspace, server),
+        machines=machines,
         image=_image_line(workspace, selected, server),
         packages=_packages(workspace.project, selected),
         served=_served(workspace, selected, labels),
         chosen=server_log.read_choices(lines),
         changed=_changed(workspace, model),
         lines=tuple(last_minute(lines)),
+        advisories=tuple(why.present_advisories(workspace.project, selected, machines)) if selected else (),
     )
 
 
@@ -188,7 +190,10 @@ def _image_line(workspace: Workspace, selected: SelectedImage | None, server: Ru
 def _packages(project: Project, selected: SelectedImage | None) -> dict[str, str]:
     if selected is None:
         return {}
-    every = readiness.packages_of(project, selected.image, selected.record)
+    facts = advice.of_image(project, selected.image, selected.record)
+    versions = {source: version.version for source, version in selected.record.versions.items()}
+    packages = facts.get("package")
+    every = {**(packages if isinstance(packages, dict) else {}), **versions}
     return {name: every[name] for name in _SHOWN_PACKAGES if name in every}
 
 

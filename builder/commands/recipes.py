@@ -45,7 +45,7 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies
 from builder.numbers import status
-from builder.serving import compose, preparation, routers, selection
+from builder.serving import advice, compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
@@ -124,6 +124,9 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         at_launch, possible = _at_launch(project, lock, checked, rendered)
         problems |= {*at_launch}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
+        for advised in advice.of_recipe_file(project, lock, checked):
+            line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
+            (problems if advised.verdict == "error" else every_note).add(line)
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
-from builder.definitions import container
+from builder.definitions import command, configuration, container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.evidence import requirements
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
 from builder.serving import (
+    advice,
     answered,
     beside,
     checkpoint_weights,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from builder.base.events import Diagnosis
     from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.answered import StartLimit
@@ -163,6 +165,9 @@ def _serve(
     ):
         if warning:
             workspace.report(Message(warning))
+    advised = _advice(workspace, request, prepared)
+    advice.refuse_certain(advised)
+    advice.report_advice(workspace.report, advised)
     started = starting.start_server(prepared, environ, workspace.report)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
@@ -181,6 +186,17 @@ def _serve(
         return _serve_image_before(workspace, request, selection, before, error)
     record_answer(workspace, selection, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds)
+
+
+def _advice(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a server; the facts of its machine are known where that is this one."""
+    selection, engine = prepared.selection, prepared.head.engine
+    config = configuration.load_configuration(workspace.project)
+    nodes = [node for node in config.nodes if node.name in {each.engine.node for each in prepared.containers}]
+    backend = (request.backend or "mp") if len(prepared.containers) > 1 else None
+    words = command.render_command(selection.recipe, request.overrides, request.extra, backend).words
+    facts = advice.of_machine() if machine.is_here(engine.endpoint.host) else {}
+    return advice.of_selection(workspace.project, selection, nodes, facts, words)
 
 
 def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:

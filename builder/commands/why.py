@@ -25,8 +25,7 @@ from builder.lab.likely_causes import KnownFaults
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.moving import machines as nodes_machines
-from builder.moving import node_checks
-from builder.serving import answered, readiness, running, selection, server_log
+from builder.serving import advice, answered, running, selection, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from builder.lab.likely_causes import LikelyCause
     from builder.lock.model import Lock, Version
     from builder.numbers.workspace import Workspace
+    from builder.serving.advice import NewFacts
     from builder.serving.answered import OptionsInUse
     from builder.serving.selection import SelectedImage
     from builder.serving.server_log import ChoiceChange
@@ -231,24 +231,41 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
             f"no start of {model} that answered, and no run that passed, is recorded",
             hint="`builder run` and `builder bench` record the machine and the image; the next change can be compared",
         )
+    advisories = tuple(present_advisories(workspace.project, selected, now.machines))
     as_now = ""
     for state in states:
         report = _compared(workspace, lock, selected, model, state, now, states)
         if report.causes or report.chosen:
-            return replace(report, as_now=as_now)
+            return replace(report, as_now=as_now, advisories=advisories)
         as_now = as_now or state.when
-    return WhyReport(model, now.image, now.failure, None, as_now, (), (), ())
+    return WhyReport(model, now.image, now.failure, None, as_now, (), (), (), advisories)
+
+
+def present_advisories(project: Project, selected: SelectedImage, machines: Sequence[Machine]) -> Iterator[str]:
+    """The advisories that apply now, a line each with what to do."""
+    facts = advice.machine_facts(machines[0].kernel, machines[0].driver, machines[0].gpu) if machines else {}
+    for each in advised_by_id(project, selected, len(machines), facts).values():
+        yield f"{each.message} → {each.remedy}"
 
 
 def _faults_now(project: Project, selected: SelectedImage, now: PresentState) -> Iterator[LikelyCause]:
-    """The known faults of the machines and the image, as causes."""
-    is_linked = len(now.machines) > 1 or any(each.links for each in now.machines)
+    """The advisories on the machines and on the image, as causes."""
+    of_image = advised_by_id(project, selected, len(now.machines), {})
     for each in now.machines:
-        faults = [node_checks.kernel(each.kernel)] if each.kernel and is_linked else []
-        faults += [node_checks.driver(each.driver)] if each.driver else []
-        yield from (likely_causes.fault_cause("machine", fault) for fault in faults if fault.verdict != "ok")
-    for fault in readiness.of_selection(project, selected, len(now.machines)):
-        yield likely_causes.fault_cause("image", fault)
+        advised = advised_by_id(
+            project, selected, len(now.machines), advice.machine_facts(each.kernel, each.driver, each.gpu)
+        )
+        yield from (
+            likely_causes.fault_cause("machine", fault) for name, fault in advised.items() if name not in of_image
+        )
+    yield from (likely_causes.fault_cause("image", fault) for fault in of_image.values())
+
+
+def advised_by_id(project: Project, selected: SelectedImage, machines: int, facts: NewFacts) -> dict[str, Diagnosis]:
+    """The advisories that apply to an image on so many machines with these facts, by their ids."""
+    nodes = configuration.load_configuration(project).nodes[:machines] if machines > 1 else ()
+    diagnoses = advice.of_selection(project, selected, nodes, facts)
+    return {each.message.partition(":")[0]: each for each in diagnoses}
 
 
 def _compared(
@@ -294,26 +311,22 @@ def _known_faults(
 ) -> KnownFaults:
     """The faults of now that are known and were not there then."""
     broken: dict[str, str] = {}
-    is_linked = len(now.machines) > 1 or any(each.links for each in now.machines)
     for old, new in zip(state.machines, now.machines, strict=False):
-        if new.kernel and is_linked and _is_new_fault(node_checks.kernel(old.kernel), node_checks.kernel(new.kernel)):
-            broken["kernel"] = node_checks.kernel(new.kernel).message
-        if new.driver and old.driver and _is_new_fault(node_checks.driver(old.driver), node_checks.driver(new.driver)):
-            broken["driver"] = node_checks.driver(new.driver).message
+        before = advice.machine_facts(old.kernel, old.driver, old.gpu)
+        earlier_faults = advised_by_id(project, selected, len(now.machines), before)
+        for part, value in (("kernel", new.kernel), ("driver", new.driver)):
+            advised = advised_by_id(project, selected, len(now.machines), {**before, part: value})
+            if new_faults := [fault.message for name, fault in advised.items() if name not in earlier_faults]:
+                broken[part] = new_faults[0]
     image: tuple[str, ...] = ()
     record = lock.image(state.image)
     if record and state.fingerprint != now.fingerprint:
         earlier = selection.with_number(lock, selected.recipe, state.image)
-        old_faults, new_faults = (
-            {fault.subject: fault.message for fault in readiness.of_selection(project, each, len(now.machines))}
-            for each in (earlier, selected)
+        earlier_of_image, of_image = (
+            advised_by_id(project, each, len(now.machines), {}) for each in (earlier, selected)
         )
-        image = tuple(message for subject, message in new_faults.items() if subject not in old_faults)
+        image = tuple(fault.message for name, fault in of_image.items() if name not in earlier_of_image)
     return KnownFaults(broken, image)
-
-
-def _is_new_fault(before: Diagnosis, after: Diagnosis) -> bool:
-    return before.verdict == "ok" != after.verdict
 
 
 def _image_causes(

@@ -19,7 +19,7 @@ from builder.base import yaml_file
 from builder.base.errors import BuilderError, FileProblemsError
 from builder.base.project import Project
 from builder.commands import recipes
-from builder.definitions import build_target, command, configuration, image, mod, recipe
+from builder.definitions import advisories, build_target, command, configuration, image, mod, recipe
 from builder.definitions.fields import checked, read_text
 from builder.definitions.mod import is_address
 from builder.evidence import run_record
@@ -69,6 +69,7 @@ check:
 """
 
 EVIDENCE = "evidence/small/1/run.json"
+ADVISORIES = "advisories.yaml"
 FAR = b"""\
 # a template of a model's own
 description: From elsewhere
@@ -146,6 +147,12 @@ def read_recipe(project: Project) -> None:
     assert build_target.find_target(project, "chat").recipe is not None
 
 
+def read_advisories(project: Project) -> None:
+    text = read_text(project.root / ADVISORIES, ADVISORIES)
+    for each in advisories.parse_advisories(text, ADVISORIES):
+        advisories.applies({"vllm": "0.30.0", "nodes": 2, "option": {}}, each)
+
+
 def read_evidence(project: Project) -> None:
     """Reads a run; what is read is written as something that says the same."""
     content = (project.root / EVIDENCE).read_bytes()
@@ -188,6 +195,9 @@ KINDS = {
         read_evidence,
     ),
     "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load_configuration),
+    "advisories": Kind(
+        ADVISORIES, tuple(text.encode() for text in advisories.shipped_files().values()), read_advisories
+    ),
 }
 
 
