@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from builder.base import redaction
 from builder.base.errors import BuilderError, FileProblemsError, Problem, require_no_problems
 from builder.base.words import did_you_mean
-from builder.definitions import command, container, image, mod
+from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource
 
 if TYPE_CHECKING:
@@ -141,6 +141,9 @@ def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Pro
             continue
         if rendered.is_script and re.search(r"[$`]", value):
             continue  # only the shell can tell
+        if recipe.version == 2 and (named := re.fullmatch(recipe_v2.NAMED, value)):
+            yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
+            continue
         try:
             json.loads(value)
         except json.JSONDecodeError as error:
