@@ -33,6 +33,7 @@ from builder.definitions import (
     image,
     mod,
     recipe,
+    recipe_conversion,
     recipe_problems,
 )
 from builder.definitions.configuration import Node
@@ -43,7 +44,7 @@ from builder.definitions.recipe import read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import copies
+from builder.moving import copies, recipe_registries, vllm_recipes
 from builder.numbers import status
 from builder.serving import compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
@@ -180,12 +181,19 @@ class MendedRecipe:
 
 
 def plan_recipe_copies(
-    project: Project, text: str, name: str | None, report: Report, *, everything: bool
+    project: Project, text: str, name: str | None, report: Report, *, everything: bool, hardware: str | None = None
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
-    ``everything`` is wanted. Raises what `mods.plan_copies` does."""
+    ``everything`` is wanted. ``@REGISTRY/NAME`` is a recipe of a registry, and ``vllm:MODEL`` becomes a recipe for
+    ``hardware`` from vLLM's own. Raises what `mods.plan_copies`, `find_in_registry` and `vllm_recipes.plan` do."""
     notify = as_messages(report)
     name = name and name.removesuffix(".yaml")
+    if text.startswith(vllm_recipes.PREFIX):
+        return RecipeCopies((vllm_recipes.plan(project, text, hardware, name, notify),), (), {})
+    if hardware:
+        raise UsageError("--hardware is for a recipe of vLLM: `builder recipes add vllm:MODEL`")
+    if text.startswith("@"):
+        text = recipe_registries.find_in_registry(project, text, notify)
     upstream, planned = mods.copies_at(project, "recipe", text, name, notify, everything=everything)
     return RecipeCopies(planned, *_named_mods(project, upstream, planned, notify))
 
@@ -196,8 +204,11 @@ def _named_mods(
     """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
     there: dict[str, str] = {}
     for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
-        # From the top of the repository, or in `mods/`.
-        folders = (entry, f"mods/{entry}")
+        # From the top of the repository, in `mods/`, or in the one folder of that name.
+        name = posixpath.basename(entry)
+        ends = tuple(f"/{name}/{file}" for file in copies.MOD_FILES)
+        others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
+        folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
         places = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
         there[entry] = next(places, "")
 
@@ -279,6 +290,16 @@ def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
         shown = project.relative(mended.path)
         raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
     return check_recipes(project, [str(mended.path)])[0]
+
+
+def convert_recipe(project: Project, text: str, version: int | None) -> str:
+    """The recipe that ``text`` names, in the other version. Raises UsageError where there is none or it is of that
+    version already, FileProblemsError for one that cannot be read."""
+    path = Path(text) if Path(text).is_file() else recipe.find_recipe(project, text)
+    if path is None:
+        raise UsageError(f"{text}: no such file or recipe", hint=did_you_mean(text, recipe.recipe_names(project)))
+    loaded = recipe.load_recipe(project, path)
+    return recipe_conversion.converted(loaded, version or 3 - loaded.version)
 
 
 # ``recipes list`` and ``recipes show``: each recipe with the image that serves it, and the commands that it starts.
@@ -479,7 +500,11 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         return routers.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
         raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
-    return compose.render_recipe(selected.recipe, rendered, selected.name, list(selected.missing_mods))
+    exported = selected.recipe
+    if exported.version == 2:
+        converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported
+        exported, rendered = converted, command.render_command(converted, {})
+    return compose.render_recipe(exported, rendered, selected.name, list(selected.missing_mods))
 
 
 def _routed(

@@ -234,6 +234,7 @@ class Configuration:
     bench: tuple[BenchProfile, ...] = BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
     mod_sources: Mapping[str, str] = field(default_factory=dict)
+    recipe_registries: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
@@ -288,6 +289,7 @@ def load_configuration(project: Project) -> Configuration:
         bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
+        recipe_registries=data.get("recipe_registries") or {},
     )
 
 

@@ -66,8 +66,11 @@ def version_of(value: object) -> int | None:
 
 # The runtimes that serve with vLLM, each with what joins several machines; None where the recipe's command decides.
 _RUNTIMES: dict[str, str | None] = {
-    "": None, "vllm": None, "vllm-distributed": "none",
-    "vllm-ray": "ray", "eugr-vllm": "ray",
+    "": None,
+    "vllm": None,
+    "vllm-distributed": "none",
+    "vllm-ray": "ray",
+    "eugr-vllm": "ray",
 }
 # What a command begins with tells the runtime where none is named.
 _OF_COMMAND = {
@@ -170,8 +173,11 @@ _OPTIONS = {
     },
     **_SWITCHES,
     "distributed_executor_backend": "--distributed-executor-backend",
-    "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size", "kv_cache_dtype": "--kv-cache-dtype",
-    "otlp_traces_endpoint": "--otlp-traces-endpoint", "api_key": "--api-key",
+    "pipeline_parallel": "-pp",
+    "data_parallel": "--data-parallel-size",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "otlp_traces_endpoint": "--otlp-traces-endpoint",
+    "api_key": "--api-key",
 }
 _SERVED = "--served-model-name"
 _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
@@ -250,7 +256,9 @@ _AS_HERE: dict[str, frozenset[str]] = {
     "auto_remove": frozenset({"True", "False"}),
     "restart_policy": frozenset({"unless-stopped", "always"}),
     "privileged": frozenset({"False"}),
-    "gpus": frozenset({"all"}), "ipc": frozenset({"host"}), "network": frozenset({"host"}),
+    "gpus": frozenset({"all"}),
+    "ipc": frozenset({"host"}),
+    "network": frozenset({"host"}),
     "shm_size": frozenset(),
     "entrypoint": frozenset({""}),
     "user": frozenset({"root", "0", "0:0"}),
