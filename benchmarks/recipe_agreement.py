@@ -183,11 +183,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--sparkrun", required=True, metavar="PYTHON")
     parser.add_argument("--each", action="store_true")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write sparkrun's answers to FILE, as JSON")
     options = parser.parse_args(arguments)
     every: list[Compared] = []
     for folder in options.folders:
         files = list(recipes_in(folder))
         answers = ask(options.sparkrun, files)
+        if options.record:
+            named = dict(zip((file.name for file in files), answers, strict=True))
+            options.record.write_text(json.dumps(named, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         every += [compared(folder.name, file, answer) for file, answer in zip(files, answers, strict=True)]
     print(f"{'registry':<48}{'found':>6}" + "".join(f"{name:>9}" for name in OUTCOMES))
     for registry in [*dict.fromkeys(each.registry for each in every), ""]:

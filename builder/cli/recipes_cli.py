@@ -98,7 +98,7 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
     if shown.row.checked.recipe is not None:
-        output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command))
+        output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command, shown.origin))
     if shown.note:
         print_note(shown.note)
     for node in shown.nodes:
@@ -139,8 +139,8 @@ def add(
     so do those that the repository lacks and builder knows another place of.
 
     @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
-    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine; comments in it say which line is
-    from which key of which file.
+    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments tell of each line
+    which key of which file it is from.
 
     With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
     dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
@@ -269,10 +269,15 @@ def _state(row: RecipeRow) -> str:
     return f"{row.state}, {'paired' if row.paired else 'not paired'}"
 
 
-def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand, origin: str) -> list[tuple[str, str]]:
     machines = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
+    if recipe.min_nodes > 2 or (recipe.max_nodes or 1) > 1:
+        machines = (
+            f"{recipe.min_nodes} or more" if not recipe.max_nodes else f"{recipe.min_nodes} to {recipe.max_nodes}"
+        )
     facts = [
         ("recipe", recipe.file),
+        ("copied from", origin),
         ("name", recipe.name),
         ("description", recipe.description),
         ("model", recipe.model or command.model or "unknown"),

@@ -352,12 +352,14 @@ class ShownNode:
 @dataclass(frozen=True)
 class ShownRecipe:
     """A recipe, the command that it starts, and the image that serves it. ``nodes`` are those that were asked for, the
-    head first; ``note`` says which of them are left alone, or why one machine does not serve it."""
+    head first; ``note`` says which of them are left alone, or why one machine does not serve it. ``origin`` is where it
+    was copied from, with the commit."""
 
     row: RecipeRow
     command: ServeCommand
     nodes: tuple[ShownNode, ...]
     note: str
+    origin: str = ""
 
 
 def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
@@ -374,7 +376,14 @@ def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecip
     lock = lock_file.read_project_lock(workspace.project)
     checked = CheckedRecipe(recipe.file, recipe, (), notes(workspace.project, lock, parsed))
     (row,), engine_error = _rows(workspace, lock, [checked])
-    return ShownRecipe(row, rendered, nodes, note), engine_error
+    return ShownRecipe(row, rendered, nodes, note, _origin(workspace.project, recipe.file)), engine_error
+
+
+def _origin(project: Project, file: str) -> str:
+    with suppress(FileProblemsError):
+        if origin := copies.read_origin(project, "recipe", recipe.name_of(file)):
+            return f"{origin.address}, commit {origin.commit[:12]}"
+    return ""
 
 
 def _nodes(

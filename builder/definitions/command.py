@@ -401,8 +401,9 @@ def render_command(
     elif exports:
         argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
     if recipe.before:
-        known = recipe_v2.texts({**_values(recipe, backend), **{k: shlex.quote(text) for k, text in given.items()}})
-        steps = [recipe_v2.filled(step, known) for step in recipe.before]
+        replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
+        replacing |= {key: shlex.quote(text) for key, text in given.items()}
+        steps = [recipe_v2.filled(step, replacing) for step in recipe.before]
         argv = ("bash", "-c", AFTER_STEPS, "bash", str(len(steps)), *steps, *argv)
     return ServeCommand(
         argv=argv,

@@ -321,11 +321,11 @@ def find_recipe(project: Project, text: str) -> Path | None:
 _NEAR = 0.8
 
 
-def _unknown_keys(data: Mapping[str, Any], text: str, file: str, known: tuple[str, ...]) -> Iterator[Problem]:
+def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[str, ...]) -> Iterator[Problem]:
     """A note for each key that no recipe has: newer launchers have keys of their own."""
-    absent = [key for key in known if key not in data]
+    absent = [key for key in valid if key not in data]
     for key in data:
-        if key in known:
+        if key in valid:
             continue
         # `solo` begins `solo_only`.
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
@@ -439,10 +439,10 @@ def pasted_problem(text: str, file: str) -> Problem | None:
 
 def _lines(text: str) -> Iterator[_Line]:
     """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
-    key, known = "", {*keys(), *recipe_v2.keys()}
+    key, top_level = "", {*keys(), *recipe_v2.keys()}
     for index, line in enumerate(text.split("\n")):
         match = _KEY.match(line.lstrip("".join(map(chr, _BLANKS))))
-        is_key = bool(match and match["key"] in known)
+        is_key = bool(match and match["key"] in top_level)
         foreign = _FOREIGN_KEY.match(line) if key == "command" else None
         if (begins := match if is_key else foreign) is not None:
             key = begins["key"]

@@ -130,11 +130,11 @@ def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
 
 
 def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    known = recipe_v2.texts({**({"model": recipe.model} if recipe.model else {}), **recipe.defaults})
-    units, _ = shell.parse_plain_placeholders(recipe.command, known)
+    texts = recipe_v2.texts({**({"model": recipe.model} if recipe.model else {}), **recipe.defaults})
+    units, _ = shell.parse_plain_placeholders(recipe.command, texts)
     used = {"tensor_parallel", *shell.keys(units)}
     defaults = {
-        key: known[key] if "{" in str(value) else value
+        key: texts[key] if "{" in str(value) else value
         for key, value in _defaults(recipe).items()
         if value is not None and key in used
     }
@@ -180,7 +180,7 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     for note in recipe_v2.notes(data, recipe.text, recipe.file):
         if "pre_exec" not in note.message and "runs in the container" not in note.message:
             yield f"line {note.location.line}: {note.message}"
-    known = {*recipe_v2.keys()}
-    for key in ("metadata", *(key for key in data if key not in known)):
+    texts = {*recipe_v2.keys()}
+    for key in ("metadata", *(key for key in data if key not in texts)):
         if data.get(key):
             yield f"`{key}` has no counterpart"

@@ -38,6 +38,8 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
+        collected += _without_value(recipe, words)
+    if not collected:
         collected += (*command.name_problems(recipe, words), *command.option_problems(recipe, words))
         with suppress(FileProblemsError):  # a name, which is told above
             collected += json_option_problems(recipe, command.render_command(recipe, {}))
@@ -48,6 +50,13 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         if reason := container.fault(text):
             collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
     return tuple(sorted(collected))
+
+
+def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The options of a recipe of version 2 whose value is a placeholder that nothing fills."""
+    for used in command.options(words) if recipe.version == 2 else ():
+        if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
+            yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
@@ -141,9 +150,6 @@ def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Pro
             continue
         if rendered.is_script and re.search(r"[$`]", value):
             continue  # only the shell can tell
-        if recipe.version == 2 and (named := re.fullmatch(recipe_v2.NAMED, value)):
-            yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
-            continue
         try:
             json.loads(value)
         except json.JSONDecodeError as error:

@@ -84,7 +84,7 @@ _RAY = re.compile(r"--distributed-executor-backend\s+ray\b")
 def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
     """The problem of a recipe that another program than vLLM serves; None for the others."""
     written, command = data.get("runtime"), str(data.get("command") or "").strip()
-    path, named = ("runtime",), str(written or "")
+    path, named = ("runtime",), "" if written is None else str(written)
     if not named:
         path, named = ("command",), next((name for name, begins in _OF_COMMAND.items() if begins.match(command)), "")
     if named in _RUNTIMES and isinstance(written, str | None):
@@ -104,7 +104,11 @@ _MOUNT = f"~/.cache/huggingface:{_CACHE}"
 
 
 def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
-    """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2."""
+    """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2. Raises
+    ValueError where `texts` does."""
+    replacing = texts(data.get("defaults") or {})
+    for template in (data.get("command") or "", *(step for step in data.get("pre_exec") or () if isinstance(step, str))):
+        filled(template, replacing)
     metadata = data.get("metadata") or {}
     settings = data.get("runtime_config") or {}
     fewest, most = data.get("min_nodes") or 1, data.get("max_nodes")
@@ -213,28 +217,34 @@ def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:
 _PLACEHOLDER = re.compile(r"\{.*?\}")
 NAMED = r"\{([a-z][a-z0-9_-]*)\}"
 """What looks like a placeholder, whether or not there is a value for it."""
-_LONGEST = 1 << 20  # characters
+# Linux takes no longer argument of a program (MAX_ARG_STRLEN).
+_LONGEST = 128 << 10
 
 
 def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
     """The text of each value, with those of others in the place of their keys. Raises ValueError where values lead to
-    each other in a circle, or to a text beyond a mebibyte."""
+    each other in a circle, or to a text that is longer than any argument may be."""
     result = {key: str(value) for key, value in defaults.items() if value is not None}
     for _ in range(len(result) + 1):
-        before, result = result, {}
-        for key, value in before.items():
-            result[key] = filled(value, before)
-            if len(result[key]) > _LONGEST:
-                raise ValueError(f"the value of {{{key}}} is longer than a mebibyte")
+        before = result
+        result = {key: filled(value, before) for key, value in before.items()}
         if result == before:
             return result
     key = next(key for key, value in result.items() if value != before[key])
     raise ValueError(f"the value of {{{key}}} leads back to itself")
 
 
-def filled(template: str, known: Mapping[str, str]) -> str:
-    """``template`` with the values of ``known``; what else stands in braces stays."""
-    return _PLACEHOLDER.sub(lambda match: known.get(match[0].strip("{}"), match[0]), template)
+def filled(template: str, replacing: Mapping[str, str]) -> str:
+    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text that
+    is longer than any argument may be."""
+    parts: list[str] = []
+    length = at = 0
+    for match in _PLACEHOLDER.finditer(template):
+        parts += (template[at : match.start()], replacing.get(match[0].strip("{}"), match[0]))
+        at, length = match.end(), length + len(parts[-2]) + len(parts[-1])
+        if length > _LONGEST:
+            raise ValueError("the values that its values stand for are longer than 128 KiB together")
+    return "".join((*parts, template[at:]))
 
 
 # What sparkrun sets on each of several machines besides its recipe's variables (get_cluster_env of its runtimes).
@@ -306,8 +316,8 @@ def _of_container(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Notes on settings of sparkrun's containers that those of builder do not have."""
     for key, value in (data.get("executor_config") or {}).items():
         items = value if isinstance(value, list) else [value]
-        known = _AS_HERE.get(key, frozenset())
-        if items and value is not None and not all(str(item) in known for item in items):
+        as_here = _AS_HERE.get(key, frozenset())
+        if items and value is not None and not all(str(item) in as_here for item in items):
             yield ("executor_config", key), f"`executor_config.{key}` has no effect: builder makes its own container"
     for key in data.get("runtime_config") or ():
         if key not in {"mods", "build_args"}:
@@ -318,7 +328,7 @@ def _of_machines(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Notes on images and models that go to some of the machines only."""
     distribution = data.get("distribution_config") or {}
     revision_and_draft = _of_distribution(data)
-    for kind, one in (("models", data["model"]), ("containers", data.get("container"))):
+    for kind, own in (("models", data["model"]), ("containers", data.get("container"))):
         part = distribution.get(kind) or {}
         if part.get("enabled") is False:
             yield ("distribution_config", kind, "enabled"), f"{kind} are not brought to other machines by `run`"
@@ -328,7 +338,7 @@ def _of_machines(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
             target = entry.get("target") if isinstance(entry, dict) else None
             if target not in (None, [], [-1]):
                 yield path, "every machine gets the same: `target` has no effect"
-            if name not in {one, "{model}", "{container}", revision_and_draft[1]}:
+            if name not in {own, "{model}", "{container}", revision_and_draft[1]}:
                 what = "image serves on no machine" if kind == "containers" else "model is not downloaded"
                 yield path, f"this {what}: `builder download` and `builder copy` bring what you name"
 

@@ -77,15 +77,15 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
 
 
 def parse_plain_placeholders(
-    template: str, known: Collection[str]
+    template: str, keys: Collection[str]
 ) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
     """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder where
-    ``known`` has the key, and all else that is in braces stays as it is."""
+    ``keys`` has it, and all else that is in braces stays as it is."""
     units: list[Unit] = []
     wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
     for match in re.finditer(r"\{.*?\}|[\s\S]", template):
         written, key = match[0], match[0].strip("{}")
-        if len(written) > 1 and key in known:
+        if len(written) > 1 and key in keys:
             units.append(Unit(Placeholder(key, written, match.start()), match.start()))
         else:
             units += (Unit(char, at) for at, char in enumerate(written, match.start()))

@@ -100,20 +100,20 @@ class _Published:
     def find(self, model: str, variant: str | None) -> tuple[str, str]:
         """The file of the recipe for ``model``, and the variant that has this checkpoint or was asked for."""
         files = sorted(path for path in self.texts if path.startswith("models/") and path.endswith(".yaml"))
-        found: dict[str, tuple[str, str]] = {}
+        by_model: dict[str, tuple[str, str]] = {}
         for file in (path for path in files if model.lower() == path[7:-5].lower() or model in self.texts[path]):
             data = self.read(file)
             for key, each in _mapping(data, "variants").items():
                 named = each.get("model_id") if isinstance(each, dict) else None
                 if isinstance(named, str):
-                    found.setdefault(named.lower(), (file, key))
-            found[str(_mapping(data, "model").get("model_id")).lower()] = (file, "default")
-            found[file[7:-5].lower()] = (file, "default")
-        if model.lower() not in found:
+                    by_model.setdefault(named.lower(), (file, key))
+            by_model[str(_mapping(data, "model").get("model_id")).lower()] = (file, "default")
+            by_model[file[7:-5].lower()] = (file, "default")
+        if model.lower() not in by_model:
             names = [path[7:-5] for path in files]
             hint = did_you_mean(model, names) or f"there are {len(names)}, such as {', '.join(names[:6])}"
             raise UsageError(f"vLLM has no recipe for {model} ({self.upstream.commit[:12]})", hint=hint)
-        file, own = found[model.lower()]
+        file, own = by_model[model.lower()]
         return file, variant or own
 
     def planned(self, project: Project, file: str, variant: str, hardware: str, name: str) -> PlannedCopy:
@@ -151,7 +151,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Sourced:
     """An option with its values, or a variable with its value, and where it comes from."""
 
     words: tuple[str, ...]
@@ -186,6 +186,8 @@ class _Making:
 
     def _require_served(self) -> None:
         """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
+        if self.brand != "nvidia":
+            raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
             raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
         supported = _texts(self.variant.get("supported_hardware"))
@@ -262,19 +264,19 @@ class _Making:
 
     # Arguments, in their order: base, variant, strategy, its overrides, hardware, features. The last of each counts.
 
-    def arguments(self) -> list[_Said]:
-        said = [each for path in self._argument_paths() for each in self._options(path)]
-        last = {each.words[0]: at for at, each in enumerate(said)}
-        return [each for at, each in enumerate(said) if last[each.words[0]] == at or not each.words[0].startswith("-")]
+    def arguments(self) -> list[_Sourced]:
+        told = [each for path in self._argument_paths() for each in self._options(path)]
+        last = {each.words[0]: at for at, each in enumerate(told)}
+        return [each for at, each in enumerate(told) if last[each.words[0]] == at or not each.words[0].startswith("-")]
 
-    def _argument_paths(self) -> Iterator[YamlPath | _Said]:
+    def _argument_paths(self) -> Iterator[YamlPath | _Sourced]:
         variant: YamlPath = ("variants", self.variant_key)
         yield ("model", "base_args")
         yield (*variant, "extra_args")
         yield (*variant, "hardware_overrides", self.hardware, "extra_args")
         strategy_file = f"strategies/{self.strategy_key}.yaml"
         for words in _paired(_texts(self.strategy.get("vllm_args"))):
-            yield _Said(words, self._where("vllm_args", file=strategy_file))
+            yield _Sourced(words, self._where("vllm_args", file=strategy_file))
         yield from self._sizes(strategy_file)
         own: YamlPath = ("strategy_overrides", self.strategy_key)
         yield (*own, "extra_args")
@@ -283,16 +285,16 @@ class _Making:
         for key in self.features:
             yield from self._of_feature(key)
 
-    def _sizes(self, strategy_file: str) -> Iterator[_Said]:
+    def _sizes(self, strategy_file: str) -> Iterator[_Sourced]:
         flag = str(self.strategy.get("parallel_flag") or "--tensor-parallel-size")
         where = self._where("parallel_flag", file=strategy_file)
         if self.nodes == 1:
-            yield _Said((flag, str(self._single_size())), where)
+            yield _Sourced((flag, str(self._single_size())), where)
         elif self.strategy.get("parallelism") == "tp_pp":
-            yield _Said(("--tensor-parallel-size", str(self.gpus)), where)
-            yield _Said(("--pipeline-parallel-size", str(self.nodes)), where)
+            yield _Sourced(("--tensor-parallel-size", str(self.gpus)), where)
+            yield _Sourced(("--pipeline-parallel-size", str(self.nodes)), where)
         else:
-            yield _Said(("--tensor-parallel-size", str(self.gpus * self.nodes)), where)
+            yield _Sourced(("--tensor-parallel-size", str(self.gpus * self.nodes)), where)
 
     def _single_size(self) -> int:
         if self.strategy_key != "single_node_tp":
@@ -348,8 +350,8 @@ class _Making:
         wanted = (_mapping(self.variant, "default_modes").get(key), feature.get("default_mode"))
         return next((name for name in wanted if name in allowed), allowed[0] if allowed else None)
 
-    def _options(self, path: YamlPath | _Said) -> Iterator[_Said]:
-        if isinstance(path, _Said):
+    def _options(self, path: YamlPath | _Sourced) -> Iterator[_Sourced]:
+        if isinstance(path, _Sourced):
             yield path
             return
         *parents, last = map(str, path)
@@ -363,14 +365,14 @@ class _Making:
         for words in _paired(_texts(value)):
             if any(re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word) for word in words):
                 raise FileProblemsError((Problem(self._location(path), "an argument has a control character"),))
-            yield _Said(words, self._where(*map(str, path)))
+            yield _Sourced(words, self._where(*map(str, path)))
 
     def _location(self, path: YamlPath) -> Location:
         return yaml_file.location_of(path, self.published.texts[self.file], self.file)
 
-    def variables(self) -> dict[str, _Said]:
+    def variables(self) -> dict[str, _Sourced]:
         """The variables in their order; the last of each counts."""
-        result: dict[str, _Said] = {}
+        result: dict[str, _Sourced] = {}
         variant: YamlPath = ("variants", self.variant_key)
         own: YamlPath = ("strategy_overrides", self.strategy_key)
         paths: list[YamlPath] = [("model", "base_env"), (*variant, "extra_env")]
@@ -384,10 +386,10 @@ class _Making:
                     message = f"`{name}` is no environment variable with a value"
                     raise FileProblemsError((Problem(self._location(path or ()), message),))
                 where = self._where(*map(str, (*path, name))) if path else self._where("env", name, file=of_strategy)
-                result[name] = _Said(("" if value is None else str(value),), where)
+                result[name] = _Sourced(("" if value is None else str(value),), where)
         return result
 
-    def image(self) -> _Said:
+    def image(self) -> _Sourced:
         """The image that they name for this brand; vLLM's own where they name none."""
         hardware: YamlPath = ("variants", self.variant_key, "hardware_overrides", self.hardware, "docker_image")
         for path in (hardware, ("variants", self.variant_key, "docker_image"), ("model", "docker_image")):
@@ -399,9 +401,9 @@ class _Making:
             if isinstance(value, dict):  # by the version of CUDA
                 value = value.get("cu130") or value.get("cu129")
             if isinstance(value, str):
-                return _Said((value,), self._where(*map(str, path)))
+                return _Sourced((value,), self._where(*map(str, path)))
         tag = "nightly" if _mapping(self.data, "model").get("nightly_required") is True else "latest"
-        return _Said((f"vllm/vllm-openai:{tag}",), "vLLM's own image, where a recipe names none")
+        return _Sourced((f"vllm/vllm-openai:{tag}",), "vLLM's own image, where a recipe names none")
 
     # The text.
 
@@ -412,8 +414,8 @@ class _Making:
         model = str(chosen or _mapping(self.data, "model").get("model_id") or "")
         image, variables = self.image(), self.variables()
         arguments = self.arguments()
-        left = {key: said for key, said in variables.items() if _TO_FILL_IN.fullmatch(said.words[0])}
-        rows = [(" ".join(map(_quoted, said.words)), said.source) for said in arguments]
+        left = {key: told for key, told in variables.items() if _TO_FILL_IN.fullmatch(told.words[0])}
+        rows = [(" ".join(map(_quoted, told.words)), told.source) for told in arguments]
         lines = [*self._head(left), 'recipe_version: "1"', *_entry("name", name)]
         lines += _entry(
             "description", str(_mapping(self.data, "meta").get("description") or ""), self._where("meta", "description")
@@ -421,11 +423,11 @@ class _Making:
         lines += [*_entry("model", model, self._where(*where)), *_entry("container", image.words[0], image.source)]
         if self.nodes > 1:
             lines += _entry("cluster_only", True, f"{self.strategy_key}: {self.nodes} machines of this kind")
-        if kept := {key: said for key, said in variables.items() if key not in left}:
+        if kept := {key: told for key, told in variables.items() if key not in left}:
             lines.append("env:")
-            for key, said in kept.items():
-                value = re.sub(r'([$`"\\])', r"\\\1", said.words[0])
-                lines += (f"  {line}" for line in _entry(key, value, said.source))
+            for key, told in kept.items():
+                value = re.sub(r'([$`"\\])', r"\\\1", told.words[0])
+                lines += (f"  {line}" for line in _entry(key, value, told.source))
         lines += ["# The lines of the command, in their order:"]
         lines += [f"# {_plain(words)}: {source}" for words, source in [("vllm serve", self._where(*where)), *rows]]
         body = " \\\n    ".join(
@@ -433,21 +435,21 @@ class _Making:
         )
         return "\n".join([*lines, "command: |", f"  {body}", ""])
 
-    def _head(self, left: Mapping[str, _Said]) -> list[str]:
-        """What was chosen, and everything that the recipe does not do."""
+    def _head(self, left: Mapping[str, _Sourced]) -> list[str]:
+        """The lines that tell what was chosen, and everything that the recipe does not do."""
         upstream, meta = self.published.upstream, _mapping(self.data, "meta")
         tried = _mapping(meta, "hardware").get(self.hardware)
-        said = [
+        told = [
             f"Made by `builder recipes add` from {self.file} of {upstream.url}, commit {upstream.commit}.",
             f"Hardware {self.hardware} ({tried or 'nobody has written down that it was tried'}).",
             f"Variant {self.variant_key}, strategy {self.strategy_key}.",
         ]
         oldest = self.variant.get("min_vllm_version") or _mapping(self.data, "model").get("min_vllm_version")
-        said += [f"vLLM {oldest} or later ({self._where('model', 'min_vllm_version')})."] if oldest else []
+        told += [f"vLLM {oldest} or later ({self._where('model', 'min_vllm_version')})."] if oldest else []
         for key in self.left_out:
             words = [each for path in self._of_feature(key) for option in self._options(path) for each in option.words]
-            said.append(f"Left out, for you to add ({self._where('features', key)}): {' '.join(map(_quoted, words))}")
-        said += [
+            told.append(f"Left out, for you to add ({self._where('features', key)}): {' '.join(map(_quoted, words))}")
+        told += [
             f"Left out: {key}={item.words[0]} ({item.source}); builder sets it on each node."
             for key, item in left.items()
         ]
@@ -455,10 +457,10 @@ class _Making:
         for index, each in enumerate(dependencies if isinstance(dependencies, list) else ()):
             command = each.get("command") if isinstance(each, dict) else None
             where = self._location(("dependencies", index))
-            said.append(f"Not done ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
+            told.append(f"Not done ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
         note = _mapping(self.data, "hardware_notes", self.hardware).get("body")
-        said += [f"They note: {note}"] if note else []
-        wrapped = (textwrap.wrap(_plain(text), 116, break_long_words=False, break_on_hyphens=False) for text in said)
+        told += [f"They note: {note}"] if note else []
+        wrapped = (textwrap.wrap(_plain(text), 116, break_long_words=False, break_on_hyphens=False) for text in told)
         return [f"# {line}" for lines in wrapped for line in lines]
 
 
