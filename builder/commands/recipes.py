@@ -38,7 +38,7 @@ from builder.definitions import (
 )
 from builder.definitions.configuration import Node
 from builder.definitions.container import of_server
-from builder.definitions.fields import read_text
+from builder.definitions.fields import decoded, read_text
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
 from builder.lab import changes
@@ -247,15 +247,28 @@ def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Folders of this
-    machine that a recipe mounts are among the notes: its server is root there."""
+    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Among the notes are
+    the folders of this machine that a recipe mounts, as its server is root there, and why one cannot be served."""
     notes = mods.add_mods(project, planned)
     mounts = (
         f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: what it serves is root there"
         for each in planned
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
-    return (*notes, *mounts)
+    broken = (
+        f"recipes/{each.name} cannot be served as it is: {problems[0]}"
+        for each in planned
+        if each.kind == "recipe" and (problems := _problems(each))
+    )
+    return (*notes, *mounts, *broken)
+
+
+def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
+    try:
+        text = decoded(copy.files[0].content, f"recipes/{copy.name}.yaml")
+    except FileProblemsError as error:
+        return error.problems
+    return recipe.parse_recipe(text, f"recipes/{copy.name}.yaml").problems
 
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:

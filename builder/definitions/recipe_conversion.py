@@ -180,7 +180,9 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     for note in recipe_v2.notes(data, recipe.text, recipe.file):
         if "pre_exec" not in note.message and "runs in the container" not in note.message:
             yield f"line {note.location.line}: {note.message}"
-    texts = {*recipe_v2.keys()}
-    for key in ("metadata", *(key for key in data if key not in texts)):
-        if data.get(key):
+    facts = [key for key in data.get("metadata") or () if key != "description"]
+    if facts:
+        yield f"`metadata`: {', '.join(map(str, facts))}"
+    for key in data:
+        if key not in recipe_v2.keys():
             yield f"`{key}` has no counterpart"

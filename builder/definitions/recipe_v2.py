@@ -298,6 +298,8 @@ def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         else:
             yield ("pre_exec", index), "no file is copied into the container: a mod or `volumes:` brings it"
     for name, value in (data.get("env") or {}).items():
+        if name == "HF_TOKEN" and _of_caller(name, value):
+            continue  # every server gets it
         if _of_caller(name, value):
             yield ("env", name), f"{name} comes from your environment: give it by `--env {name}`"
         elif isinstance(value, dict):

@@ -63,7 +63,7 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
     matching = [path for path, stem in stems.items() if stem == wanted or stem.endswith(f"/{wanted}")]
     if not matching:
         suggestion = did_you_mean(wanted, [posixpath.basename(stem) for stem in stems.values()])
-        hint = suggestion or f"`builder recipes add {upstream.url}` shows what is there"
+        hint = suggestion or f"`builder recipes add {upstream.url}//{address.path}` shows what is there"
         raise SourceError(f"the registry {match['registry']} has no recipe {wanted}", hint=hint)
     if len(matching) > 1:
         listed = ", ".join(matching)

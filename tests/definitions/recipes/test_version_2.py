@@ -140,7 +140,7 @@ def test_a_placeholder_without_a_value_is_told_where_it_stands(tmp_path: Path) -
 
 def test_all_that_has_no_effect_is_told_and_explained() -> None:
     text = (FOLDER / "script.yaml").read_text(encoding="utf-8") + "builder: eugr\nstop_after_post: true\n"
-    text = text.replace("  NCCL_DEBUG", "  FROM_HERE: $USER-x\n  NCCL_DEBUG").replace(
+    text = text.replace("  NCCL_DEBUG", "  FROM_HERE: $USER-x\n  WANDB_MODE: $WANDB_MODE\n  NCCL_DEBUG").replace(
         "pre_exec:\n", "pre_exec:\n  - copy: /a\n"
     )
     text += "runtime_config:\n  dashboard: true\n"
@@ -155,7 +155,7 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
             "executor_config.user`",
             "shm_size`",
         ),
-        *("no file is copied", "this command runs in the container before", "HF_TOKEN comes from your environment"),
+        *("no file is copied", "this command runs in the container before", "WANDB_MODE comes from your environment"),
         *(
             "FROM_HERE stays as it is written",
             "`runtime_config.dashboard`",
