@@ -47,6 +47,7 @@ for line in sys.stdin:
             several = extract_parallelism(recipe.build_config_chain({})).total_nodes
             answer["one"] = runtime.generate_command(recipe, {}, is_cluster=False)
             answer["nodes"], answer["several"] = several, []
+            answer["env_of_several"] = {**runtime.get_cluster_env("10.0.0.1", several), **recipe.env}
             hosts = ["10.0.0.%d" % (rank + 1) for rank in range(several)]
             if several > 1 and runtime.cluster_strategy() == "native":
                 answer["several"] = [
@@ -124,10 +125,8 @@ def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
     one = command.render_command(ours, {})
     if why := _words(one, theirs["one"], ours):
         return why
-    expected = {name: value for name, value in theirs["env"].items() if value not in (f"${name}", f"${{{name}}}")}
-    env = {**one.env}
-    if env != expected:
-        return f"environment: {sorted({*env.items()} ^ {*expected.items()})}"
+    if why := _variables(one.env, theirs["env"]):
+        return why
     if theirs["several"] and not ours.solo_only:
         nodes = [Node(f"n{n}", "default", address=f"10.0.0.{n + 1}") for n in range(theirs["nodes"])]
         backend = cluster.backend_of(ours, None)
@@ -136,10 +135,18 @@ def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
             return "what joins several machines"
         if len(joined.members) != theirs["nodes"]:
             return f"machines: {len(joined.members)} and not {theirs['nodes']}"
+        if ours.version == 2 and (why := _variables(joined.command.env, theirs["env_of_several"])):
+            return f"several machines: {why}"
         for member, text in zip(joined.members, theirs["several"], strict=False):
             if why := _each(member.argv, text, ours):
                 return f"machine {member.rank}: {why}"
     return ""
+
+
+def _variables(env: dict[str, str], theirs: dict[str, str]) -> str:
+    """What differs, but for variables that the caller's environment has, which builder passes on when it is asked."""
+    expected = {name: value for name, value in theirs.items() if value not in (f"${name}", f"${{{name}}}")}
+    return f"environment: {sorted({*env.items()} ^ {*expected.items()})}" if env != expected else ""
 
 
 def _words(one: command.ServeCommand, text: str, ours: recipe.Recipe) -> str:

@@ -407,12 +407,13 @@ def _nodes(
     cluster.require_several(request.backend, len(nodes))
     definition = image.of_repository(project, recipe.repository)
     of_image = image.serve_settings(project, definition) if definition else ServeSettings()
-    own = container.environment(rendered, of_image)
     if len(nodes) < 2:
+        own = container.environment(rendered, of_image)
         note = "several machines serve it together: name them with --node" if recipe.cluster_only else ""
         return tuple(ShownNode(node.name, rendered.argv, (), own, (), ()) for node in nodes), note
     backend = cluster.backend_of(recipe, request.backend)
     together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
+    own = container.environment(together.command, of_image)
     shown = []
     for member in together.members:
         env = cluster.combined(own, member.node, member.address, backend)

@@ -330,7 +330,7 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
 
 def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str]:
     """The variables of a recipe of version 2: no shell expands them."""
-    return {**(recipe_v2.CLUSTER_ENVIRONMENT if backend == "mp" else {}), **_environment_texts(recipe.env)}
+    return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **_environment_texts(recipe.env)}
 
 
 # Runs the first arguments, whose number comes first, one after the other, and then the server; nothing after one that

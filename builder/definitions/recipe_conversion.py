@@ -183,6 +183,7 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     facts = [key for key in data.get("metadata") or () if key != "description"]
     if facts:
         yield f"`metadata`: {', '.join(map(str, facts))}"
+    valid = recipe_v2.keys()
     for key in data:
-        if key not in recipe_v2.keys():
+        if key not in valid:
             yield f"`{key}` has no counterpart"

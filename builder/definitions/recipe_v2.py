@@ -107,7 +107,10 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
     """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2. Raises
     ValueError where `texts` does."""
     replacing = texts(data.get("defaults") or {})
-    for template in (data.get("command") or "", *(step for step in data.get("pre_exec") or () if isinstance(step, str))):
+    for template in (
+        data.get("command") or "",
+        *(step for step in data.get("pre_exec") or () if isinstance(step, str)),
+    ):
         filled(template, replacing)
     metadata = data.get("metadata") or {}
     settings = data.get("runtime_config") or {}
@@ -235,8 +238,8 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
-    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text that
-    is longer than any argument may be."""
+    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text
+    that is longer than any argument may be."""
     parts: list[str] = []
     length = at = 0
     for match in _PLACEHOLDER.finditer(template):
@@ -248,7 +251,10 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
 
 
 # What sparkrun sets on each of several machines besides its recipe's variables (get_cluster_env of its runtimes).
-CLUSTER_ENVIRONMENT = {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"}
+CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
+    "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
+    "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+}
 
 
 # Notes on what builder does in another way, or not at all.
@@ -285,6 +291,8 @@ def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
 
 
 def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
+        yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"
@@ -297,6 +305,13 @@ def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
             yield ("pre_exec", index), message
         else:
             yield ("pre_exec", index), "no file is copied into the container: a mod or `volumes:` brings it"
+    yield from _of_variables(data)
+    yield from _of_machines(data)
+    yield from _unused(data)
+
+
+def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on variables that sparkrun takes from the machine, and on those that are no text."""
     for name, value in (data.get("env") or {}).items():
         if name == "HF_TOKEN" and _of_caller(name, value):
             continue  # every server gets it
@@ -310,8 +325,6 @@ def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         elif re.search(r"\$\{?[A-Za-z_]", str(value)):
             message = f"{name} stays as it is written: a recipe takes no variable of your environment"
             yield ("env", name), message
-    yield from _of_machines(data)
-    yield from _unused(data)
 
 
 def _of_container(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:

@@ -5,6 +5,7 @@ What vllm_recipes/ holds is written for these tests, in the form of https://gith
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from builder.commands import mods, recipes
 from builder.definitions import command, configuration, recipe, recipe_problems
 from builder.moving import recipe_registries, vllm_recipes
 from builder.moving.copies import read_origin
-from tests import program, projects
+from tests import locks, program, projects
 from tests.commands.test_recipes import command_of_recipes_add
 from tests.sources import git_server
 
@@ -51,7 +52,7 @@ class Registries:
         self.server = server
         self.house = git_server.make_repository(folder / "served/house.git")
         self.vllm = git_server.make_repository(folder / "served/vllm.git")
-        files = {path: RECIPE for path in ("stable/chat.yaml", "stable/1x/twice.yaml", "stable/2x/twice.yml")}
+        files = dict.fromkeys(("stable/chat.yaml", "stable/1x/twice.yaml", "stable/2x/twice.yml"), RECIPE)
         self.first = self.house.commit(MAIN, "Start", {**files, "house-mods/trellis/run.sh": "cp a b\n"})
         self.vllm.commit(MAIN, "Start", published())
         self.project = projects.make(folder / "project")
@@ -300,7 +301,52 @@ def test_text_of_others_stays_in_its_comment_and_its_quotes(registries: Registri
     assert "\x1b" not in made.text
 
 
-# Conversion.
+# Version 2 on the command line: shown on several machines, exported, converted.
+
+TWO = """\
+recipe_version: "2"
+model: Org/Model-1B
+runtime: vllm
+container: small
+min_nodes: 2
+max_nodes: 3
+defaults: {tensor_parallel: 2, port: 8000}
+env: {OMP_NUM_THREADS: "8"}
+command: |
+  vllm serve {model} -tp {tensor_parallel} --port {port} --x '{"a": {"b": 1}}'
+"""
+
+
+def test_each_machine_of_two_is_shown_with_sparkrun_s_variables(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(project.recipes / "two.yaml", TWO)
+    nodes = ("--node", "10.0.0.1", "--node", "10.0.0.2")
+    shown = json.loads(builder(project, "recipes", "show", "two", *nodes, "--json"))["nodes"]
+    serve = ["vllm", "serve", "Org/Model-1B", "-tp", "2", "--port", "8000", "--x", '{"a": {"b": 1}}']
+    for rank, node in enumerate(shown):
+        place = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "10.0.0.1", "--master-port", "29501"]
+        assert node["argv"] == [*serve, *place, *(["--headless"] if rank else [])]
+        assert node["env"]["OMP_NUM_THREADS"] == "8"
+        assert node["env"]["NCCL_CUMEM_ENABLE"] == "0"
+    assert "2 to 3" in builder(project, "recipes", "show", "two")
+    assert "say `cluster_only`" not in builder(project, "recipes", "check", "two")
+    text = builder(project, "recipes", "show", "two", "--tp", "4", *nodes, "--node", "10.0.0.3", "--node", "n4", code=2)
+    assert "takes 3 machines at most (`max_nodes`), and its command 4" in text
+
+
+def test_a_recipe_of_version_2_is_exported_as_version_1(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(project.recipes / "chat.yaml", TWO.replace("max_nodes: 3", "max_nodes: 2"))
+    locks.write(project, (1, 2), 2, 2)
+    text = builder(project, "export", "chat", "--format", "recipe")
+    exported = recipe.parse_recipe(text, "exported.yaml").recipe
+    assert exported
+    assert (exported.version, exported.container, exported.cluster_only) == (1, "small:2", True)
+    original = recipe.load_recipe(project, project.recipes / "chat.yaml")
+    words = [command.render_command(each, {}, (), "mp").words for each in (exported, original)]
+    assert words[0] == words[1]
+    script = builder(project, "export", "chat", "--format", "script", "--tp", "1", "--node", "10.0.0.1", code=2)
+    assert "cluster_only" in script or "no node" in script
 
 
 def builder(project: Project, *arguments: str, code: int = 0) -> str:

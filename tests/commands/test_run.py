@@ -557,3 +557,31 @@ def test_what_another_project_serves_is_meant_by_its_own_name_alone(
 def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
     for command_line in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
         assert "`nonesuch` is not being served" in builder(*command_line, code=2).stderr
+
+
+def test_a_recipe_of_version_2_serves_with_its_steps_and_variables(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    text = f"""\
+recipe_version: "2"
+name: {kitchen.name}
+model: {MODEL}
+runtime: vllm
+container: {kitchen.repository}
+max_nodes: 1
+defaults: {{port: {kitchen.port}, served_model_name: house}}
+env: {{HOUSE: "$HOME and more"}}
+pre_exec: ["echo before {{port}} $HOUSE"]
+command: |
+  vllm serve {{model}} \\
+    --port {{port}} --x '{{"a": 1}}'
+"""
+    (kitchen.project.recipes / "chat.yaml").write_text(text, encoding="utf-8")
+    builder("run", "chat")
+    get(kitchen, "/health")
+    config = inspect(endpoint, kitchen.name)["Config"]
+    assert "HOUSE=$HOME and more" in config["Env"]
+    served = ["vllm", "serve", MODEL, "--port", str(kitchen.port), "--x", '{"a": 1}', "--served-model-name", "house"]
+    assert [*config["Entrypoint"], *config["Cmd"]][-len(served) :] == served
+    assert f"before {kitchen.port} $HOME and more\n" in builder("logs", "chat").stdout
+    builder("stop", "chat")

@@ -169,6 +169,17 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
         assert explaining.find_note(f"note: {note}"), note
 
 
+def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
+    text = (FOLDER / "version-1-with-braces.yaml").read_text(encoding="utf-8")
+    (note,) = recipe.parse_recipe(text, "r.yaml").notes
+    assert str(note).startswith("r.yaml:2:1: it is read as version 2, as sparkrun does")
+    assert explaining.find_note(f"note: {note}")
+    doubled = text.replace('\'{"image": 2, "audio": 0}\'', '\'{{"image": 2, "audio": 0}}\'')
+    parsed = recipe.parse_recipe(doubled, "r.yaml").recipe
+    assert parsed
+    assert parsed.version == 1
+
+
 def test_revision_and_draft_model_come_from_the_distribution() -> None:
     script = load(FOLDER / "script.yaml")
     assert script.draft_model == "House/Script-Drafter"
@@ -178,7 +189,8 @@ def test_revision_and_draft_model_come_from_the_distribution() -> None:
 
 
 def test_steps_run_before_the_server_and_a_failure_ends_it(tmp_path: Path) -> None:
-    text = f"{HEAD}pre_exec: ['echo first-{{n}}', '{{how}}']\ndefaults: {{n: 7, how: 'true'}}\ncommand: echo {{model}} {{n}}\n"
+    steps = "pre_exec: ['echo first-{n}', '{how}']\ndefaults: {n: 7, how: 'true'}\n"
+    text = f"{HEAD}{steps}command: echo {{model}} {{n}}\n"
     rendered = command.render_command(read(tmp_path, text), {"n": "a b; echo $0"})
     done = subprocess.run(rendered.argv, capture_output=True, text=True, check=True)
     assert done.stdout == "first-a b; echo $0\nHouse/M a b; echo $0\n"
@@ -208,6 +220,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(f'*{chr(97 + n)}' for _ in range(9))}]\n" for n in range(12)
 )
 
+GROWING = "".join(f"  k{n}: '{{k{n + 1}}}{{k{n + 1}}}'\n" for n in range(40))
+
 
 @pytest.mark.parametrize(
     "text",
@@ -217,8 +231,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{HEAD}metadata: !!python/object/apply:os.system [id]\n",
         f"{HEAD}metadata: {'[' * 5000}{']' * 5000}\n",
         f"{HEAD}defaults: {{a: '{{b}}', b: 'x{{a}}'}}\ncommand: vllm serve {{a}}\n",
-        f"{HEAD}defaults: {{{', '.join(f'k{n}: {chr(39)}{{k{n + 1}}}{{k{n + 1}}}{chr(39)}' for n in range(40))}, k40: xx}}\n"
-        "command: vllm serve {k0}\n",
+        f"{HEAD}defaults:\n{GROWING}  k40: xx\ncommand: vllm serve {{k0}}\n",
         f'{HEAD}command: "vllm serve {{model}} \\0"\n',
         f'{HEAD}env: {{A: "\\0"}}\n',
         f'{HEAD}name: "a\\nb"\n',
