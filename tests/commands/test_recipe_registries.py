@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UsageError
+from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import mods, recipes
 from builder.definitions import command, configuration, recipe, recipe_problems
 from builder.moving import recipe_registries, vllm_recipes
 from builder.moving.copies import read_origin
 from tests import locks, program, projects
-from tests.commands.test_recipes import command_of_recipes_add
+from tests.conftest import command as command_line
 from tests.sources import git_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from builder.base.events import Event
 
 
 MAIN = "refs/heads/main"
@@ -39,10 +38,6 @@ mods: [mods/trellis]
 defaults: {port: 8000}
 command: vllm serve {model} --port {port}
 """
-
-
-def ignore(event: Event) -> None:
-    """Reports nothing."""
 
 
 class Registries:
@@ -62,8 +57,8 @@ class Registries:
         text = "recipe_registries:\n" + "".join(f"  {line}\n" for line in lines)
         projects.write(self.project.root / "builder.yaml", text)
 
-    def add(self, text: str, **options: str | None) -> tuple[str, ...]:
-        planned = recipes.plan_recipe_copies(self.project, text, None, ignore, everything=False, **options)  # type: ignore[arg-type]
+    def add(self, text: str, hardware: str | None = None) -> tuple[str, ...]:
+        planned = recipes.plan_recipe_copies(self.project, text, None, ignore, everything=False, hardware=hardware)
         recipes.add_recipes(self.project, recipes.together(planned, with_mods=True))
         return tuple(copy.name for copy in (*planned.recipes, *planned.mods))
 
@@ -350,7 +345,7 @@ def test_a_recipe_of_version_2_is_exported_as_version_1(tmp_path: Path) -> None:
 
 
 def builder(project: Project, *arguments: str, code: int = 0) -> str:
-    done = program.run(command_of_recipes_add(project, *arguments), env={**os.environ, "COLUMNS": "200"})
+    done = program.run(command_line(project, *arguments), env={**os.environ, "COLUMNS": "200"})
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + (done.stderr if code else "")
 

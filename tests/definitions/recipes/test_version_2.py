@@ -67,7 +67,7 @@ def test_a_recipe_survives_both_conversions(file: Path) -> None:
     again = recipe.parse_recipe(recipe_conversion.converted(first, 2), file.name).recipe
     assert again
     for backend in (None, "mp"):
-        old, new = (command.render_command(each, {}, (), backend) for each in (before, again))  # type: ignore[arg-type]
+        old, new = (command.render_command(each, {}, (), backend) for each in (before, again))
         assert command.without(old.words, command.BACKEND) == command.without(new.words, command.BACKEND)
         assert old.env == new.env
     assert (again.solo_only, again.cluster_only) == (before.solo_only, before.cluster_only)
@@ -273,6 +273,11 @@ def test_what_is_typed_is_one_argument(tmp_path: Path, value: str) -> None:
     assert command.render_command(loaded, {"port": "7"}).words[-1] == "x1"
     named = read(tmp_path, f"{HEAD}defaults: {{n: 1}}\ncommand: vllm serve {{model}} --x {{n}}\n")
     assert command.render_command(named, {"n": value}).words[-1] == value
+
+
+def test_blanks_after_a_backslash_do_not_end_the_command(tmp_path: Path) -> None:
+    text = f"{HEAD}command: |\n  vllm serve {{model}} \\  \n    --port 1\n"
+    assert command.render_command(read(tmp_path, text), {}).words == ("vllm", "serve", "House/M", "--port", "1")
 
 
 def test_braces_of_the_shell_in_quotes_are_no_open_quote(tmp_path: Path) -> None:
