@@ -260,12 +260,15 @@ class _Making:
     def _where(self, *path: str, file: str = "") -> str:
         name = file or self.file
         location = yaml_file.location_of(path, self.published.texts.get(name, ""), name)
-        return f"{name}:{location.line} {'.'.join(path)}"
+        return _plain(f"{name}:{location.line} {'.'.join(path)}")
 
     # Arguments, in their order: base, variant, strategy, its overrides, hardware, features. The last of each counts.
 
     def arguments(self) -> list[_Sourced]:
         told = [each for path in self._argument_paths() for each in self._options(path)]
+        for word, source in ((word, each.source) for each in told for word in each.words):
+            if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word):
+                raise SourceError(f"{source}: an argument has a control character")
         last = {each.words[0]: at for at, each in enumerate(told)}
         return [each for at, each in enumerate(told) if last[each.words[0]] == at or not each.words[0].startswith("-")]
 
@@ -363,8 +366,6 @@ class _Making:
                 (Problem(self._location(path), f"`{'.'.join(map(str, path))}` is no list of texts"),)
             )
         for words in _paired(_texts(value)):
-            if any(re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word) for word in words):
-                raise FileProblemsError((Problem(self._location(path), "an argument has a control character"),))
             yield _Sourced(words, self._where(*map(str, path)))
 
     def _location(self, path: YamlPath) -> Location:

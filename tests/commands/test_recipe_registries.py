@@ -281,12 +281,21 @@ def test_a_hostile_recipe_of_vllm_is_refused(registries: Registries, change: tup
 
 
 @pytest.mark.slow
+def test_a_hostile_strategy_is_refused(registries: Registries) -> None:
+    for line in ('vllm_args: ["--x\\nvolumes: [/:/host]"]', 'parallel_flag: "--tp\\n  evil"'):
+        registries.vllm.commit(MAIN, "Hostile", {"strategies/single_node_tp.yaml": f"{line}\n"})
+        with pytest.raises(SourceError, match="an argument has a control character"):
+            registries.add("vllm:House/Garden-27B")
+
+
+@pytest.mark.slow
 def test_text_of_others_stays_in_its_comment_and_its_quotes(registries: Registries) -> None:
     file = "models/House/Garden-27B.yaml"
     text = (PUBLISHED / file).read_text(encoding="utf-8")
     text = text.replace("Water the garden first.", '"a\\nvolumes: [/:/host] \\u2028env: {} \\e[2J"')
     text = text.replace("uv pip install house-shed==2", '"x\\ncommand: touch /tmp/x"')
     text = text.replace("[--attention-backend, house]", "[--attention-backend, \"'; touch x; {model} '\"]")
+    text = text.replace("  tools:\n", '  "tools\\nvolumes: [/:/host] \\x85env: {}":\n')
     registries.vllm.commit(MAIN, "Odd", {file: text})
     registries.add("vllm:House/Garden-27B")
     made = registries.read("garden-27b")
