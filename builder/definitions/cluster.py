@@ -147,6 +147,9 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
     """Raises UsageError where ``recipe`` does not serve on that many nodes."""
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
+    if 1 < nodes < recipe.min_nodes:
+        message = f"{recipe.file} takes {recipe.min_nodes} machines or more (`min_nodes`), and there are {nodes}"
+        raise UsageError(message, hint="name more nodes")
     if nodes < 2 and recipe.cluster_only:
         raise UsageError(
             f"{recipe.file} says `cluster_only`: several machines serve it together",
@@ -183,6 +186,9 @@ def cluster_of(
     if count > len(nodes):
         message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
         raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
+    if recipe.max_nodes and count > recipe.max_nodes:
+        message = f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), and its command {count}"
+        raise UsageError(message, hint="set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":

@@ -245,6 +245,7 @@ class Configuration:
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
     mod_sources: Mapping[str, str] = field(default_factory=dict)
     silenced: Mapping[str, str] = field(default_factory=dict)
+    recipe_registries: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
@@ -300,6 +301,7 @@ def load_configuration(project: Project) -> Configuration:
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
         silenced=data.get("silenced") or {},
+        recipe_registries=data.get("recipe_registries") or {},
     )
 
 

@@ -582,3 +582,31 @@ def test_a_number_with_another_template_starts_with_what_the_one_before_compiled
     assert compiled[3] == compiled[4]
     assert sorted(path.name for path in (folder / "triton").iterdir()) == ["kernel"]
     assert not json.loads(builder("show", f"{kitchen.repository}:2", "--json").stdout)["warm"]
+
+
+def test_a_recipe_of_version_2_serves_with_its_steps_and_variables(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    text = f"""\
+recipe_version: "2"
+name: {kitchen.name}
+model: {MODEL}
+runtime: vllm
+container: {kitchen.repository}
+max_nodes: 1
+defaults: {{port: {kitchen.port}, served_model_name: house}}
+env: {{HOUSE: "$HOME and more"}}
+pre_exec: ["echo before {{port}} $HOUSE"]
+command: |
+  vllm serve {{model}} \\
+    --port {{port}} --x '{{"a": 1}}'
+"""
+    (kitchen.project.recipes / "chat.yaml").write_text(text, encoding="utf-8")
+    builder("run", "chat")
+    get(kitchen, "/health")
+    config = inspect(endpoint, kitchen.name)["Config"]
+    assert "HOUSE=$HOME and more" in config["Env"]
+    served = ["vllm", "serve", MODEL, "--port", str(kitchen.port), "--x", '{"a": 1}', "--served-model-name", "house"]
+    assert [*config["Entrypoint"], *config["Cmd"]][-len(served) :] == served
+    assert f"before {kitchen.port} $HOME and more\n" in builder("logs", "chat").stdout
+    builder("stop", "chat")

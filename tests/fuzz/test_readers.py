@@ -41,6 +41,7 @@ pytestmark = pytest.mark.slow
 
 COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
 ROOT = shipped_files.project().root
+VERSION_2 = Path(__file__).parents[1] / "definitions/recipes/version_2"
 CONFIGURATION = b"""\
 registry: registry.lan:5000/models
 builder: remote
@@ -186,7 +187,7 @@ KINDS = {
     "source of a copy": Kind("mods/flashqla.source", (SOURCE,), read_source),
     "recipe": Kind(
         "recipes/chat.yaml",
-        tuple(path.read_bytes() for path in sorted(ROOT.glob("recipes/*.yaml"))),
+        tuple(path.read_bytes() for folder in (ROOT / "recipes", VERSION_2) for path in sorted(folder.glob("*.yaml"))),
         read_recipe,
     ),
     "evidence": Kind(
