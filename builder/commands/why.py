@@ -243,28 +243,30 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
 
 def present_advisories(project: Project, selected: SelectedImage, machines: Sequence[Machine]) -> Iterator[str]:
     """The advisories that apply now, a line each with what to do."""
-    facts = advice.machine_facts(machines[0].kernel, machines[0].driver, machines[0].gpu) if machines else {}
-    for each in advised_by_id(project, selected, len(machines), facts).values():
+    facts = advice.of_record(machines[0]) if machines else {}
+    for each in advised_by_id(project, selected, machines, facts).values():
         yield f"{each.message} → {each.remedy}"
 
 
 def _faults_now(project: Project, selected: SelectedImage, now: PresentState) -> Iterator[LikelyCause]:
     """The advisories on the machines and on the image, as causes."""
-    of_image = advised_by_id(project, selected, len(now.machines), {})
+    of_image = advised_by_id(project, selected, now.machines, {})
     for each in now.machines:
-        advised = advised_by_id(
-            project, selected, len(now.machines), advice.machine_facts(each.kernel, each.driver, each.gpu)
-        )
+        advised = advised_by_id(project, selected, now.machines, advice.of_record(each))
         yield from (
             likely_causes.fault_cause("machine", fault) for name, fault in advised.items() if name not in of_image
         )
     yield from (likely_causes.fault_cause("image", fault) for fault in of_image.values())
 
 
-def advised_by_id(project: Project, selected: SelectedImage, machines: int, facts: NewFacts) -> dict[str, Diagnosis]:
-    """The advisories that apply to an image on so many machines with these facts, by their ids."""
-    nodes = configuration.load_configuration(project).nodes[:machines] if machines > 1 else ()
-    diagnoses = advice.of_selection(project, selected, nodes, facts)
+def advised_by_id(
+    project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: NewFacts
+) -> dict[str, Diagnosis]:
+    """The advisories that apply to an image on these machines, of which the ``facts`` alone count, by id. A machine
+    with a link to others serves with them."""
+    count = max(len(machines), 1 + any(each.links for each in machines))
+    nodes = configuration.load_configuration(project).nodes[:count] if count > 1 else ()
+    diagnoses = advice.of_selection(project, selected, nodes, {**facts, "nodes": count})
     return {each.message.partition(":")[0]: each for each in diagnoses}
 
 
@@ -312,19 +314,17 @@ def _known_faults(
     """The faults of now that are known and were not there then."""
     broken: dict[str, str] = {}
     for old, new in zip(state.machines, now.machines, strict=False):
-        before = advice.machine_facts(old.kernel, old.driver, old.gpu)
-        earlier_faults = advised_by_id(project, selected, len(now.machines), before)
+        before = advice.of_record(old)
+        earlier_faults = advised_by_id(project, selected, now.machines, before)
         for part, value in (("kernel", new.kernel), ("driver", new.driver)):
-            advised = advised_by_id(project, selected, len(now.machines), {**before, part: value})
+            advised = advised_by_id(project, selected, now.machines, {**before, part: value})
             if new_faults := [fault.message for name, fault in advised.items() if name not in earlier_faults]:
                 broken[part] = new_faults[0]
     image: tuple[str, ...] = ()
     record = lock.image(state.image)
     if record and state.fingerprint != now.fingerprint:
         earlier = selection.with_number(lock, selected.recipe, state.image)
-        earlier_of_image, of_image = (
-            advised_by_id(project, each, len(now.machines), {}) for each in (earlier, selected)
-        )
+        earlier_of_image, of_image = (advised_by_id(project, each, now.machines, {}) for each in (earlier, selected))
         image = tuple(fault.message for name, fault in of_image.items() if name not in earlier_of_image)
     return KnownFaults(broken, image)
 

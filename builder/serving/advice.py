@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import processes
+from builder.base import machine_record
 from builder.base.errors import BuilderError, ConflictError
 from builder.base.events import Diagnosis, Fact
 from builder.definitions import advisories, command, configuration, image, mod
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.events import Report, Verdict
+    from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.advisories import FactValue, Match
     from builder.definitions.configuration import Configuration, Node
@@ -41,8 +42,6 @@ NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
 
 PROC = Path("/proc")
 _OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
-_DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
-_GPU = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 _GB10 = "NVIDIA GB10"
 _QUANTIZATIONS = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "autoround")
 # The packages whose versions are facts of their own.
@@ -166,16 +165,18 @@ def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> New
 
 def of_machine(proc: Path = PROC) -> NewFacts:
     """The facts of this machine, from its /proc. One without an NVIDIA GPU has none but its kernel."""
-    files = map(processes.text, sorted(proc.glob(processes.GPUS)))
-    gpu = next((match[1] for match in map(_GPU.search, files) if match), "")
-    version = processes.text(proc / "driver/nvidia/version")
-    driver = _DRIVER.search(version)
-    facts = machine_facts(processes.text(proc / "sys/kernel/osrelease").strip(), driver[1] if driver else "", gpu)
-    if parameters := processes.text(proc / "cmdline").strip():
-        facts["kernel.parameters"] = parameters
-    if driver:
-        facts["driver.modules"] = "open" if _OPEN.search(version) else "proprietary"
+    files = machine_record.read_files({"proc": proc})
+    facts = of_record(machine_record.parse_machine(files, {}))
+    if "driver" in facts:
+        is_open = _OPEN.search(files["proc/driver/nvidia/version"])
+        facts["driver.modules"] = "open" if is_open else "proprietary"
     return facts
+
+
+def of_record(machine: Machine) -> NewFacts:
+    """The facts in the record of a machine."""
+    facts = machine_facts(machine.kernel, machine.driver, machine.gpu)
+    return {**facts, "kernel.parameters": machine.parameters} if machine.kernel else facts
 
 
 def machine_facts(kernel: str, driver: str | None, gpu: str) -> NewFacts:

@@ -70,6 +70,7 @@ class Thread:
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CHOSEN)
     undo: str = ""
     axis: str = "machine"
+    advisories: tuple[str, ...] = ()
 
 
 NEW_KERNEL = Tree(kernel="7.0.0-1019-nvidia", ota="7.6.0")
@@ -80,6 +81,7 @@ THREADS = {
         NEW_KERNEL,
         lines=(ENOMEM, UNHANDLED),
         undo="boot kernel 6.17.0-1032-nvidia from the boot menu",
+        advisories=("kernel-7-kexec-handover",),
     ),
     # https://github.com/eugr/spark-vllm-docker/issues/392: "the same error with fresh pulled image today"
     "kernel, and a fresh image beside it": Thread(
@@ -88,6 +90,7 @@ THREADS = {
         packages={**PACKAGES, "torch": "2.12.0", "rich": "15.1.0"},
         vllm="0.31.0",
         lines=(ENOMEM, UNHANDLED),
+        advisories=("kernel-7-kexec-handover",),
     ),
     # spark-vllm-docker, README of March 2026
     "driver 590": Thread(
@@ -95,6 +98,7 @@ THREADS = {
         Tree(driver="590.48.01", gpu_firmware="590.48.01", toolkit="1.19.0"),
         lines=(HANG,),
         undo="nvidia-driver-580-open",
+        advisories=("driver-590-cuda-graphs",),
     ),
     # https://github.com/tonyd2wild/DeepSeek-V4.1-Flash-vLLM-DGX-Spark/issues/1
     "firmware": Thread(
@@ -198,7 +202,8 @@ def test_the_culprit_of_a_thread_stands_first(tmp_path: Path, name: str) -> None
     assert (first["axis"], first["text"]) == (thread.axis, thread.first)
     assert thread.undo in first["undo"]
     assert answer["worked"] == {"when": THEN, "how": "it answered", "image": "small:1"}
-    assert answer["advisories"] == []
+    ids = [advisory.partition(":")[0] for advisory in answer["advisories"]]
+    assert tuple(ids) == thread.advisories
 
 
 def test_the_package_of_an_image_that_is_likely_stands_before_others(tmp_path: Path) -> None:
@@ -267,7 +272,7 @@ def test_without_a_record_known_faults_are_told(tmp_path: Path) -> None:
     project.answered.unlink()
     answer = asked(project, variables)
     assert answer["worked"] is None
-    assert answer["causes"][0]["text"].startswith("7.0.0-1019-nvidia registers no RDMA memory")
+    assert answer["causes"][0]["text"].startswith("kernel-7-kexec-handover: ")
 
 
 def test_as_text(tmp_path: Path) -> None:
