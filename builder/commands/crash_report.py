@@ -108,9 +108,11 @@ def _of_container(server: RunningServer, node: str | None) -> tuple[list[str], s
     lines = [line.text for line in containers.container_log(member.engine.endpoint, service.id)]
     if service.is_up and not service.restarts:
         return lines, "is up"
+    times = f"was started again {words.counted(service.restarts, 'time')}" if service.restarts else ""
+    if service.is_up and not service.exit_code:  # it runs again
+        return lines, times
     lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
-    times = f", and was started again {words.counted(service.restarts, 'time')}" if service.restarts else ""
-    return lines, f"ended with exit code {service.exit_code}{times}"
+    return lines, f"ended with exit code {service.exit_code}{f', and {times}' if times else ''}"
 
 
 def _kept_name(workspace: Workspace, text: str | None) -> str:

@@ -6,6 +6,7 @@ other commands ask about before they blame an image. Nothing is built, and no ne
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -378,7 +379,12 @@ def _version(version: Version | None) -> str:
 # The machine alone: an image is blamed only where the machine is the one on which the good image worked.
 
 # Parts that decide if and how a server runs. The others come with any update of the system.
-_DECISIVE = frozenset({"kernel", "driver", "firmware", "parameters", "CMA", "links", "GPU", "memory"})
+_DECISIVE = frozenset({"kernel", "driver", "parameters", "CMA", "links", "GPU", "memory"})
+# Of the firmware that of the board, the GPU and the links, by the names of the kernel and of fwupd.
+_VITAL = re.compile(
+    r"BIOS|embedded controller|GPU Firmware|Video BIOS|RoCE .*"
+    r"|fwupd .*(?:System|Embedded|UEFI Device|SoC|GPU|ConnectX|Power|PD Controller).*"
+)
 
 
 def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
@@ -398,7 +404,7 @@ def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[st
     return tuple(
         f"{change}{f' on {node}' if node else ''}, since {states[0].when[:10]}"
         for node, change in _machine_changes(states[0].machines, machines, names)
-        if change.part in _DECISIVE
+        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name))
     )
 
 

@@ -189,7 +189,7 @@ def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> 
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
     service = containers.find_container(member.engine.endpoint, member.service.id)
-    if service and (service.restarts or service.status != "running"):
+    if service and service.exit_code:  # one that runs again has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"

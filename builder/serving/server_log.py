@@ -24,6 +24,8 @@ _PREFIX = re.compile(
 )
 _ERROR = re.compile(r"(?:^|(?<=[\s.:(]))(?:[A-Z]\w*)?(?:Error|Exception|Interrupt): \S.*")
 _BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
+# The message of some errors begins on the next line.
+_OPEN = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception):")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 # Programs that end before Python has anything to raise: argparse, and the shell.
 _REFUSED = re.compile(
@@ -65,6 +67,12 @@ _KNOWN = (
         "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
     ),
     KnownCause(
+        r"died unexpectedly",
+        "a process of the server was ended from outside, most often by the kernel or earlyoom for want of memory:"
+        " `journalctl -k -g oom` tells; a smaller `--gpu-mem` or `--max-model-len` takes less",
+        in_image=True,
+    ),
+    KnownCause(
         r"(?i)address already in use",
         "`--port N` takes another port; `builder status` shows what serves on this one",
     ),
@@ -88,8 +96,12 @@ _NATIVE = re.compile(
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
     r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
     r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|.*\[Errno \d+\] .*"
     r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
+# What a compiler says stands below the error that tells of it.
+_COMPILER = re.compile(r"ptxas (?:fatal|error) .*|nvcc fatal .*|\S+: fatal error: .*")
+_BELOW = 15
 # Errors that come of another one: they count where nothing else does.
 _CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError|CancelledError|SystemExit"
@@ -133,7 +145,10 @@ def crash_cause(lines: Sequence[str]) -> str:
             errors.append(error)
             # What is told as a warning was no end.
             if not (_CONSEQUENCE.search(error) or _level(lines[index]) in {"INFO", "WARNING"}):
-                strong = error
+                more = next(
+                    (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text))), ""
+                )
+                strong = f"{error}: {more}" if more else error
                 break
     end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
     if end and end[2]:
@@ -186,6 +201,8 @@ def _error(texts: Sequence[str], index: int) -> str:
             return match[0]
         told = fault["text"].partition("[type=")[0].rstrip()
         return told if fault["own"] or not fault["field"] else f"{fault['field']}: {told}"
+    if _OPEN.fullmatch(text):
+        return f"{text} {next(filter(None, map(str.strip, texts[index + 1 : index + 5])), '')}".rstrip(": ")
     if _BARE.fullmatch(text):
         frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
         frame = next(frames, None)

@@ -161,6 +161,44 @@ FAILURES: dict[str, tuple[list[str], str]] = {
         ),
         "Unsupported gpu architecture 'sm_121'",
     ),
+    "a kernel that Triton cannot compile": (
+        worker(
+            "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codec error\n`ptxas` stderr:\n"
+            "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'"
+        ),
+        "Value 'sm_121a' is not defined",
+    ),
+    # vllm/v1/engine/utils.py
+    "a process that was killed from outside": (
+        [
+            *STARTS,
+            f"{API}ERROR 11-21 04:00:00 [core_client.py:1] Engine core proc EngineCore_0 died unexpectedly, shutting",
+            f"{API}vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)",
+        ],
+        "EngineCore_0 died unexpectedly",
+    ),
+    "the port of uvicorn": (
+        [
+            *STARTS,
+            "ERROR:    [Errno 98] error while attempting to bind on address ('::', 8000): address already in use",
+        ],
+        "address already in use",
+    ),
+    "a message on the next line": (
+        core("ImportError: \nGGUFModel requires the gguf library but it was not found in your environment."),
+        "requires the gguf library",
+    ),
+    "the other machine cannot be reached": (
+        worker(
+            "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect"
+            " to (192.168.177.11, 29501)."
+        ),
+        "The client socket has timed out",
+    ),
+    "weights that are cut": (
+        worker("safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata"),
+        "incomplete metadata",
+    ),
     "an image of another architecture": (
         ["exec /usr/local/bin/vllm: exec format error", "builder: the container ended with exit code 255"],
         "exec format error",

@@ -71,7 +71,8 @@ def test_the_report_of_a_start_that_failed(kitchen: Kitchen, tmp_path: Path) -> 
     kitchen.recipe(f"--chooses FLASHINFER --crash --crash-message 'OSError: {TOKEN} of 192.168.177.11 in /home/al/x'")
     run_command(kitchen.project, "run", MODEL, code=1, environ=environ)
     lines = report(kitchen, environ)
-    assert lines[0] == f"{kitchen.name} ended with exit code 1 before it answered"
+    # The engine may be starting it again at that moment, and knows no exit code then.
+    assert lines[0] in {f"{kitchen.name} ended with exit code 1 before it answered", f"{kitchen.name} did not answer"}
     assert lines[1] == "cause: OSError: *** of ADDRESS in /home/USER/x"
     text = "\n".join(lines)
     assert "chosen by vLLM: attention backend: FLASHINFER" in text
