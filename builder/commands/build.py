@@ -239,11 +239,14 @@ def _registry(workspace: Workspace) -> str:
 
 def _advise(workspace: Workspace, planned: Sequence[PlannedImage]) -> None:
     """Reports the advisories that apply to images, and to the recipes that they are built for."""
+    from builder.lock.model import Lock
     from builder.serving import advice
 
     for image in planned:
         recipes = (image.recipe,) if image.recipe else ()
-        diagnoses = advice.of_plan(workspace.project, image.lock, image.plan.definition.name, recipes)
+        pins = {part.definition.name: {part.definition.platform: part.pins} for part in image.plan.chain}
+        chain = [part.definition for part in image.plan.chain]
+        diagnoses = advice.of_plan(workspace.project, Lock(pins), chain, recipes)
         advice.report_advice(workspace.report, diagnoses)
 
 

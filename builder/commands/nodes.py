@@ -222,7 +222,8 @@ def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, 
     facts = seen.facts
     if isinstance(facts, BuilderError):
         return
-    machine = advice.machine_facts(facts.kernel, facts.driver, "NVIDIA GB10" if facts.driver is not None else "")
+    gpu = "NVIDIA GB10" if facts.driver is not None else ""
+    machine = advice.machine_facts(facts.kernel, facts.driver, gpu, facts.parameters)
     own_first = [node, *(each for each in nodes if each.name != node.name)]
     advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
     for selection in wanted.served:

@@ -57,8 +57,10 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand
+    from builder.definitions.configuration import Configuration
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
+    from builder.definitions.recipe_problems import ImageFacts
     from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
@@ -122,24 +124,29 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     every_note = {*notes(project, lock, parsed)}
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-        at_launch, possible = _at_launch(project, lock, checked, rendered)
+        config = configuration.Configuration()
+        with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+            config = configuration.load_configuration(project)
+        facts = recipe_problems.image_facts(project, checked)
+        at_launch, possible = _at_launch(project, lock, checked, rendered, facts, config)
         problems |= {*at_launch}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
-        for advised in advice.of_recipe_file(project, lock, checked):
+        for advised in advice.of_recipe_file(project, lock, checked, rendered.words, facts.definitions, config):
             line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
             (problems if advised.verdict == "error" else every_note).add(line)
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 
 def _at_launch(
-    project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand
+    project: Project,
+    lock: Lock,
+    checked: Recipe,
+    rendered: ServeCommand,
+    facts: ImageFacts,
+    config: Configuration,
 ) -> tuple[list[Problem], list[Problem]]:
     """Finds what is known against a launch of a recipe: problems, and notes."""
-    volumes: tuple[str, ...] = ()
-    with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
-        volumes = configuration.load_configuration(project).container.volumes
-    facts = recipe_problems.image_facts(project, checked)
-    mounting = replace(checked, volumes=(*checked.volumes, *volumes))
+    mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
     problems, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values

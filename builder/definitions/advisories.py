@@ -151,6 +151,11 @@ def read_set(path: Path) -> AdvisorySet:
     return records.read_file(path, AdvisorySet, _HEAD)
 
 
+@cache
+def _shipped() -> tuple[Advisory, ...]:
+    return read_set(COMPILED).advisories
+
+
 def updated(project: Project) -> AdvisorySet | None:
     """The advisories of the last update in this project; None without one, or where its file is damaged."""
     try:
@@ -161,7 +166,7 @@ def updated(project: Project) -> AdvisorySet | None:
 
 def every_advisory(project: Project) -> tuple[Advisory, ...]:
     """All advisories, by id. Of two with the same id, the one that was checked later counts."""
-    newest = {each.id: each for each in read_set(COMPILED).advisories}
+    newest = {each.id: each for each in _shipped()}
     for each in update.advisories if (update := updated(project)) else ():
         if each.id not in newest or each.checked >= newest[each.id].checked:
             newest[each.id] = each
@@ -281,7 +286,7 @@ def _text(value: object) -> str:
 
 # Ranges of versions. Most are plain numbers, which need no `packaging`: its import takes longer than all of this.
 
-_PLAIN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\+[\w.-]+)?")
+_PLAIN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.(post|dev)(\d+))?(?:\+[\w.-]+)?")
 # What setuptools-scm writes where a clone has no tags: it tells of no release.
 _NO_TAG = re.compile(r"0\.(?:0|1)(?:\.0)?\.?dev")
 _NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
@@ -303,9 +308,9 @@ def _in_range(text: str, wanted: str, *, as_numbers: bool, is_loose: bool) -> _T
         return None
     plain = _PLAIN.fullmatch(text)
     bounds = [_PLAIN.fullmatch(bound) for _, bound in _comparisons(wanted) or ()]
-    if plain and all(bounds) and "~=" not in wanted:
+    if plain and plain[2] != "dev" and all(bounds) and "~=" not in wanted:
         pairs = zip(_comparisons(wanted) or (), bounds, strict=True)
-        return all(_compares(sign, _parts(plain[1]), _parts(bound[1])) for (sign, _), bound in pairs if bound)
+        return all(_compares(sign, _parts(plain), _parts(bound)) for (sign, _), bound in pairs if bound)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 
@@ -326,9 +331,10 @@ def _numbers_in_range(text: str, wanted: str) -> _Truth:
         return None
 
 
-def _parts(version: str) -> tuple[int, ...]:
-    parts = tuple(map(int, version.split(".")))
-    return parts + (0,) * (_LONGEST - len(parts))
+def _parts(version: re.Match[str]) -> tuple[int, ...]:
+    """The numbers of a version, and what comes before or after its release."""
+    parts = tuple(map(int, version[1].split(".")))
+    return (*parts, *(0,) * (_LONGEST - len(parts)), -1 if version[2] == "dev" else int(version[3] or 0))
 
 
 def _compares(sign: str, left: Any, right: Any) -> bool:

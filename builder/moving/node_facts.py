@@ -162,6 +162,7 @@ sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/
 echo "time $(date +%s.%N)"
 echo "name $(uname -n)"
 echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
+echo "parameters $(cat "$proc/cmdline" 2>/dev/null)"
 grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
 sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
 for file in "$devices"/infiniband/*; do
@@ -219,7 +220,8 @@ class MachineFacts:
     """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
     ``snapshots`` are those in the folder of models that was asked about, each as (ORG--NAME, commit); ``clock_offset``
     is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release;
-    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10."""
+    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10.
+    ``parameters`` are the kernel's."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -230,6 +232,7 @@ class MachineFacts:
     clock_error: float
     kernel: str = ""
     driver: str | None = None
+    parameters: str = ""
 
     def interface(self, name: str) -> NetworkInterface | None:
         return next((interface for interface in self.interfaces if interface.name == name), None)
@@ -282,6 +285,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
         kernel=machine.kernel,
+        parameters=machine.parameters,
         driver=machine.driver if _has_gb10(machine) else None,
     )
 

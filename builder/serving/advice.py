@@ -123,9 +123,8 @@ def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFac
     return facts
 
 
-def of_definition(project: Project, lock: Lock, name: str) -> NewFacts:
-    """The facts of the images that a definition makes, by what images.lock pins for it and its parents."""
-    chain = image.load_chain(project, name, "linux/arm64")
+def of_definition(lock: Lock, chain: Sequence[ImageDefinition]) -> NewFacts:
+    """The facts of the images of a definition, which comes after its parents, by what images.lock pins for them."""
     packages: dict[str, str] = {}
     versions: dict[str, str] = {}
     for definition in chain:
@@ -175,14 +174,15 @@ def of_machine(proc: Path = PROC) -> NewFacts:
 
 def of_record(machine: Machine) -> NewFacts:
     """The facts in the record of a machine."""
-    facts = machine_facts(machine.kernel, machine.driver, machine.gpu)
-    return {**facts, "kernel.parameters": machine.parameters} if machine.kernel else facts
+    return machine_facts(machine.kernel, machine.driver, machine.gpu, machine.parameters)
 
 
-def machine_facts(kernel: str, driver: str | None, gpu: str) -> NewFacts:
-    """The facts in what is known of a machine; empty values are not known."""
+def machine_facts(kernel: str, driver: str | None, gpu: str, parameters: str = "") -> NewFacts:
+    """The facts in what is known of a machine; empty values are not known, but for the kernel's parameters: one that
+    nothing is known of has its defaults."""
     named = {"kernel": kernel, "driver": driver, "chip": gpu}
-    return {name: value for name, value in named.items() if value}
+    facts: NewFacts = {name: value for name, value in named.items() if value}
+    return {**facts, "kernel.parameters": parameters} if kernel else facts
 
 
 # The matching. Facts of an image are in large files: they are gathered only for what the others leave open.
@@ -209,41 +209,47 @@ def _diagnosis(match: Match) -> Diagnosis:
     return Diagnosis("advisory", verdict, str(match), match.advisory.do)
 
 
-def of_recipe_file(project: Project, lock: Lock, recipe: Recipe) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a recipe on the image that would serve it, on whatever machine. Raises what
-    `command.render_command` does."""
-    return _of_files(project, recipe, lambda: _image_of(project, lock, recipe))
-
-
-def _of_files(project: Project, recipe: Recipe, facts_of_image: Callable[[], NewFacts]) -> tuple[Diagnosis, ...]:
-    words = command.render_command(recipe, {}, (), "mp" if recipe.cluster_only else None).words
+def of_recipe_file(
+    project: Project,
+    lock: Lock,
+    recipe: Recipe,
+    words: Sequence[str],
+    chain: Sequence[ImageDefinition],
+    config: Configuration,
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a recipe on the image that would serve it, on whatever machine. ``words`` are those
+    of its command, ``chain`` is the definition that makes its image, after its parents; empty where others do."""
     sizes = command.parallelism(words)
     nodes = None
     if recipe.solo_only:
         nodes = 1
     elif recipe.cluster_only:
         nodes = max(2, sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("dp", 1))
-    config = configuration.load_configuration(project)
-    return advise(project, of_recipe(recipe, words, nodes, config), facts_of_image, config)
+    facts = of_recipe(recipe, words, nodes, config)
+    return advise(project, facts, lambda: _image_of(project, lock, recipe, chain), config)
 
 
-def _image_of(project: Project, lock: Lock, recipe: Recipe) -> NewFacts:
+def _image_of(project: Project, lock: Lock, recipe: Recipe, chain: Sequence[ImageDefinition]) -> NewFacts:
     with suppress(BuilderError):
         selected = for_recipe(lock, recipe)
         return of_image(project, selected.image, selected.record)
-    with suppress(BuilderError):
-        if name := image.of_repository(project, recipe.repository):
-            return {**of_definition(project, lock, name), "mod": tuple(map(mod.name_of, recipe.mods)) or None}
-    return {"definition": None}
+    if not chain:
+        return {"definition": None}
+    return {**of_definition(lock, chain), "mod": tuple(map(mod.name_of, recipe.mods)) or None}
 
 
-def of_plan(project: Project, lock: Lock, definition: str, recipes: Iterable[Recipe]) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to the images of a definition, and to these recipes, which they serve."""
-    facts = of_definition(project, lock, definition)
-    diagnoses = dict.fromkeys(advise(project, facts))
+def of_plan(
+    project: Project, lock: Lock, chain: Sequence[ImageDefinition], recipes: Iterable[Recipe]
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to the images that ``chain`` makes with these pins, and to the recipes that they
+    serve."""
+    config = configuration.load_configuration(project)
+    diagnoses = dict.fromkeys(advise(project, of_definition(lock, chain), config=config))
+    pinned = Lock(pins=lock.pins)
     for recipe in recipes:
         with suppress(BuilderError):
-            diagnoses |= dict.fromkeys(_of_files(project, recipe, lambda: facts))
+            words = command.render_command(recipe, {}, (), "mp" if recipe.cluster_only else None).words
+            diagnoses |= dict.fromkeys(of_recipe_file(project, pinned, recipe, words, chain, config))
     return tuple(diagnoses)
 
 
@@ -287,7 +293,10 @@ def of_selection(
     def facts_of_image() -> NewFacts:
         if isinstance(selection, SelectedImage):
             return of_image(project, selection.image, selection.record)
-        return _image_of(project, Lock(), recipe)
+        with suppress(BuilderError):
+            chain = image.load_chain(project, selection.definition, "linux/arm64") if selection.definition else ()
+            return _image_of(project, Lock(), recipe, chain)
+        return {}
 
     return advise(project, facts, facts_of_image, config)
 

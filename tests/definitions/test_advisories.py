@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.base.errors import FileProblemsError
-from builder.definitions import advisories, command, image, recipe
+from builder.base.errors import ConflictError, FileProblemsError
+from builder.base.events import Diagnosis
+from builder.definitions import advisories, command, image, recipe, recipe_problems
 from builder.definitions.advisories import Advisory
+from builder.definitions.configuration import Configuration
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.serving import advice
-from tests import shipped_files
+from tests import shipped_files, spark_proc
 from tests.definitions.incidents import INCIDENTS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.definitions.advisories import Facts
     from tests.definitions.incidents import Incident
 
@@ -87,6 +91,7 @@ def test_one_without_a_condition_would_always_apply() -> None:
 
 FACTS: Facts = {
     "vllm": "0.30.1rc1.dev35+gabc",
+    "flashinfer": "0.6.18.post1",
     "nodes": 2,
     "kernel": "7.0.0-1019-nvidia",
     "model": "nvidia/Qwen3.6-35B-A3B-NVFP4",
@@ -104,6 +109,10 @@ FACTS: Facts = {
         ({"vllm": ">=0.30.1"}, False),  # a candidate comes before its release
         ({"vllm": ">=0.31"}, False),
         ({"torch": ">=2"}, None),
+        ({"flashinfer": ">=0.6.18,<0.6.19"}, True),
+        ({"flashinfer": "==0.6.18"}, False),
+        ({"flashinfer": ">=0.6.19.dev0"}, False),
+        ({"flashinfer": ">=0.6.18.dev0"}, True),
         ({"nodes": ">1"}, True),
         ({"nodes": "2"}, True),
         ({"nodes": 2}, True),
@@ -186,14 +195,42 @@ def test_nothing_is_said_of_the_shipped_recipes_and_definitions() -> None:
     for path in recipe.recipe_files(project.recipes):
         loaded = recipe.load_recipe(project, path)
         words = command.render_command(loaded, {}, (), "mp").words
-        assert advice.of_recipe_file(project, lock, loaded) == (), path
+        chain = recipe_problems.image_facts(project, loaded).definitions
+        assert advice.of_recipe_file(project, lock, loaded, words, chain, Configuration()) == (), path
         for nodes in (1, 2):
             facts = {**advice.of_recipe(loaded, words, nodes), **machine}
-            if name := image.of_repository(project, loaded.repository):
-                facts |= advice.of_definition(project, lock, name)
-                looked_at += "package" in facts
+            facts |= advice.of_definition(lock, chain) if chain else {}
+            looked_at += "package" in facts
             assert applying(facts) == [], path
     for name in image.definition_names(project):
-        assert advice.of_plan(project, lock, name, ()) == ()
-        assert advice.of_plan(project, Lock(), name, ()) == ()
+        chain = image.load_chain(project, name, "linux/arm64")
+        assert advice.of_plan(project, lock, chain, ()) == ()
+        assert advice.of_plan(project, Lock(), chain, ()) == ()
     assert looked_at >= 8
+
+
+# The facts of a machine
+
+
+def test_the_facts_of_a_machine_are_in_its_proc(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path, driver="580.95.05", kernel="7.0.0-1019-nvidia")
+    (proc / "cmdline").write_text("root=/dev/nvme0n1 kho=off\n", encoding="utf-8")
+    facts = advice.of_machine(proc)
+    assert facts == {
+        "chip": "NVIDIA GB10",
+        "driver": "580.95.05",
+        "driver.modules": "open",
+        "kernel": "7.0.0-1019-nvidia",
+        "kernel.parameters": "root=/dev/nvme0n1 kho=off",
+    }
+    assert applying({**facts, "nodes": 2, "option": {}, "env": {}}) == []
+    (proc / "cmdline").unlink()
+    assert applying({**advice.of_machine(proc), "nodes": 2, "option": {}, "env": {}}) == ["kernel-7-kexec-handover"]
+    assert advice.of_machine(tmp_path / "none") == {}
+
+
+def test_what_is_certain_is_refused_with_the_way_out() -> None:
+    certain = Diagnosis("advisory", "error", "own: it never starts", "take another")
+    with pytest.raises(ConflictError, match="advisory own: it never starts") as raised:
+        advice.refuse_certain((Diagnosis("advisory", "warning", "other: it is slow", ""), certain))
+    assert raised.value.hint == "take another; `silenced: {own: WHY}` in builder.yaml does it nevertheless"

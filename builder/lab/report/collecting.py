@@ -357,7 +357,7 @@ class _Sources:
     def _of_advisories(self, name: str) -> Iterator[tuple[Concern, str, str, str, str]]:
         with suppress(BuilderError):  # a recipe with an error is reported elsewhere
             selection = select_image(self.project, self.lock, name)
-            for each in advice.of_recipe_file(self.project, self.lock, selection.recipe):
+            for each in advice.of_selection(self.project, selection):
                 shows = f"builder advisories show {each.message.partition(':')[0]}"
                 yield "advisory", name, selection.name, f"{each.message}; {each.remedy}", shows
 
