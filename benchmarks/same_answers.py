@@ -4,7 +4,7 @@ faults at three strengths.
     python -m benchmarks.same_answers [--image NAME] [--itself N] [--draws N] [--depth TOKENS]
 
 Each variant is served once, on the cpu image. The first model is rated once for each draw, and each variant once; the
-model itself is rated anew for each comparison with itself. Nobody is asked questions: a random model answers none.
+model itself is rated again for each comparison with itself. Nobody is asked questions: a random model answers none.
 """
 
 from __future__ import annotations
@@ -67,23 +67,29 @@ HARMLESS = (
     ),
 )
 _PLANTED = {
-    "one layer's scale": ("scale", ("0.005", "0.02", "0.1"), "{} off"),
-    "one head": ("head", ("0.1", "0.5", "1"), "weaker by {}"),
-    "RoPE base": ("rope", ("0.01", "0.1", "1"), "{} off"),
-    "scale of cached values, one layer": ("value", ("0.02", "0.1", "0.5"), "{} off"),
-    "template cut": ("template", ("1", "2", "3"), "part {}"),
-    "eight-bit weights": ("fp8", ("1", "2", "4"), "{} layers"),
+    "one layer's scale": ("dense-scale={}", ("0.005", "0.02", "0.1"), "{} off"),
+    "one head": ("dense-head={}", ("0.1", "0.5", "1"), "weaker by {}"),
+    "RoPE base": ("dense-rope={}", ("0.01", "0.1", "1"), "{} off"),
+    "scale of cached values, one layer": ("dense-value={}", ("0.02", "0.1", "0.5"), "{} off"),
+    "template cut": ("dense-template={}", ("1", "2", "3"), "part {}"),
+    "eight-bit weights": ("dense-fp8={}", ("1", "2", "4"), "{} layers"),
+    "two experts swapped": ("moe-experts={}", ("1", "2", "4"), "{} layers"),
 }
-FAULTS = (
-    *(
-        Variant(f"{title}: {words.format(strength)}", f"dense-{name}={strength}")
-        for title, (name, strengths, words) in _PLANTED.items()
-        for strength in strengths
-    ),
-    Variant("another dtype: float16", DENSE, ("--dtype", "float16")),
-    Variant("another dtype: float32", DENSE, ("--dtype", "float32")),
-    *(Variant(f"position off by one: {layers} layers", DENSE, shifted=layers) for layers in (1, 2, 4)),
-    *(Variant(f"two experts swapped: {layers} layers", f"moe-experts={layers}") for layers in (1, 2, 4)),
+# The weakest of each kind first.
+FAULTS = tuple(
+    variant
+    for place in range(3)
+    for variant in (
+        *(
+            Variant(f"{title}: {words.format(strengths[place])}", model.format(strengths[place]))
+            for title, (model, strengths, words) in _PLANTED.items()
+        ),
+        Variant(f"position off by one: {2**place} layers", DENSE, shifted=2**place),
+        *(
+            Variant(f"another dtype: {dtype}", DENSE, ("--dtype", dtype))
+            for dtype in ("float32", "float16")[place : place + 1]
+        ),
+    )
 )
 
 
@@ -115,7 +121,7 @@ def _all(endpoint: Endpoint, image: str, folder: Path, arguments: argparse.Names
     for base in (MOE, DENSE):
         with _served(endpoint, image, folder, Variant(base, base)) as server:
             rated[base] = [_rate(server, plan) for plan in plans[: arguments.draws]]
-            if base == DENSE:
+            if base == DENSE and arguments.itself:
                 began = time.monotonic()
                 found = []
                 for plan in plans[: arguments.itself]:

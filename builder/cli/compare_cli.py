@@ -70,7 +70,7 @@ def compare(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Tell if image B answers as well as image A.
+    """Tell if an image answers as well as another one.
 
     A and B are numbers, such as vllm-node-tf5:6 or 6. With one number, B is the same image with what differs: --set,
     --checkpoint, --recipe, or arguments of vLLM after `--`. Both are served in turn, and rate the same texts of twelve
@@ -143,7 +143,7 @@ def compare_checkpoint(
     return show(kept, context, as_json=as_json)
 
 
-_MOST_DIFFERENCES = 6
+_MOST_DIFFERENCES = 4
 _WORDS = {"identical": "pass", "equivalent": "pass", "different": "changed", "cannot tell": "unclear"}
 
 
@@ -158,39 +158,30 @@ def show(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
 
 def print_likeness(kept: KeptLikeness, folder: str) -> None:
     """Prints the verdict, a table of the kinds by depth, what differs, and the answers."""
-    from builder.lab.same import image_likeness
-
     likeness = kept.likeness
     verdict = output.word(_WORDS[likeness.verdict], likeness.verdict, bold=True)
     took = words.duration_text(kept.outcome.seconds)
     print_result(f"{kept.second} beside {kept.first}, {kept.model}: {verdict} ({took})")
-    every = (*likeness.totals, *likeness.cells)
-    depths = sorted({each.depth for each in every})
-    by_place = {(each.kind, each.depth): each for each in every}
-    kinds = dict.fromkeys(each.kind for each in sorted(likeness.cells, key=lambda one: one.kind))
-    rows = [(kind, *(_cell(by_place.get((kind, depth))) for depth in depths)) for kind in (*kinds, image_likeness.ALL)]
+    by_place = {(each.kind, each.depth): each for each in (*likeness.cells, *likeness.totals)}
+    depths = sorted({depth for _, depth in by_place})
+    kinds = (*sorted({each.kind for each in likeness.cells}), likeness.totals[0].kind)
+    rows = [(kind, *(_cell(by_place.get((kind, depth))) for depth in depths)) for kind in kinds]
     output.print_table(("texts", *(f"to {_depth(depth)}" for depth in depths)), rows)
-    differing = sorted(
-        (each for each in every if each.compared.verdict in {"different", "cannot tell"}),
-        key=lambda one: (one.compared.verdict, one.kind != image_likeness.ALL, -one.compared.apart),
-        reverse=False,
-    )
     for kind in likeness.prompts_differ:
         print_result(f"  the prompt differs: {kind}; `builder prove` compares prompts", hanging=4)
-    for each in differing[:_MOST_DIFFERENCES]:
-        print_result(f"  {each.kind} to {_depth(each.depth)}: {image_likeness.difference_text(each)}", hanging=4)
-    if len(differing) > _MOST_DIFFERENCES:
-        print_result(f"  and {len(differing) - _MOST_DIFFERENCES} more, see --json")
-    print_result(f"perplexity over all texts: {image_likeness.change_text(likeness.change)}", hanging=2)
-    print_result(f"answers: {image_likeness.answers_text(likeness)}", hanging=2)
+    for each in likeness.differing[:_MOST_DIFFERENCES]:
+        print_result(f"  {each.kind} to {_depth(each.depth)}: {each.difference}", hanging=4)
+    if len(likeness.differing) > _MOST_DIFFERENCES:
+        print_result(f"  and {len(likeness.differing) - _MOST_DIFFERENCES} more, see --json")
+    print_result(f"perplexity over all texts: {likeness.change_text}", hanging=2)
+    print_result(f"answers: {likeness.answers_text}", hanging=2)
     for line in (*likeness.left_out, *kept.notes):
         print_note(f"  {line}")
     if kept.within is not None:
         word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
         print_result(f"required is within {100 * kept.within:g} %: {word}")
     if likeness.verdict == "cannot tell":
-        times = max(-(-each.compared.needed // each.texts) for each in differing)
-        print_note(f"`--times {times}` takes as many texts as would tell")
+        print_note(f"`--times {likeness.times}` takes as many texts as would tell")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
     print_line()

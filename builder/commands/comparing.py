@@ -159,8 +159,8 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
     models |= dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
     if len(models) == 1:
         return next(iter(models))
-    known = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
-    raise UsageError("which model the two are to serve is not clear: name it, or a recipe", hint=known)
+    hint = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
+    raise UsageError("which model the two are to serve is not clear: name it, or a recipe", hint=hint)
 
 
 def compare_sides(
@@ -227,7 +227,7 @@ def _rated(
 
 
 def _notes(server: MeasuredServer, shown: str) -> list[str]:
-    """What a figure depends on that is no fault of the image."""
+    """The settings that figures depend on, and that are no fault of the image."""
     notes = []
     cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
     if cache not in {"", "auto"}:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Stands in for `vllm serve` where no model is served: logs as vLLM does, and answers /health, /metrics and /v1/models.
+It rates forced texts, too: each byte is a token.
 
 --crash          ends with an error while it starts; --crash-message TEXT is that
 --crash-once     does so the first time only
@@ -34,6 +35,7 @@ NO_MEMORY = (
     "(0.92, 110.12 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
 )
 BEGAN = time.monotonic()
+LOSS = 0.0  # of the logarithm of each probability
 
 
 def option(name: str, default: str) -> str:
@@ -55,6 +57,20 @@ class Server(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(text.encode())
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = body.get("prompt", json.dumps(body.get("messages")))
+        if self.path == "/tokenize":
+            answer = {"tokens": list(prompt.encode())}
+        elif "prompt_logprobs" in body:
+            scores = [{str(token): {"logprob": -1 - token % 7 - LOSS, "rank": 1}} for token in prompt[1:]]
+            answer = {"choices": [{"prompt_logprobs": [None, *scores]}]}
+        else:
+            answer = {"choices": [{"message": {"content": "42"}}]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
 
     def log_request(self, *_: object) -> None:
         pass

@@ -43,20 +43,20 @@ def questions() -> tuple[CheckedQuestion, ...]:
 
 def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
     """True where the server answers rightly, without sampling; False also where it does not answer."""
-    asked = {"role": "user", "content": f"{question.text} Reply with the answer alone."}
-    body = {"messages": [asked], "max_tokens": _TOKENS, "temperature": 0, "seed": 0}
+    message = {"role": "user", "content": f"{question.text} Reply with the answer alone."}
+    body = {"messages": [message], "max_tokens": _TOKENS, "temperature": 0, "seed": 0}
     try:
         # Templates that know no such setting ignore it.
         answer = served_model.complete(served, {**body, "chat_template_kwargs": {"enable_thinking": False}}, _SECONDS)
-        said = answer["choices"][0]["message"]["content"]
+        content = answer["choices"][0]["message"]["content"]
     except (NoAnswerError, LookupError, TypeError):
         return False
-    return is_answer(str(said or ""), question.answer)
+    return is_answer(str(content or ""), question.answer)
 
 
-def is_answer(said: str, answer: str) -> bool:
-    """True where the last line of what was said is the answer, whatever marks are around it, or ends with it."""
-    lines = [line for line in said.replace("*", "").replace("`", "").splitlines() if line.strip()]
+def is_answer(text: str, answer: str) -> bool:
+    """True where the last line of ``text`` is the answer, whatever marks are around it, or ends with it."""
+    lines = [line for line in text.replace("*", "").replace("`", "").splitlines() if line.strip()]
     if not lines:
         return False
     last = re.sub(r"(?<=\d),(?=\d{3})", "", lines[-1]).strip(" .!\"'").casefold()

@@ -43,22 +43,69 @@ class ComparedTexts:
     agreement: float
     parting: str = ""
 
+    @property
+    def difference(self) -> str:
+        """The comparison in words: the distance, the change of perplexity, the most likely token, and the parting."""
+        compared = self.compared
+        text = (
+            f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
+            f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the places"
+        )
+        if compared.verdict == "cannot tell":
+            return f"{text}; {self.texts} texts do not tell, about {compared.needed} would"
+        return f"{text}; they part at {self.parting}" if self.parting else text
+
 
 @dataclass(frozen=True)
 class ImageLikeness:
     """The comparison of two images. ``prompts_differ`` names the kinds of which the two make other tokens; ``right``
-    are the questions that each answers, of ``asked``; ``answers_differ`` if that is surely no chance."""
+    are those that each answers of the ``questions``; ``answers_differ`` if that is surely no chance."""
 
     verdict: Likeness
     cells: tuple[ComparedTexts, ...]
     totals: tuple[ComparedTexts, ...]
     prompts_differ: tuple[str, ...]
     right: tuple[int, int]
-    asked: int
+    questions: int
     parted: tuple[int, int]
     answers_differ: bool
     change: PerplexityChange
     left_out: tuple[str, ...] = ()
+
+    @property
+    def differing(self) -> tuple[ComparedTexts, ...]:
+        """The kinds and depths that differ, and those of which the texts do not tell: all kinds together first, then by
+        distance."""
+        every = [each for each in (*self.totals, *self.cells) if each.compared.verdict in {"different", "cannot tell"}]
+
+        def order(each: ComparedTexts) -> tuple[bool, bool, float]:
+            return each.compared.verdict != "different", each.kind != ALL, -each.compared.apart
+
+        return tuple(sorted(every, key=order))
+
+    @property
+    def change_text(self) -> str:
+        """The change of perplexity over all texts, with its band."""
+        return _band(self.change)
+
+    @property
+    def answers_text(self) -> str:
+        """The right answers of both in words."""
+        before, after = self.right
+        if not before and not after:
+            return f"neither answers any of {self.questions} questions: that tells nothing"
+        lost, gained = self.parted
+        return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
+
+    @property
+    def times(self) -> int:
+        """So many times as many texts would tell; 1 where these do."""
+        return max((-(-each.compared.needed // each.texts) for each in self.differing), default=1) or 1
+
+
+def _band(change: LikenessComparison | PerplexityChange) -> str:
+    high = "?" if change.high > _ENDLESS else f"{change.high:+.2%}"
+    return f"{change.change:+.2%} ({change.low:+.2%} … {high})"
 
 
 @dataclass(frozen=True)
@@ -82,8 +129,8 @@ def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) 
         each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)
     ]
     measured.sort(key=lambda each: (each.text.depth, each.text.kind))
-    by_cell = {key: list(each) for key, each in groupby(measured, lambda one: (one.text.kind, one.text.depth))}
-    by_depth = {depth: list(each) for depth, each in groupby(measured, lambda one: one.text.depth)}
+    by_cell = {key: list(each) for key, each in groupby(measured, lambda text: (text.text.kind, text.text.depth))}
+    by_depth = {depth: list(each) for depth, each in groupby(measured, lambda text: text.text.depth)}
     together = len(by_cell) + len(by_depth) + 1
     cells = tuple(_compared(*key, each, together) for key, each in by_cell.items())
     totals = tuple(_compared(ALL, depth, each, together) for depth, each in by_depth.items())
@@ -91,13 +138,13 @@ def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) 
     lost = sum(a and not b for a, b in zip(first.right, second.right, strict=True))
     gained = sum(b and not a for a, b in zip(first.right, second.right, strict=True))
     answers_differ = statistics.sign_test(lost, gained) < statistics.FALSE_ALARMS / together
-    found = {each.compared.verdict for each in (*cells, *totals)}
+    verdicts = {each.compared.verdict for each in (*cells, *totals)}
     verdict: Likeness = "equivalent"
-    if "different" in found or differ or answers_differ:
+    if "different" in verdicts or differ or answers_differ:
         verdict = "different"
-    elif "cannot tell" in found:
+    elif "cannot tell" in verdicts:
         verdict = "cannot tell"
-    elif found == {"identical"} and not lost + gained:
+    elif verdicts == {"identical"} and not lost + gained:
         verdict = "identical"
     return ImageLikeness(
         verdict,
@@ -108,7 +155,7 @@ def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) 
         len(first.right),
         (lost, gained),
         answers_differ,
-        statistics.perplexity_change([[one.growth for one in each] for each in by_cell.values()]),
+        statistics.perplexity_change([[text.growth for text in each] for each in by_cell.values()]),
         given.left_out,
     )
 
@@ -193,8 +240,8 @@ def likeness_outcome(
     agreement = sum(each.agreement * each.texts for each in likeness.cells) / sum(each.texts for each in likeness.cells)
     figures = [Figure(f"perplexity_{name}", {}, "ratio", "", (value,)) for name, value in vars(likeness.change).items()]
     figures.append(Figure("same_next_token", {}, "ratio", "higher", (agreement,)))
-    if likeness.asked:
-        figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.asked,)))
+    if likeness.questions:
+        figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.questions,)))
     settings: dict[str, int | float | str] = {
         **reference,
         "seed": plan.seed,
@@ -232,55 +279,27 @@ def likeness_outcome(
 
 def same_digest() -> str:
     """The digest of the texts and questions."""
-    asked = [vars(each) for each in checked_questions.questions()]
-    return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), asked])
+    questions = [vars(each) for each in checked_questions.questions()]
+    return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
 
 
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
-    """What an image does otherwise, the largest difference first. Nothing of a session stands in them."""
-    found = [
+    """The differences of an image, the largest first. Nothing of a session stands in them."""
+    findings = [
         Finding("prompt", kind, "changed", "the two make other tokens of it: `builder prove` compares prompts")
         for kind in likeness.prompts_differ
     ]
     if likeness.answers_differ:
-        found.append(Finding("answers", "", "fail", answers_text(likeness)))
-    for each in sorted((*likeness.totals, *likeness.cells), key=lambda one: -one.compared.apart):
-        if each.compared.verdict in {"different", "cannot tell"}:
-            verdict: Verdict = "changed" if each.compared.verdict == "different" else "unclear"
-            found.append(Finding("texts", f"{each.kind} at {each.depth}", verdict, difference_text(each)))
-    return found[:_MOST_FINDINGS]
+        findings.append(Finding("answers", "", "fail", likeness.answers_text))
+    for each in likeness.differing:
+        verdict: Verdict = "changed" if each.compared.verdict == "different" else "unclear"
+        findings.append(Finding("texts", f"{each.kind} at {each.depth}", verdict, each.difference))
+    return findings[:_MOST_FINDINGS]
 
 
 def first_difference(likeness: ImageLikeness) -> str:
     """The finding that counts most, in one line; empty where there is none."""
     return next((f"{each.check} {each.at}: {each.text}" for each in _findings(likeness)), "")
-
-
-def difference_text(each: ComparedTexts) -> str:
-    """A comparison in words: the change of perplexity with its band, the most likely token, and where they part."""
-    compared = each.compared
-    text = (
-        f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
-        f"perplexity {change_text(compared)}, the same most likely token at {each.agreement:.1%} of the places"
-    )
-    if compared.verdict == "cannot tell":
-        return f"{text}; {each.texts} texts do not tell, about {compared.needed} would"
-    return f"{text}; they part at {each.parting}" if each.parting else text
-
-
-def change_text(change: LikenessComparison | PerplexityChange) -> str:
-    """A change of perplexity with its band."""
-    high = "?" if change.high > _ENDLESS else f"{change.high:+.2%}"
-    return f"{change.change:+.2%} ({change.low:+.2%} … {high})"
-
-
-def answers_text(likeness: ImageLikeness) -> str:
-    """The right answers of both in words."""
-    before, after = likeness.right
-    if not before and not after:
-        return f"neither answers any of {likeness.asked} questions: that tells nothing"
-    lost, gained = likeness.parted
-    return f"{before} of {likeness.asked} right before, {after} after ({lost} lost, {gained} gained)"
 
 
 def likeness_json(likeness: ImageLikeness) -> dict[str, Any]:
@@ -289,7 +308,7 @@ def likeness_json(likeness: ImageLikeness) -> dict[str, Any]:
         "verdict": likeness.verdict,
         "prompts_differ": list(likeness.prompts_differ),
         "answers": {
-            "asked": likeness.asked,
+            "asked": likeness.questions,
             "before": likeness.right[0],
             "after": likeness.right[1],
             "differ": likeness.answers_differ,

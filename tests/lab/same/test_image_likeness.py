@@ -69,7 +69,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert image_likeness.answers_text(likeness) == "neither answers any of 100 questions: that tells nothing"
+    assert likeness.answers_text == "neither answers any of 100 questions: that tells nothing"
 
 
 @pytest.mark.slow
@@ -92,13 +92,13 @@ def test_another_template_is_told_and_all_is_rated_by_the_first_ones_tokens() ->
     assert (likeness.verdict, likeness.prompts_differ) == ("different", ("tools",))
     assert {each.compared.verdict for each in likeness.cells} == {"identical"}
     outcome = image_likeness.likeness_outcome(
-        likeness, SMALL, (_rated(Behaviour(rater=rater())),) * 2, {"reference": "small:1"}, 0.005
+        likeness, SMALL, (rated(Behaviour(rater=rater())),) * 2, {"reference": "small:1"}, 0.005
     )
     assert (outcome.verdict, outcome.counts["prompts_differ"]) == ("changed", 1)
     assert json.loads(outcome.raw)["prompts_differ"] == ["tools"]
 
 
-def _rated(behaviour: Behaviour) -> text_rating.RatedImage:
+def rated(behaviour: Behaviour) -> text_rating.RatedImage:
     with serving(behaviour) as served:
         return text_rating.rate_image(served, SMALL, "A", events.ignore)[1]
 
@@ -165,8 +165,8 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
     likeness = compare(first, second, plan)
     cell = next(each for each in likeness.cells if each.kind == forced_texts.SESSIONS)
     assert (cell.compared.verdict, cell.parting) == ("different", "")
-    rated = _rated(first)
-    outcome = image_likeness.likeness_outcome(likeness, plan, (rated, rated), {"reference": "small:1"}, None)
+    ratings = rated(first)
+    outcome = image_likeness.likeness_outcome(likeness, plan, (ratings, ratings), {"reference": "small:1"}, None)
     assert outcome.sampling["sessions"] == 3
     assert outcome.sampling["sessions_digest"] == sessions.digest
     assert "secret" not in f"{outcome}"
@@ -204,7 +204,7 @@ def test_answers_that_get_worse_are_found_and_counted() -> None:
 
     likeness = compare(model(16), model(17))
     assert (likeness.verdict, likeness.answers_differ) == ("equivalent", False)
-    assert image_likeness.answers_text(likeness) == "84 of 100 right before, 83 after (1 lost, 0 gained)"
+    assert likeness.answers_text == "84 of 100 right before, 83 after (1 lost, 0 gained)"
     worse = compare(model(16), model(50))
     assert (worse.verdict, worse.answers_differ) == ("different", True)
 

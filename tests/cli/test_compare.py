@@ -1,0 +1,66 @@
+"""The compare command as it is typed, and as it prints: never wider than a terminal of eighty columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.cli import compare_cli
+from builder.commands.comparing import KeptLikeness
+from builder.lab.same import image_likeness
+from builder.lab.same.image_likeness import ImageLikeness
+from tests import json_outputs, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
+from tests.lab.measure.openai_server import Behaviour
+from tests.lab.same.test_image_likeness import SMALL, compare, rated, rater
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kept(likeness: ImageLikeness, within: float | None = 0.005) -> KeptLikeness:
+    sides = rated(Behaviour(rater=rater())), rated(Behaviour(rater=rater()))
+    outcome = image_likeness.likeness_outcome(likeness, SMALL, sides, {"reference": "small:1"}, within)
+    return KeptLikeness(
+        "small:1", "small:2", "Org/Model", likeness, outcome, None, within, ("small:2 has an FP8 cache",)
+    )
+
+
+@pytest.mark.slow
+def test_a_difference_is_printed_and_is_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = kept(compare(Behaviour(rater=rater()), Behaviour(rater=rater(loss=0.6))))
+    compare_cli.print_likeness(result, "")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("  ")) <= 80  # the others are folded
+    assert lines[0].startswith("small:2 beside small:1, Org/Model: different (")
+    assert lines[1].split() == ["texts", "to", "1k"]
+    assert "arithmetic  different" in lines
+    assert 'they part at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)
+    assert "required is within 0.5 %: failed" in lines
+    json_outputs.parsed("compare", _printed(result, capsys))
+
+
+def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
+    from builder.cli.output import print_json
+
+    print_json(result.json)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("1", "2", "3"), "give one or two numbers, and one model or recipe"),
+        (("1", "Org/A", "Org/B"), "give one or two numbers, and one model or recipe"),
+        (("small:1", "--set", "x"), "--set"),
+        (("1", "chat"), "images.lock has no image `small:1`"),
+        (("1", "--sessions", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_names_no_two_sides_is_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    project = projects.make(tmp_path)
+    done = run_command(project, "compare", *arguments, code=2, environ=WITHOUT_ENGINE)
+    assert message in done.stderr

@@ -1,0 +1,101 @@
+"""Two images compared, each a stand-in for vLLM: what is served before and afterwards, and what an upgrade decides."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.evidence import store
+from builder.lock import lock_file
+from builder.lock.model import ImageName
+from tests import json_outputs, projects
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import run_command
+
+pytestmark = pytest.mark.engine
+
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+NOTHING = "LOSS = 0.0"
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen) -> Builder:
+    return partial(run_command, kitchen.project, environ=kitchen.environ)
+
+
+def change(kitchen: Kitchen, loss: float, mark: str = "") -> None:
+    """Makes the next build's vLLM one that rates everything less likely by ``loss``."""
+    path = kitchen.project.mods / "standin/vllm"
+    text = path.read_text(encoding="utf-8")
+    assert NOTHING in text
+    projects.write(path, text.replace(NOTHING, f"LOSS = {loss}  # {mark}"))
+
+
+def paired(kitchen: Kitchen) -> ImageName:
+    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
+
+
+def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
+    """The image of the model's own container, which answers."""
+    service = containers.find_container(endpoint, kitchen.name)
+    assert service
+    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=10).close()
+    assert containers.find_container(endpoint, f"{kitchen.name}-candidate") is None
+    return service.labels["builder.serve.image"]
+
+
+@pytest.mark.long
+def test_both_are_served_in_turn_and_the_model_as_before(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    first = paired(kitchen)
+    change(kitchen, 0.05)
+    builder("build", "chat")
+    second = paired(kitchen)
+    assert served(endpoint, kitchen) == str(first)
+
+    alike = json_outputs.parsed("compare", builder("compare", str(first), str(first), "--json").stdout)
+    assert (alike["verdict"], alike["passed"], alike["within"]) == ("identical", True, None)
+    unlike = builder("compare", str(first.number), str(second.number), MODEL, "--json", code=1)
+    told = json_outputs.parsed("compare", unlike.stdout)
+    assert told["verdict"] == "different"
+    assert told["perplexity_change"] == pytest.approx(0.0513, abs=1e-4)
+    assert builder("compare", str(first), str(second), "--within", "6").stdout.startswith(f"{second} beside {first}, ")
+    assert served(endpoint, kitchen) == str(first)
+
+    runs = store.of_image(kitchen.project, second)
+    assert [(run.kind, run.verdict, run.sampling["reference"]) for run in runs] == [
+        ("same", "changed", str(first)), ("same", "pass", str(first))
+    ]  # fmt: skip
+    assert "same answers" in builder("show", str(second)).stdout
+    page = kitchen.project.root / "page.html"
+    builder("report", "--output", str(page))
+    assert "perplexity" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_an_upgrade_compares_and_decides_by_it(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat")
+    first = paired(kitchen)
+    projects.write(kitchen.project.root / "builder.yaml", "requires: {same: within 0.5 %}\n")
+    change(kitchen, 0.05)
+    told = builder("upgrade", MODEL, code=1).stdout
+    assert f"same {first}: perplexity +5.13%" in told
+    assert (paired(kitchen), served(endpoint, kitchen)) == (first, str(first))
+
+    path = kitchen.project.mods / "standin/vllm"
+    projects.write(path, path.read_text(encoding="utf-8").replace("LOSS = 0.05", "LOSS = 0.001"))
+    builder("upgrade", MODEL)
+    now = paired(kitchen)
+    assert now.number > first.number
+    assert served(endpoint, kitchen) == str(now)
+    (run,) = (each for each in store.of_image(kitchen.project, now) if each.kind == "same")
+    assert json.loads(store.raw_answers(kitchen.project, run.raw or "") or b"{}")["verdict"] == "equivalent"
