@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -121,6 +122,31 @@ def push_base(endpoint: Endpoint, reference: str) -> None:
         transfer.push_image(endpoint, reference, {}, lambda _: None)
     finally:
         images.remove_image(endpoint, reference)
+
+
+def publish(registry: Registry, repository: str, tag: str, labels: dict[str, str], like: str = "latest") -> str:
+    """Gives a registry an image with other ``labels`` than its ``repository:like`` has, as ``tag``; its digest."""
+
+    def send(method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> tuple[Any, bytes]:
+        connection = http.client.HTTPConnection(registry.address)
+        accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+        connection.request(method, path, body or None, {"Accept": accept, "Content-Type": kind})
+        answer = connection.getresponse()
+        content = answer.read()
+        assert answer.status < 400, content
+        return answer.headers, content
+
+    root = f"/v2/{repository}"
+    manifest = json.loads(send("GET", f"{root}/manifests/{like}")[1])
+    configuration = json.loads(send("GET", f"{root}/blobs/{manifest['config']['digest']}")[1])
+    configuration["config"] = {**(configuration.get("config") or {}), "Labels": labels}
+    content = json.dumps(configuration).encode()
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    place = send("POST", f"{root}/blobs/uploads/")[0]["Location"]
+    send("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest}", content)
+    manifest["config"] |= {"digest": digest, "size": len(content)}
+    headers, _ = send("PUT", f"{root}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
+    return str(headers["Docker-Content-Digest"])
 
 
 @dataclass

@@ -53,6 +53,7 @@ def questions(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), text.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_the_name_of_a_type_is_used_once() -> None:
     places = defaultdict(list)
     for path, tree in modules():
@@ -77,10 +78,12 @@ def test_a_public_function_says_what_it_reads_runs_or_finds() -> None:
     assert nounless == []
 
 
+@pytest.mark.slow
 def test_docstrings_begin_with_what_a_thing_is_or_does() -> None:
     assert [f"{path}:{number}: {text}" for path, tree in modules() for number, text in questions(tree)] == []
 
 
+@pytest.mark.slow
 def test_functions_and_variables_say_what_they_do_and_hold() -> None:
     empty = [
         f"{path}:{number}: {name}"

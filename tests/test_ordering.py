@@ -42,6 +42,7 @@ def test_without_git_nothing_is_known_to_have_changed(tmp_path: Path) -> None:
     assert ordering.changed(tmp_path) == frozenset()
 
 
+@pytest.mark.slow
 def test_an_order_that_a_word_gives(request: pytest.FixtureRequest) -> None:
     items = request.session.items
     first, again, other = (ordering.shuffled(items, workers.group, seed) for seed in ("a", "a", "b"))

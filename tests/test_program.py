@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [("--help",), ("list",), ("list", "--json"), ("show", "nothing"), ("nonsense",), ("mods", "check"), ("prune",)],
@@ -38,6 +39,7 @@ def test_who_takes_too_long_is_ended() -> None:
         program.run([*program.PYTHON, "list"], timeout=0.001)
 
 
+@pytest.mark.slow
 def test_several_run_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         codes = list(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
 from builder.commands import about
 from builder.moving import release
 from tests import projects
@@ -12,8 +14,6 @@ from tests.sources.git.test_vllm_versions import repository
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_a_checkout_tells_its_commit() -> None:
@@ -29,6 +29,7 @@ def test_a_newer_release_is_one_with_a_higher_number(tmp_path: Path) -> None:
     assert release.newer(repository(tmp_path / "newer", f"v{own}", "v99.0.0")) == "v99.0.0"
 
 
+@pytest.mark.slow
 def test_the_doctor_asks_only_when_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = projects.make(tmp_path / "project")
     environ = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "PATH": "/usr/bin:/bin"}

@@ -60,6 +60,7 @@ def test_what_could_not_be_made_is_tried_again(own: Path) -> None:
     assert shared.once("thing", lambda: "made") == "made"
 
 
+@pytest.mark.slow
 def test_whoever_is_alone_waits_for_the_others_and_is_not_overtaken(own: Path) -> None:
     order: list[str] = []
     begun = threading.Event()
@@ -94,6 +95,7 @@ def test_names_are_of_their_session(own: Path) -> None:
     assert all(name.startswith("builder-test-ab") for name in names)
 
 
+@pytest.mark.slow
 def test_a_process_that_goes_on_is_found_with_its_test(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_GRACE", 0.3)
     assert leftovers.processes() == []

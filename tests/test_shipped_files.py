@@ -52,6 +52,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {path: content for path, content in files.items() if not path.startswith(".git/")}
 
 
+@pytest.mark.slow
 def test_a_clone_in_use_is_as_one_just_made(clone: Path, tmp_path: Path) -> None:
     before = files(shipped_files.export(clone, tmp_path / "before").root)
     assert before == files(clone)
@@ -71,6 +72,7 @@ def test_what_is_being_edited_is_under_test(clone: Path, tmp_path: Path) -> None
     assert "tf5" not in image.definition_names(exported)
 
 
+@pytest.mark.slow
 def test_a_script_stays_executable(clone: Path, tmp_path: Path) -> None:
     script = clone / "mods/flashqla/run.sh"
     script.chmod(0o755)

@@ -42,6 +42,7 @@ def test_a_file_runs_in_one_process_and_two_files_in_two(tmp_path: Path) -> None
     assert len({worker for _, worker in pairs}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["first", "second"])
 def test_each_scenario_is_a_group_of_its_own(scenario: str, request: pytest.FixtureRequest) -> None:
     assert workers.group(request.node) == request.node.nodeid

@@ -1,4 +1,5 @@
-"""This page defines the command line of builder lock: the update of pins, and the two repairs, recover and merge."""
+"""This page defines the command line of builder lock (the update of pins, and the two repairs, recover and merge), of
+builder bases (what a base image can be moved to), and of builder mirror (a copy of it in a registry of one's own)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.base import words
+from builder.cli import output, progress
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
 from builder.cli.output import print_json, print_note, print_result
@@ -180,3 +182,67 @@ def _merge(context: Context, as_json: bool) -> int:
     elif not result.tagged:
         print_result("nothing to merge")
     return 0
+
+
+@click.command()
+@click.argument("name", shell_complete=names("definitions"))
+@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to ask about.")
+@platform_option
+@json_option
+@pass_context
+def bases(context: Context, name: str, newest: int, platform: str | None, as_json: bool) -> None:
+    """Show the images of a registry by date, without pulling them.
+
+    NAME is an image, such as eugr/spark-vllm, or a definition, which means its base image. What an image contains is
+    read from its labels; an image without labels has its day and its size alone. To use one of them: `builder lock
+    DEFINITION --update base=DAY`, or `base: NAME@DAY` in image.yaml.
+    """
+    from builder.base.words import size_text
+    from builder.commands import bases as command
+
+    with progress.showing(f"asking the registry of {name}"):
+        listed = command.list_bases(context.workspace(), name, platform, newest)
+    if as_json:
+        print_json(data(listed))
+        return
+    if not listed.images:
+        print_result(f"{listed.repository} has no image for {listed.platform}")
+        return
+    rows = []
+    for image in listed.images:
+        vllm, flashinfer = (image.labels.get(key, "") for key in ("vllm", "flashinfer"))
+        commits = {key: image.labels.get(key, "")[:9] for key in ("vllm_commit", "commit")}
+        contents = [
+            f"vLLM {vllm} {commits['vllm_commit']}".strip() if vllm or commits["vllm_commit"] else "",
+            f"FlashInfer {flashinfer}" if flashinfer else "",
+            f"built from {commits['commit']}" if commits["commit"] else "",
+        ]
+        states = [f"pinned by {', '.join(image.pinned_by)}" if image.pinned_by else "", "here" if image.here else ""]
+        row = ", ".join(filter(None, (*contents, *states))) or "-"
+        rows.append((image.day or "-", image.tag, size_text(image.size), row))
+    output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
+    if listed.left_out:
+        print_note(f"{listed.left_out} older tags were not read; `--newest N` reads more")
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
+@json_option
+@pass_context
+def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
+    """Copy images of others into your registry, before they vanish.
+
+    IMAGE is a definition, which means its pinned base, an adopted number, or an image such as NAME:TAG or NAME@DAY. The
+    copy goes below `mirror/` in the registry of builder.yaml and has the same digest. A build takes its base from there
+    when the registry that it came from no longer has it. `builder doctor --upstream` shows what has vanished.
+    """
+    from builder.commands import bases as command
+
+    copies = []
+    with progress.showing(f"copying {', '.join(images)}"):
+        for copied in command.mirror_images(context.workspace(), images):
+            copies.append(copied)
+            if not as_json:
+                print_result(f"{copied.image}\n  {'is already' if copied.already else 'copied to'} {copied.copy}")
+    if as_json:
+        print_json({"images": data(copies)})

@@ -20,6 +20,7 @@ from builder.numbers import images_lock
 from builder.serving import (
     beside,
     checkpoint_weights,
+    compile_caches,
     memory,
     model_revision,
     preparation,
@@ -160,7 +161,7 @@ def _serve(
     ):
         if warning:
             workspace.report(Message(warning))
-    started = starting.start_server(prepared, environ)
+    started = starting.start_server(prepared, environ, workspace.report)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
@@ -170,6 +171,8 @@ def _serve(
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
+        for folder in filter(None, map(starting.local_compile_cache, prepared.containers)):
+            compile_caches.record_complete(folder)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
@@ -261,7 +264,7 @@ def _serve_image_before(
     workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
     try:
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
-        started = starting.start_server(prepared, workspace.environment)
+        started = starting.start_server(prepared, workspace.environment, workspace.report)
         workspace.report(WaitingStarted())
         seconds = readiness.wait_until_ready(workspace.project, started, workspace.report)
     except BuilderError as also:

@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
@@ -62,6 +63,9 @@ DIGEST = "sha256:[0-9a-f]{64}"
 """The regular expression of a digest."""
 
 
+_DAY = re.compile(r"(?<!\d)(20\d\d)(-?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?:\d\d)?(?!\d)")
+
+
 def split_tag(name: str) -> tuple[str, str]:
     """Splits ``repository[:tag]``; the tag is ``latest`` by default. A colon before a slash belongs to a port."""
     repository_name, colon, tag = name.rpartition(":")
@@ -72,6 +76,22 @@ def split_tag(name: str) -> tuple[str, str]:
 
 def repository(reference: str) -> str:
     return split_tag(reference.partition("@")[0])[0]
+
+
+def day_of(text: str) -> str:
+    """Returns the day in a tag such as ``nightly-20260920``, ``2026092001`` (a day and a count) or ``2026-09-20``, as
+    ``YYYY-MM-DD``; empty where there is none."""
+    for match in _DAY.finditer(text):
+        with suppress(ValueError):
+            return date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+    return ""
+
+
+def split_day(reference: str) -> tuple[str, str]:
+    """Splits ``NAME@DATE``, with the date as ``YYYY-MM-DD`` or ``YYYYMMDD``; the date is empty where there is none."""
+    name, at, written = reference.rpartition("@")
+    day = day_of(written) if at and re.fullmatch(r"\d{4}-?\d\d-?\d\d", written) else ""
+    return (name, day) if day else (reference, "")
 
 
 def familiar(reference: str) -> str:

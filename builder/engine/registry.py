@@ -20,18 +20,29 @@ def auth_headers(reference: str) -> dict[str, str]:
     """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
     Raises SourceError where Docker's configuration or its credential helper cannot be read."""
     from docker import auth
+
+    login = credentials(reference)
+    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
+
+
+def credentials(reference: str) -> dict[str, str]:
+    """Returns the user's login for the registry of ``reference``, as Docker keeps it; empty without any. Raises
+    SourceError as `auth_headers` does."""
+    from docker import auth
     from docker.errors import DockerException
 
     try:
         registry, _ = auth.resolve_repository_name(reference)
-        credentials = dict(auth.load_config().resolve_authconfig(registry) or {})
+        login = auth.load_config().resolve_authconfig(registry) or {}
     except DockerException as error:
         raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
-    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
+    # Docker's file and its credential helpers write the names differently.
+    return {key.lower(): value for key, value in login.items()}
 
 
 WAIT = 20.0  # seconds
 _BUILDX_WAIT = 60.0
+_COPY_WAIT = 24 * 3600.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
@@ -77,6 +88,18 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any
         return json.loads(result.stdout)
     except ValueError:
         raise _unreadable(reference, result.stderr.strip()[-300:]) from None
+
+
+def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
+    """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
+    are there are not sent again. Raises TransferError where it cannot be read or written."""
+    result = versions.query_buildx(
+        endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
+    )
+    if result is None or result.returncode:
+        lines = result.stderr.strip().splitlines() if result else ["buildx does not run, or does not end"]
+        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx does not say why"
+        raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
 
 
 def _details(configuration: Mapping[str, Any]) -> ImageDetails:

@@ -8,6 +8,7 @@ A current pin stays; only a stale one is resolved again.
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +18,7 @@ from builder.base.errors import SourceError, UsageError
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, PACKAGES_BUILT_FROM, BaseSource, WheelSource
+from builder.engine import images
 from builder.lock.model import (
     BasePin,
     GitPin,
@@ -105,12 +107,18 @@ def stale_pins(definition: ImageDefinition, pins: Pins, inherited: Inherited) ->
     inherited = with_base(definition, pins, inherited)
     requested = None if inherited is None else python.requested_packages(definition, pins.sources, inherited)
     current = {
-        "base": pins.base is not None and pins.base.requested == definition.base,
+        "base": pins.base is not None and _is_base(pins.base.requested, str(definition.base)),
         **{name: _is_current(source, pins.sources.get(name), pins) for name, source in definition.sources.items()},
         "python": bool(wants and pins.python and pins.python.requested == requested),
         "build": bool(wants and pins.build and pins.build.requested == python.requested_build_packages(wants)),
     }
     return tuple(name for name in pin_names(definition) if not current[name])
+
+
+def _is_base(pinned: str, written: str) -> bool:
+    """True if the image ``pinned`` is the one that a definition names, by its tag or by the day of its tag."""
+    name, day = images.split_day(written)
+    return pinned == written or (bool(day) and images.repository(pinned) == name and images.day_of(pinned) == day)
 
 
 def _is_current(source: Source, pin: SourcePin | None, pins: Pins) -> bool:
@@ -197,11 +205,18 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
                 f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
                 hint="`--update base` moves the two together",
             )
-        if ref is not None and name in definition.wheel_sources:
+        if name == "base" and ref is not None:
+            if images.split_day(str(definition.base))[1] or not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
+                raise UsageError(
+                    f"`--update base={ref}`: expected a day such as 2026-09-20, or a tag of {definition.base}",
+                    hint=f"where the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
+                )
+        elif ref is not None and name in definition.wheel_sources:
             agreement.require_version(definition, name, ref)
         elif ref is not None and name not in definition.git_sources:
             raise UsageError(
-                f"`--update {name}={ref}`: only a source from git can be moved to a ref, and a wheel to a version",
+                f"`--update {name}={ref}`: only a source from git can be moved to a ref, a wheel to a version, and a"
+                " base to a day",
                 hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
             )
 
@@ -231,14 +246,24 @@ def _compare_with_vllm(task: _Task, pins: Pins) -> None:
 
 
 def _with_base_image(task: _Task) -> Pins:
-    pins, reference = task.before, str(task.definition.base)
+    pins, written = task.before, str(task.definition.base)
+    chosen = task.update.get("base")
     try:
+        reference = task.resolver.tagged(_chosen_base(written, chosen) if chosen else written)
         resolved = task.resolver.base(reference, task.definition.platform)
     except SourceError as error:
         task.fail("base", error)
         return pins
-    unmoved = pins.base if pins.base and pins.base.resolved == resolved else BasePin(reference, resolved)
-    return replace(pins, base=replace(unmoved, requested=reference))
+    requested = written if chosen else reference
+    unmoved = pins.base if pins.base and pins.base.resolved == resolved else BasePin(requested, resolved)
+    return replace(pins, base=replace(unmoved, requested=requested))
+
+
+def _chosen_base(written: str, chosen: str) -> str:
+    """The image of another day (``2026-09-20``) or tag than that of the definition."""
+    name = images.repository(written)
+    dated = f"{name}@{chosen}"
+    return dated if images.split_day(dated)[1] else f"{name}:{chosen}"
 
 
 def _with_contents(task: _Task, pins: Pins) -> Pins:

@@ -31,6 +31,7 @@ class Resolver:
 
     project: Project
     settings: UserSettings
+    find_tag: Callable[[str], str]
     resolve_base: Callable[[str, str], str]
     read_base: Callable[[BasePin, str], BaseContents]
     report: Report
@@ -49,6 +50,17 @@ class Resolver:
                 self._answers[question] = error
         answer: T | SourceError = self._answers[question]
         return answered(answer)
+
+    def tagged(self, reference: str) -> str:
+        """``NAME:TAG`` for a base image that is named by a day, NAME@DATE. Raises SourceError."""
+
+        def ask() -> str:
+            tagged = self.find_tag(reference)
+            if tagged != reference:
+                self.say(f"{reference} is {tagged}")
+            return tagged
+
+        return self._once(ask, "tag", reference)
 
     def base(self, reference: str, platform: str) -> str:
         """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""
@@ -98,13 +110,14 @@ class Resolver:
 
 def make_resolver(workspace: Workspace) -> Resolver:
     """A resolver without any answers yet."""
-    from builder.engine import installed
+    from builder.engine import installed, registry_tags
     from builder.pins import base_contents
     from builder.sources import git
 
     return Resolver(
         project=workspace.project,
         settings=git.read_index_settings(workspace.environment),
+        find_tag=lambda reference: registry_tags.on_day(workspace.engine, reference),
         resolve_base=lambda reference, platform: installed.resolve_base(workspace.engine, reference, platform),
         read_base=lambda pin, platform: base_contents.read_base_contents(
             workspace.engine, pin, platform, workspace.report

@@ -311,6 +311,7 @@ def start(fork: Fork, file: Path, seconds: float) -> int:
     return child
 
 
+@pytest.mark.slow
 def test_whoever_waits_too_long_learns_who_holds_it(file: Path, fork: Fork) -> None:
     child = start(fork, file, 30)
     told: list[float] = []
@@ -332,6 +333,7 @@ def test_it_can_be_asked_without_waiting(file: Path, fork: Fork) -> None:
         pytest.fail("held twice")
 
 
+@pytest.mark.slow
 def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
     start(fork, file, 0.5)
     told: list[str] = []
@@ -340,6 +342,7 @@ def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
     assert told == ["waiting"]
 
 
+@pytest.mark.slow
 def test_of_many_that_take_turns_each_is_waited_for(file: Path, fork: Fork) -> None:
     reader, writer = os.pipe()
 
@@ -438,6 +441,7 @@ def test_a_link_is_not_followed(tmp_path: Path, file: Path) -> None:
     assert not Path(tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_without_a_limit_it_waits_for_as_long_as_it_takes(file: Path, fork: Fork) -> None:
     start(fork, file, 0.2)
     with locked(file):
@@ -464,6 +468,7 @@ def test_a_file_that_is_held_while_it_is_open(file: Path) -> None:
     os.close(open_locked_at_once(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["renamed", "removed"])
 def test_whoever_waited_for_a_file_that_is_gone_opens_the_next(file: Path, fork: Fork, end: str) -> None:
     """Otherwise it would write into what has another name by now, or none."""

@@ -112,6 +112,7 @@ def test_a_content_that_is_gone_comes_from_an_earlier_build(tmp_path: Path, web:
         fetch(project, f"{web.url}/gone/chat.jinja", "0" * 64)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, web: Web) -> None:
     web.busy = 2
     web.redirects["/latest/chat.jinja"] = f"{web.url}/model/chat.jinja"

@@ -34,6 +34,7 @@ def require(there: ModProject, version: str, *names: str) -> None:
     mod_dry_run.require_applicable(mods, find, there.report)
 
 
+@pytest.mark.slow
 def test_patches_that_apply_say_nothing(there: ModProject) -> None:
     there.add_mod("one")
     there.add_mod("two", patch=diff(NEW, NEW.replace("ten\n", "TEN\n")))
@@ -42,6 +43,7 @@ def test_patches_that_apply_say_nothing(there: ModProject) -> None:
     assert there.said == []
 
 
+@pytest.mark.slow
 def test_every_patch_that_does_not_apply_is_told_with_its_place(there: ModProject) -> None:
     there.add_mod("one")
     there.add_mod("two", patch=diff(file="vllm/none.py"))
@@ -55,6 +57,7 @@ def test_every_patch_that_does_not_apply_is_told_with_its_place(there: ModProjec
     assert caught.value.hint == "`builder mods check one --against VERSION…` tells what it applies to"
 
 
+@pytest.mark.slow
 def test_a_patch_for_other_versions_is_not_tried(there: ModProject) -> None:
     patches = "patches: [{file: a.patch, package: vllm, version: '<0.23'}, {file: b.patch, package: vllm}]"
     yaml = f"description: A mod\n{patches}\nrequires: {{vllm: '>=0.20'}}\n"
@@ -69,6 +72,7 @@ def test_a_patch_for_other_versions_is_not_tried(there: ModProject) -> None:
     assert "a.patch" not in caught.value.message
 
 
+@pytest.mark.slow
 def test_what_is_in_place_or_fits_in_part_is_said(there: ModProject) -> None:
     there.add_mod("fix")
     require(there, "0.24.0", "fix")
@@ -90,6 +94,7 @@ def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> Non
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -115,6 +120,7 @@ def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: Mo
     assert len(there.said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     ["cp chat.jinja $WORKSPACE_DIR/\n", "pip install tilelang==0.1.8\n", "echo 'for vllm' > /etc/motd\n"],
@@ -136,6 +142,7 @@ def test_a_patch_is_tried_on_what_the_patches_of_a_script_before_it_leave(there:
     assert there.said == []
 
 
+@pytest.mark.slow
 def test_a_patch_is_tried_on_the_files_that_a_mod_before_it_puts_over_the_package(there: ModProject) -> None:
     there.add_mod("fix")
     yaml = "description: Theirs\nfiles: [{{from: {}, to: {}}}]\n"
@@ -153,6 +160,7 @@ def test_a_patch_is_tried_on_the_files_that_a_mod_before_it_puts_over_the_packag
         require(there, "0.23.0", "tree", "fix")
 
 
+@pytest.mark.slow
 def test_a_file_that_is_put_over_the_package_comes_before_the_patch(there: ModProject) -> None:
     there.add_mod("fix", "files: [{from: inc.py, to: /usr/lib/python3/dist-packages/vllm/layers/}]")
     (there.project.mods / "fix/inc.py").write_text(RELEASES["0.20.0"] or "")

@@ -118,6 +118,7 @@ def test_a_file_that_a_pull_request_changes_is_left_out() -> None:
     assert set(vllm_choices.of_package(package(FILES, patch)).values) == left
 
 
+@pytest.mark.slow
 def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
     url, commit = commit_of(project)
     lock = Lock(pins={"small": {"linux/arm64": Pins(sources={"vllm": GitPin(url, "main", commit, "0.33.0", "")})}})

@@ -117,6 +117,7 @@ def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: Path) -> None:
     done = run(project, "recipes", "check")
     assert done.stdout.splitlines() == [
@@ -169,6 +170,7 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
         assert message == "error: recipes/x.yaml:3:8: no mod `x` in mods/; there are: template\n"
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(project: Project) -> None:
     locks.write(project, (1,), current=1)
     projects.write(project.recipes / "x.yaml", "name: x\ncontainer: small\ncommand: x {nosuch}\n")
@@ -224,6 +226,7 @@ def test_export_takes_a_model(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_exported_recipe_serves_the_same_here(project: Project) -> None:
     locks.write(project, (1, 2), current=2, paired=1, template="sha256:" + "0" * 64)
     file = project.recipes / "exported.yaml"

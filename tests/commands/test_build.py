@@ -98,6 +98,7 @@ def test_nothing_changed_builds_nothing(small: Project, builder: Command, reposi
 def test_a_change_is_named_and_becomes_the_next_number(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
+    projects.settle(small)
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     done = builder("build", "chat")

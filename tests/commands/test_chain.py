@@ -28,6 +28,7 @@ def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
 def test_the_image_stands_on_the_layers_of_the_one_below(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, top: str
 ) -> None:
+    projects.settle(small)
     builder("build", "small")
     builder("build", "top")
     below, above = layers(endpoint, f"{repository}:1"), layers(endpoint, f"{top}:1")

@@ -112,6 +112,7 @@ def test_it_is_limited_to_what_is_named(
     assert (content["images"], content["models"]) == (images, models)
 
 
+@pytest.mark.slow
 def test_the_table_has_words_while_they_fit(project: Project) -> None:
     add(project, SECOND, proof("fail"))
     lines = run(project, "matrix").splitlines()
@@ -151,11 +152,13 @@ def report_document(project: Project, *arguments: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_it_needs_no_engine_and_says_where_the_page_is(report_project: Project) -> None:
     assert report_run(report_project, "report") == "report.html\n"
     assert (report_project.root / "report.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_it_says_how_many_machines_made_the_same_content(report_project: Project) -> None:
     name = stocked.NAMES[1]
     fingerprint = stocked.image(name.number).fingerprint
@@ -164,6 +167,7 @@ def test_it_says_how_many_machines_made_the_same_content(report_project: Project
     assert (report_project.root / "report.html").read_text().count("; 1 machine made the same content</p>") == 1
 
 
+@pytest.mark.slow
 def test_another_clone_gets_the_same_bytes(report_project: Project, tmp_path: Path) -> None:
     report_run(report_project, "report", "--output", "a/page.html")
     clone = type(report_project)(tmp_path / "elsewhere")
@@ -172,6 +176,7 @@ def test_another_clone_gets_the_same_bytes(report_project: Project, tmp_path: Pa
     assert (clone.root / "page.html").read_bytes() == (report_project.root / "a/page.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_list_and_show(report_project: Project) -> None:
     report_run(report_project, "report", "--publish", "--full", "--output", "site")
     page = json.loads((report_project.root / "site/report.json").read_text())
@@ -196,6 +201,7 @@ def test_the_figures_are_those_of_list_and_show(report_project: Project) -> None
     assert {float(mean) for mean in means} == {figure["mean"] for run in now["runs"] for figure in run["figures"]}
 
 
+@pytest.mark.slow
 def test_standings_are_those_of_the_list(report_project: Project) -> None:
     report_run(report_project, "report", "--publish")
     page = json.loads((report_project.root / "report/report.json").read_text())
@@ -207,12 +213,14 @@ def test_standings_are_those_of_the_list(report_project: Project) -> None:
                     assert step["standing"] == standings[model["model"]]
 
 
+@pytest.mark.slow
 def test_the_table_as_a_page(report_project: Project) -> None:
     text = report_run(report_project, "matrix", "--html", "--models", MODEL)
     assert text.startswith("<!doctype html>")
     assert stocked.OTHER not in text
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_told_and_not_counted(report_project: Project) -> None:
     file = next((report_project.evidence / "small/2").glob("*-prove-*"))
     file.write_text(file.read_text().replace("pass", "fail"))
@@ -224,6 +232,7 @@ def test_a_damaged_run_is_told_and_not_counted(report_project: Project) -> None:
     assert "it was changed after it was written" in text
 
 
+@pytest.mark.slow
 def test_a_lost_lock_is_no_empty_page(report_project: Project) -> None:
     projects.write(report_project.builds / "small/1/bake.json", "{}")
     report_project.lock.unlink()
@@ -231,6 +240,7 @@ def test_a_lost_lock_is_no_empty_page(report_project: Project) -> None:
     assert not (report_project.root / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_file_and_folder_are_not_mixed_up(report_project: Project) -> None:
     assert "is a folder" in report_run(report_project, "report", "--output", "recipes", code=1)
     assert "is a file" in report_run(report_project, "report", "--publish", "--output", "images.lock", code=1)

@@ -59,6 +59,7 @@ def test_its_settings_can_be_read_with_nothing_set(tmp_path: Path) -> None:
     assert configuration.load_configuration(project) == Configuration()
 
 
+@pytest.mark.slow
 def test_what_it_begins_with_is_something_that_this_machine_serves(tmp_path: Path) -> None:
     without_gpu, with_gpu = tmp_path / "without", tmp_path / "with"
     write(with_gpu / "driver/nvidia/gpus/0/information", "Model: a GPU\n")
@@ -108,6 +109,7 @@ def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
     whole = make(tmp_path / "whole")
     part = tmp_path / "part"
@@ -123,6 +125,7 @@ def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
     assert contents(part) == contents(whole.root)
 
 
+@pytest.mark.slow
 def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
     write(tmp_path / "kept/images.lock", "version: 2\n\n...\n")
     result = init.init_project(tmp_path / "kept", "cpu", {}, tmp_path / NO_PROC)
@@ -133,6 +136,7 @@ def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
         make(tmp_path / "lost")
 
 
+@pytest.mark.slow
 def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

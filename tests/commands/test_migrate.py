@@ -76,6 +76,7 @@ def files(project: Project) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     done = builder("migrate", str(theirs))
     assert "nothing was written; --yes does it" in done.stdout
@@ -109,6 +110,7 @@ def test_on_agreement_everything_is_there_and_a_second_time_nothing_is_left_to_d
     assert "unchanged" in builder("mods", "update", "template").stdout
 
 
+@pytest.mark.slow
 def test_only_a_recipe_and_the_mods_that_it_names(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     document = json.loads(builder("migrate", str(theirs), "chat", "--yes", "--json").stdout)
     assert document["written"] == ["mods/template", "recipes/chat"]
@@ -173,6 +175,7 @@ def planned(project: Project, folder: Path, **options: Any) -> init.Migration:
     return init.plan_migration(workspace(project, NO_ENGINE), folder, **options)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     project: Project, theirs: Path, tmp_path: Path
 ) -> None:

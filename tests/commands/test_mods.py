@@ -138,6 +138,7 @@ def listing(endpoint: Endpoint, image: str) -> dict[str, str]:
 def test_a_mod_that_drops_a_file_is_one_layer_with_that_file_and_nothing_else(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
+    projects.settle(small)
     files = {"qwen.jinja": "x" * 5000, "README.md": "words", "notes.txt": "not dropped"}
     projects.add_mod(small.root, "dropped", "", files, "description: x\nfiles: [{from: qwen.jinja, to: .}]\n")
     bake(builder)

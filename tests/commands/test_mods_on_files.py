@@ -85,6 +85,7 @@ def community(tmp_path: Path) -> Iterator[Community]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_mod_of_a_run_sh_alone_is_copied_as_it_is(community: Community) -> None:
     commit = community.repository.git("rev-parse", MAIN)
     community.add("//mods/house")
@@ -108,6 +109,7 @@ def test_a_mod_of_a_run_sh_alone_is_copied_as_it_is(community: Community) -> Non
     assert mod_names(community.project) == ("house",)
 
 
+@pytest.mark.slow
 def test_credentials_are_not_written_down(community: Community) -> None:
     planned = mods.plan_copies(
         community.project,
@@ -132,6 +134,7 @@ def test_several_are_named_and_taken_together(community: Community) -> None:
         community.add("//mods/house@v9")
 
 
+@pytest.mark.slow
 def test_it_may_have_another_name_here(community: Community) -> None:
     community.add("//mods/house", "ours")
     assert mod_names(community.project) == ("ours",)
@@ -176,6 +179,7 @@ def test_a_ref_moves_it_elsewhere_and_is_followed_from_then_on(community: Commun
     assert community.file("mods/house/house.jinja").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_an_edited_copy_is_told_and_not_replaced_unasked(community: Community) -> None:
     community.add("//mods/house")
     projects.write(community.file("mods/house/house.jinja"), "mine\n")
@@ -193,6 +197,7 @@ def test_an_edited_copy_is_told_and_not_replaced_unasked(community: Community) -
     assert mods.list_mods(community.project)[0].edited == ()
 
 
+@pytest.mark.slow
 def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> None:
     projects.write(community.file("mods/house/run.sh"), "own\n")
     planned = mods.plan_copies(community.project, f"{community.url}//mods/house", None, ignore, everything=False)
@@ -204,6 +209,7 @@ def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> Non
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
 
+@pytest.mark.slow
 def test_a_link_or_a_zip_in_its_place_stays(community: Community) -> None:
     community.project.mods.mkdir()
     community.file("mods/house").symlink_to(community.project.root)
@@ -240,6 +246,7 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
         planned.require_all()
 
 
+@pytest.mark.slow
 def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
     projects.write(community.file("mods/house.source"), "url: 1\n")
@@ -666,6 +673,7 @@ def web() -> Iterator[Web]:
         yield server
 
 
+@pytest.mark.slow
 def test_what_is_there_today_is_filled_in(tmp_path: Path, web: Web) -> None:
     project = projects.make(tmp_path)
     yaml = f"description: x\nfiles:\n  - from: {web.url}/a.jinja\n    to: .\n  - {{from: {web.url}/b.py, to: lib/}}\n"

@@ -38,6 +38,7 @@ def builder(project: Path, tmp_path: Path) -> Builder:
     return run
 
 
+@pytest.mark.slow
 def test_it_shows_and_writes_on_agreement(project: Path, builder: Builder) -> None:
     file = project / "builder.yaml"
     projects.write(file, "nodes:\n  # here\n  one: unix:///var/run/docker.sock\n  two: ssh://me@two  # there\n")

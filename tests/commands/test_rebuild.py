@@ -112,12 +112,7 @@ def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_
 def test_another_machine_without_any_cache_makes_the_same_bytes(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    """All but the first step, which `small` has to have one that is other each time."""
-    template = small.root / "dockerfiles/small/Dockerfile.j2"
-    own = "RUN echo {{ args.greeting | sh }} > /greeting\n"
-    settled = own.replace("RUN echo", "RUN {{ parts_step.mounts() }} . /run/builder/step.sh; begin_step; echo")
-    text = template.read_text().replace(own, settled.replace("/greeting", "/greeting; end_step"))
-    projects.write(template, '{% import "_parts/step.j2" as parts_step %}\n' + text)
+    projects.settle(small)
     builder("build", "chat")
     # The path of a socket has at most 107 characters.
     with (

@@ -623,6 +623,7 @@ def test_a_path_that_is_nothing_is_refused_with_the_nearest(recipes_check_projec
     assert caught.value.hint == "did you mean chat?"
 
 
+@pytest.mark.slow
 def test_every_shipped_recipe_is_well() -> None:
     checked = recipes.check_recipes(shipped_files.project(), ())
     assert [problem for recipe in checked for problem in recipe.problems] == []

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-GREETING = "RUN echo {{ args.greeting | sh }} > /greeting\n"
 # A file, folders, links, rights, a file of the base that changes and one that goes.
 SCRIPT = """\
 cp chat.jinja "$WORKSPACE_DIR/chat.jinja"
@@ -38,7 +37,7 @@ rm /etc/issue
 
 def use(project: Project, first_step: str) -> None:
     """Gives the image of ``small`` another first step, and a mod that touches the file system in many ways."""
-    template = projects.DOCKERFILE.replace(GREETING, first_step)
+    template = projects.DOCKERFILE.replace(projects.GREETING, first_step)
     assert template != projects.DOCKERFILE
     projects.write(project.root / "dockerfiles/small/Dockerfile.j2", template)
     projects.write(project.root / "mods/template/run.sh", f"set -eu\n{SCRIPT}")

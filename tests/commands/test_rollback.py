@@ -52,6 +52,7 @@ def test_only_what_was_named_moves_to_the_one_before(subject: RollbackSubject, a
     assert apply_moves(there, planned_moves(there, subject, None)) == start
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_twice_is_the_identity(data: st.DataObject) -> None:
     """Whatever lies between is bad or pruned, as long as the image left is neither."""

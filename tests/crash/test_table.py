@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Commands that write nothing, or not in the project: to a machine, to a registry, to what serves.
 ELSEWHERE = {
     *(
+        "bases",
+        "mirror",
         "completion",
         "diff",
         "doctor",

@@ -362,6 +362,7 @@ required = some.builds(
 )
 
 
+@pytest.mark.slow
 @given(required)
 def test_what_is_told_of_a_requirement_reads_as_it_was_written(value: RequiredEvidence) -> None:
     data = {
@@ -373,6 +374,7 @@ def test_what_is_told_of_a_requirement_reads_as_it_was_written(value: RequiredEv
     assert configuration.parsed(data) == value
 
 
+@pytest.mark.slow
 @given(required, required)
 def test_what_two_files_require_counts_together(one: RequiredEvidence, other: RequiredEvidence) -> None:
     both = one.joined(other)

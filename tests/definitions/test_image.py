@@ -83,7 +83,7 @@ python:
         'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is none of host, linux/arm64, linux/amd64; meant '
         "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; meant is: the '
-        "base image with its tag, such as debian:bookworm-slim",
+        "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
         "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
         'number or as true and false); meant is: the Python in the image, in quotes: "3.12"',

@@ -384,6 +384,7 @@ def test_quantiles_of_students_distribution(share: float, freedom: int, value: f
     assert statistics._quantile(share, freedom) == pytest.approx(value, abs=0.001)
 
 
+@pytest.mark.slow
 @given(ROUNDS, ROUNDS)
 def test_exchanging_the_two_exchanges_the_verdict(first: list[list[float]], second: list[list[float]]) -> None:
     there, back = compare_runs(first, second, "higher"), compare_runs(second, first, "higher")
@@ -393,6 +394,7 @@ def test_exchanging_the_two_exchanges_the_verdict(first: list[list[float]], seco
         assert back.verdict == exchanged[there.verdict]
 
 
+@pytest.mark.slow
 @given(ROUNDS, ROUNDS, st.floats(1e-3, 1e3))
 def test_units_change_nothing(first: list[list[float]], second: list[list[float]], factor: float) -> None:
     plain = compare_runs(first, second, "higher")
@@ -410,11 +412,13 @@ def test_the_change_lies_in_its_band(first: list[list[float]], second: list[list
         assert not compared.low <= 0 <= compared.high
 
 
+@pytest.mark.slow
 @given(ROUNDS)
 def test_a_series_does_not_differ_from_itself(series: list[list[float]]) -> None:
     assert compare_runs(series, series, "higher").verdict == "no difference"
 
 
+@pytest.mark.slow
 @given(ROUNDS, ROUNDS)
 def test_the_more_is_judged_at_once_the_wider_the_band(first: list[list[float]], second: list[list[float]]) -> None:
     one, many = compare_runs(first, second, "higher"), compare_runs(first, second, "higher", together=9)

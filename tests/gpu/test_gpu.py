@@ -79,6 +79,7 @@ def test_without_a_gpu_it_says_so_and_ends_with_an_error(tmp_path: Path) -> None
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.slow
 def test_an_image_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA GB10 (UUID: GPU-0)'")
     done = make_test_gpu(tmp_path, "--image", "vllm-node:3")
@@ -106,6 +107,7 @@ def test_a_container_that_gets_no_gpu_stops_the_rest_and_everything_is_cleaned_u
     assert all(volume in calls[1] for volume in calls[3].split()[3:])
 
 
+@pytest.mark.slow
 def test_the_part_that_a_container_does_not_end_is_removed_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

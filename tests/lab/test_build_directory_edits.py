@@ -139,6 +139,7 @@ def test_each_edit_is_named(numbers: Kept, file: str, edit: Callable[[Path], Non
     assert edits(numbers, name) == lines
 
 
+@pytest.mark.slow
 def test_an_edit_in_an_image_below_is_named_by_its_folder(numbers: Kept) -> None:
     name = numbers.add(shipped.plan("flashqla", "git", "linux/arm64"))
     folder = numbers.folder(name)

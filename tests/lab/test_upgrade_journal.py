@@ -40,12 +40,14 @@ def run(history: list[tuple[list[str], bool]]) -> list[Upgrade]:
     return states
 
 
+@pytest.mark.slow
 @given(outcomes)
 def test_only_what_passed_every_step_is_promoted(history: list[tuple[list[str], bool]]) -> None:
     states = run(history)
     assert (states[-1].result == "promoted") == (len(states) > 4 and not any(why for why, _ in history[:4]))
 
 
+@pytest.mark.slow
 @given(outcomes)
 def test_it_goes_forward_alone_and_every_way_leads_through_the_server(history: list[tuple[list[str], bool]]) -> None:
     names = [state.stage for state in run(history)]
@@ -56,6 +58,7 @@ def test_it_goes_forward_alone_and_every_way_leads_through_the_server(history: l
         assert run(history)[-1].result
 
 
+@pytest.mark.slow
 @given(outcomes)
 def test_a_result_and_its_reasons_stay(history: list[tuple[list[str], bool]]) -> None:
     states = run(history)
@@ -77,6 +80,7 @@ def test_the_same_image_again_is_no_upgrade() -> None:
     assert after(replace(START, candidate="small:1")).result == "unchanged"
 
 
+@pytest.mark.slow
 @given(outcomes)
 def test_the_journal_gives_back_what_was_written(history: list[tuple[list[str], bool]]) -> None:
     state = run(history)[-1]

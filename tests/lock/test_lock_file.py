@@ -538,6 +538,7 @@ def test_text_that_is_no_text_is_refused(path: Path, full: Lock, golden: str) ->
     assert path.read_text() == golden
 
 
+@pytest.mark.slow
 def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) -> None:
     reader, ready = os.pipe()
 

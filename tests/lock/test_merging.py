@@ -103,6 +103,7 @@ def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImag
     assert git.merged(base, one(base), other(base), how) == one(other(base))
 
 
+@pytest.mark.slow
 def test_a_rebase_and_a_stash_have_their_sides_turned(git: Git, base: Lock, make_image: MakeImage) -> None:
     ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
     theirs = built(base, ImageName(CPU, 5), make_image(5), "a/small")

@@ -112,6 +112,7 @@ def git(folder: Path, *arguments: str, text: str = "") -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
     project = Project(tmp_path)
     git(tmp_path, "init", "--quiet")
@@ -131,6 +132,7 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
     assert recovery.staged_locks(project) == tuple(sides)
 
 
+@pytest.mark.slow
 def test_packages_that_git_does_not_know_yet_are_those_of_the_folder(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     packages = (LockedPackage("torch", "2.13", ()),)

@@ -58,7 +58,7 @@ class Upstream:
             raise SourceError(f"no registry has {reference} for {platform}")
 
         before = pins or Pins(BasePin("debian:bookworm-slim", "sha256:" + "b" * 64))
-        sources = Resolver(self.project, self.settings, no_registry, no_contents, lambda _: None)
+        sources = Resolver(self.project, self.settings, str, no_registry, no_contents, lambda _: None)
         return pinning.resolve_missing(self.definition, before, (), sources, update or {})
 
     def pinned(self, pins: Pins | None = None, update: Mapping[str, str | None] | None = None) -> Pins:

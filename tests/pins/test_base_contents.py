@@ -50,7 +50,7 @@ class Registry:
     settings: UserSettings = field(default_factory=UserSettings)
 
     def resolver(self, project: Project) -> Resolver:
-        return Resolver(project, self.settings, lambda *_: self.digest, self.contents, lambda _: None)
+        return Resolver(project, self.settings, str, lambda *_: self.digest, self.contents, lambda _: None)
 
     def contents(self, base: BasePin, _: str) -> BaseContents:
         self.read.append(base.resolved)

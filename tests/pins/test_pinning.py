@@ -88,7 +88,7 @@ def resolver(project: Project, settings: UserSettings, messages: list[str]) -> R
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}")
 
-    return Resolver(project, settings, no_registry, no_contents, lambda message: messages.append(str(message)))
+    return Resolver(project, settings, str, no_registry, no_contents, lambda message: messages.append(str(message)))
 
 
 def resolve(
@@ -289,7 +289,7 @@ def definition_pins_resolver(project: Project, settings: UserSettings) -> Resolv
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
 
-    return Resolver(project, settings, no_registry, no_contents, lambda _: None)
+    return Resolver(project, settings, str, no_registry, no_contents, lambda _: None)
 
 
 def load(project: Project, name: str) -> ImageDefinition:
@@ -762,6 +762,7 @@ def test_an_older_commit_of_a_source_goes_back(older_versions_definition: image.
     assert pinning.versions_between(older_versions_definition, after, before, {}, UserSettings()) == ()
 
 
+@pytest.mark.slow
 def test_a_build_names_what_goes_back_and_an_upgrade_refuses_it(
     older_versions_definition: image.ImageDefinition, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def definition(tmp_path: Path, vllm: Vllm) -> image.ImageDefinition:
 @pytest.fixture
 def pinned(tmp_path: Path, definition: image.ImageDefinition) -> pinning.ResolvedPins:
     """The pins, made in another project, of which this one has images.lock alone."""
-    sources = Resolver(Project(tmp_path / "other"), UserSettings(), lambda *_: "", no_contents, lambda _: None)
+    sources = Resolver(Project(tmp_path / "other"), UserSettings(), str, lambda *_: "", no_contents, lambda _: None)
     resolved = pinning.resolve_missing(definition, Pins(BASE), (), sources, {})
     assert not resolved.faults
     return resolved

@@ -57,6 +57,7 @@ def test_what_is_kept_is_not_compiled() -> None:
     assert sources(names.index("dflash: Dockerfile") + 1) == 0
 
 
+@pytest.mark.slow
 def test_every_image_that_compiles_says_so_and_no_other() -> None:
     def sources(name: str, mode: str) -> list[str]:
         return [each.source for each in rules.of_plan(shipped.plan(name, mode, "linux/arm64"), 0, SPARK, None)]

@@ -89,6 +89,7 @@ def sha256(stage: Stage) -> str:
     return hashlib.sha256(stage.archive.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_the_front_end_is_required_and_the_toolchain_fetched_once(stage: Stage) -> None:
     done = stage.run(rust="1.95.0", rust_sha256=sha256(stage))
     assert done.returncode == 0, done.stderr
@@ -101,6 +102,7 @@ def test_the_front_end_is_required_and_the_toolchain_fetched_once(stage: Stage) 
     assert stage.fetched == 1
 
 
+@pytest.mark.slow
 def test_an_archive_with_another_sum_is_not_run(stage: Stage) -> None:
     done = stage.run(rust="1.95.0")  # with the sum of the real one
     assert done.returncode == 1
@@ -109,6 +111,7 @@ def test_an_archive_with_another_sum_is_not_run(stage: Stage) -> None:
     assert not list((stage.root / "cache/cargo").iterdir())
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_is_fetched_again(stage: Stage) -> None:
     file = stage.root / f"cache/cargo/rust-1.95.0-{platform.machine()}-unknown-linux-gnu.tar.xz"
     file.write_bytes(stage.archive.read_bytes()[:10])
@@ -116,6 +119,7 @@ def test_what_was_cut_off_is_fetched_again(stage: Stage) -> None:
     assert file.read_bytes() == stage.archive.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_vllm_that_names_another_version_says_what_to_set(stage: Stage) -> None:
     projects.write(stage.root / "vllm/rust-toolchain.toml", '[toolchain]\nchannel = "1.9"\n')
     done = stage.run(rust="1.95.0", rust_sha256=sha256(stage))
@@ -124,12 +128,14 @@ def test_a_vllm_that_names_another_version_says_what_to_set(stage: Stage) -> Non
     assert stage.fetched == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["1.95.0", "stable"])
 def test_channels_that_the_version_is_one_of(stage: Stage, channel: str) -> None:
     projects.write(stage.root / "vllm/rust-toolchain.toml", f'[toolchain]\nchannel = "{channel}"\n')
     assert stage.run(rust="1.95.0", rust_sha256=sha256(stage)).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_vllm_without_a_front_end_needs_no_toolchain(stage: Stage) -> None:
     (stage.root / "vllm/rust-toolchain.toml").unlink()
     done = stage.run(rust="1.95.0", rust_sha256=sha256(stage))

@@ -88,6 +88,7 @@ def test_a_recipe_without_such_a_checkpoint(kitchen: Kitchen, old: str, new: str
     assert refused.value.message.startswith(problem)
 
 
+@pytest.mark.slow
 def test_the_container_gets_the_folder_and_the_name(kitchen: Kitchen) -> None:
     built = kitchen.build()
     (container,) = settings(kitchen, lock()).containers
@@ -98,6 +99,7 @@ def test_the_container_gets_the_folder_and_the_name(kitchen: Kitchen) -> None:
     assert container.labels["builder.serve.model"] == MODEL
 
 
+@pytest.mark.slow
 def test_a_name_that_the_command_gives_stays(kitchen: Kitchen) -> None:
     kitchen.build()
     projects.write(kitchen.project.recipes / "hybrid.yaml", RECIPE.format(more=" --served-model-name own"))
@@ -105,6 +107,7 @@ def test_a_name_that_the_command_gives_stays(kitchen: Kitchen) -> None:
     assert json.loads(container.labels["builder.serve.names"]) == ["own"]
 
 
+@pytest.mark.slow
 def test_a_result_in_a_folder_is_mounted(kitchen: Kitchen) -> None:
     kitchen.define(output=f"{{folder: {kitchen.folder}/out}}")
     built = kitchen.build()
@@ -113,6 +116,7 @@ def test_a_result_in_a_folder_is_mounted(kitchen: Kitchen) -> None:
     assert f"{built.folder}:/checkpoints/hybrid:ro" in map(str, container.mounts)
 
 
+@pytest.mark.slow
 def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
     with pytest.raises(ImageStateError, match="the checkpoint hybrid was not made yet"):
         settings(kitchen, lock())
@@ -122,12 +126,14 @@ def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
         settings(kitchen, lock())
 
 
+@pytest.mark.slow
 def test_an_image_without_the_mod_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
     with pytest.raises(ConflictError, match=rf"small:2 does not carry {MOD}, and hybrid@"):
         settings(kitchen, lock(mods=()))
 
 
+@pytest.mark.slow
 def test_image_and_weights_go_back_together(kitchen: Kitchen) -> None:
     first = kitchen.build()
     kitchen.define(more="  - config: {changed: true}\n")
@@ -190,6 +196,7 @@ def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
     assert line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: it has to be made again"
 
 
+@pytest.mark.slow
 def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) -> None:
     first = kitchen.build()
     kitchen.define(more="  - config: {changed: true}\n")
@@ -206,6 +213,7 @@ def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) ->
     assert conversion.find_leftovers(project, environ, ()) == ()
 
 
+@pytest.mark.slow
 def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     kitchen.build()
     left = kitchen.cache / ".unfinished-0123456789abcdef"
@@ -217,6 +225,7 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None:
     built = kitchen.build()
     projects.write(kitchen.project.lock, text.dump_lock(lock()))

@@ -57,6 +57,7 @@ def partial(tmp_path: Path) -> Path:
     return tmp_path / f"blobs/{BLOB}.incomplete"
 
 
+@pytest.mark.slow
 def test_a_part_that_is_there_is_continued(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     partial.write_bytes(CONTENT[:3])
     download(tmp_path).join(10)
@@ -64,6 +65,7 @@ def test_a_part_that_is_there_is_continued(tmp_path: Path, partial: Path, downlo
     assert finished(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     partial.write_bytes(b"much more than the hub lists")
     download(tmp_path).join(10)
@@ -71,6 +73,7 @@ def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, partial: Path, down
     assert finished(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_second_takes_what_the_first_downloaded(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     first = open_locked_to_append(partial)
     second = download(tmp_path)
@@ -82,6 +85,7 @@ def test_the_second_takes_what_the_first_downloaded(tmp_path: Path, partial: Pat
     assert finished(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_second_begins_anew_where_the_first_removed_what_it_got(
     tmp_path: Path, partial: Path, downloads: list[int]
 ) -> None:

@@ -34,6 +34,7 @@ def environ(tmp_path: Path, hub: Hub) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.url}
 
 
+@pytest.mark.slow
 def test_it_is_fetched_once(tmp_path: Path, hub: Hub) -> None:
     hub.add(MODEL, FILES)
     project = projects.make(tmp_path / "project")
@@ -43,6 +44,7 @@ def test_it_is_fetched_once(tmp_path: Path, hub: Hub) -> None:
     assert outcomes == ["downloaded", "here"]
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_here_serves_while_the_hub_is_silent(tmp_path: Path, hub: Hub) -> None:
     project = projects.make(tmp_path / "project")
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))

@@ -127,6 +127,7 @@ def test_ray_serves_on_the_head_and_its_workers_wait(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
     """With a `ray` and a server that note their arguments: Ray answers at the third time of asking."""
     recipe = recipe_texts.make(tmp_path, "vllm serve 'a $(b)'")

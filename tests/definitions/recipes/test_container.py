@@ -54,6 +54,7 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
         "builder.serve.names": '["m"]',
         "builder.serve.port": "8001",
         "builder.serve.gpu_memory": "0.92",
+        "builder.serve.compiled": "/home/ann/.cache/builder/compile/vllm-node-tf5/7",
     }
 
 
@@ -191,6 +192,7 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_the_health_check_tells_a_server_that_answers(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), _Server) as server:
         Thread(target=server.serve_forever, daemon=True).start()

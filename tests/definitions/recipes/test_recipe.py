@@ -256,6 +256,7 @@ def test_a_name_that_several_have_is_refused_with_all_of_them(project: Project) 
     assert "folder" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_folder_is_checked_with_all_that_is_in_it(project: Project) -> None:
     assert [checked.file for checked in recipes.check_recipes(project, ("4x",))] == [
         "recipes/4x/big.yaml",
@@ -265,6 +266,7 @@ def test_a_folder_is_checked_with_all_that_is_in_it(project: Project) -> None:
     assert len(recipes.check_recipes(project, ())) == 7
 
 
+@pytest.mark.slow
 def test_recipes_that_cannot_be_read_hide_no_other(project: Project) -> None:
     projects.write(project.recipes / "a.yaml", "name: [\n")
     (project.recipes / "c.yaml").write_bytes(b"\xff")
@@ -483,6 +485,7 @@ def test_what_has_not_lost_its_indentation_stays(text: str) -> None:
     assert recipe.as_typed(text) == text
 
 
+@pytest.mark.slow
 @given(st.text("ab –—“”\u200b\u00a0\t-:'\n", max_size=60))
 def test_what_was_corrected_needs_no_correction(body: str) -> None:
     for text in (f"command: |\n{body}\n", f"env:\n{body}\n", f"name: {body}\nmods:\n{body}\n"):

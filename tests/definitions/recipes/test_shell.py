@@ -172,6 +172,7 @@ def test_plain_words_are_those_of_bash(text: str) -> None:
 SAFE_CHARACTERS = st.text(alphabet="ab -='\"\\\n\t#é{},.", max_size=14)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(SAFE_CHARACTERS)
 def test_whatever_counts_as_plain_reads_as_in_bash(text: str) -> None:

@@ -92,6 +92,7 @@ def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
     assert caught.value.exit_code == 5
 
 
+@pytest.mark.slow
 def test_what_the_engine_wants_again_is_sent_again(tmp_path: Path) -> None:
     message = b'{"message":"consistency error: data changed during operation, retry"}'
     answers = [b"HTTP/1.0 500 Oops\r\n\r\n" + message] * 2 + [b"HTTP/1.0 200 OK\r\n\r\n[1]"]
@@ -153,6 +154,7 @@ def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
         client.request(endpoint, "GET", "/images/json")
 
 
+@pytest.mark.slow
 def test_silence_ends(tmp_path: Path) -> None:
     silent = threading.Event()
 
@@ -167,6 +169,7 @@ def test_silence_ends(tmp_path: Path) -> None:
         silent.set()
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_for_the_whole_answer(tmp_path: Path) -> None:
     def drip(connection: socket.socket) -> None:
         connection.recv(65536)
@@ -288,6 +291,7 @@ def test_tls(certificates: Path) -> None:
         assert client.raw(endpoint, "GET", "/_ping", timeout=10) == b"OK"
 
 
+@pytest.mark.slow
 def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
     with serving_tls(certificates) as host:
         (tmp_path / "empty").mkdir()

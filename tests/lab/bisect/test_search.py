@@ -122,6 +122,7 @@ def git_plan(commit: str, version: str, date: str, pulls: tuple[int, ...] = ()) 
     return make_plan(ImageInputs(plan.definition, pins, {shipped.SHA256: shipped.DIFF}, ()), plan.parent)
 
 
+@pytest.mark.slow
 def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_path: Path) -> None:
     old = git_plan("1" * 40, "0.19.1", "2026-10-01T10:00:00Z")
     new = git_plan("2" * 40, "0.19.2.dev5+g2222222", "2026-11-01T10:00:00Z", (4711,))
@@ -154,6 +155,7 @@ def wheel_plan(version: str, commit: str, index: str = "") -> Plan:
     return make_plan(ImageInputs(definition, replace(pins, sources=sources), {}, ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["https://wheels.vllm.ai/{}/cu130", ""])
 def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one(tmp_path: Path, index: str) -> None:
     commits = ["ab" * 20, "cd" * 20, "ef" * 20]
@@ -169,6 +171,7 @@ def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one
     assert b"vllm @ https://host/a.whl\n" in files[file].content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_wheel_that_moved_to_an_index_of_its_own_is_one_unit(tmp_path: Path, turned: bool) -> None:
     index = f"https://wheels.vllm.ai/{'cd' * 20}/cu130"
@@ -283,6 +286,7 @@ def names(found: Conclusion) -> dict[str, tuple[str, str]]:
     return {culprit.unit: (culprit.good, culprit.bad) for culprit in found.culprits}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([unit for axis in AXES for unit in axis.units]), st.integers(2, 9), st.data())
 def test_one_unit_is_found_wherever_it_is(unit: str, broken: int, data: st.DataObject) -> None:
@@ -292,6 +296,7 @@ def test_one_unit_is_found_wherever_it_is(unit: str, broken: int, data: st.DataO
     assert (found.good.number, found.bad.taken) == (broken - 1, (unit,))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(COMMITS)))
 def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
@@ -305,6 +310,7 @@ def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
     assert len(commits) <= 10
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from([unit for axis in AXES for unit in axis.units]), min_size=2, max_size=3))
 def test_what_fails_only_together_is_found_together(units: set[str]) -> None:
@@ -353,6 +359,7 @@ def test_a_probe_that_fails_as_often_before_as_after_ends_it() -> None:
     assert "alike" in endings
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 1021), st.integers(0, 1021), st.integers(1, 30))
 def test_holes_are_gone_around_and_a_culprit_in_them_is_a_range(place: int, start: int, length: int) -> None:

@@ -101,6 +101,7 @@ def test_a_plan_reads_headers_of_the_hub_alone(project: Project, tmp_path: Path)
     assert not (tmp_path / ".cache").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_of_folders_says_what_each_step_does(project: Project, folders: Path) -> None:
     outlook = plan(project, folders)
     decoder = sum(len(safetensors_files.int4()[name]) for name in safetensors_files.INT4_FILES)
@@ -138,6 +139,7 @@ def test_it_comes_out_the_same_whatever_the_index_lists(project: Project, folder
     }
 
 
+@pytest.mark.slow
 def test_weights_that_an_index_lists_in_part_are_not_whole(project: Project, folders: Path) -> None:
     shards = safetensors_files.int4()
     extra = shards[safetensors_files.EXTRA]
@@ -193,6 +195,7 @@ def test_a_file_that_was_cut_off_is_named(project: Project, folders: Path) -> No
     assert "model-00002-of-00002.safetensors: its tensors end at byte" in refusal(project, folders)
 
 
+@pytest.mark.slow
 def test_a_name_in_two_files_is_refused(project: Project, folders: Path) -> None:
     (folders / "int4/model.safetensors.index.json").unlink()
     (folders / "int4/model-00003-of-00003.safetensors").write_bytes(
@@ -203,6 +206,7 @@ def test_a_name_in_two_files_is_refused(project: Project, folders: Path) -> None
     assert "is in model-00001-of-00002.safetensors as well" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -221,6 +225,7 @@ def test_an_index_that_names_what_is_not_there(
     assert message in refusal(project, folders)
 
 
+@pytest.mark.slow
 def test_an_index_that_is_none(project: Project, folders: Path) -> None:
     path = folders / "int4/model.safetensors.index.json"
     for text, message in ((b"{", "it is not JSON"), (b"[]", "it has no weight_map"), (b'{"a":1,"a":2}', "twice")):
@@ -228,6 +233,7 @@ def test_an_index_that_is_none(project: Project, folders: Path) -> None:
         assert message in refusal(project, folders)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there(project: Project, folders: Path) -> None:
     define(project, "{folder: /nowhere/at/all}", f"{{folder: {folders}/fp8}}")
     assert refusal(project, folders) == "/nowhere/at/all: No such file or directory"

@@ -46,6 +46,7 @@ def test_the_option_is_left_out_of_what_is_recorded() -> None:
     assert served_model.without(words) == ("--seed", "1", "--port", "8")
 
 
+@pytest.mark.slow
 def test_a_server_with_a_key_is_asked_with_it() -> None:
     with serving(Behaviour(key=KEY)) as served:
         assert served_model.ask_served_model(served.address, KEY).key == KEY
@@ -56,6 +57,7 @@ def test_a_server_with_a_key_is_asked_with_it() -> None:
     assert KEY not in repr(served)
 
 
+@pytest.mark.slow
 def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
     """What it prints is kept without the key, and its arguments never had it."""
     project = Project(tmp_path)

@@ -208,6 +208,7 @@ def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:
         bench.measure_bench(served, SMALL, environ, events.ignore)
 
 
+@pytest.mark.slow
 def test_the_digest_of_a_profile_is_that_of_its_protocol() -> None:
     quick, community, deep = BUILT_IN
     assert len({bench.bench_digest(profile) for profile in BUILT_IN}) == len(BUILT_IN)
@@ -218,6 +219,7 @@ def test_the_digest_of_a_profile_is_that_of_its_protocol() -> None:
     assert deep.concurrency == (1, 4, 8)
 
 
+@pytest.mark.slow
 def test_the_text_is_long_and_always_the_same() -> None:
     text = llama_benchy.text()
     assert len(text) == llama_benchy.LENGTH
@@ -240,6 +242,7 @@ def test_the_acceptance_between_two_pages() -> None:
     assert bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(PAGE)) is None
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(LATER) - 1))
 def test_a_page_that_was_cut_gives_no_wrong_acceptance(end: int) -> None:
     whole = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER))
@@ -275,6 +278,7 @@ def test_acceptance_is_measured_over_fixed_prompts_at_temperature_0() -> None:
     assert len(behaviour.requests) == len(bench.PROMPTS)
 
 
+@pytest.mark.slow
 def test_a_page_cut_in_half_makes_acceptance_unclear_and_no_drafts_none() -> None:
     with serving(Behaviour(drafts=5, prefill=0, page=lambda text: text[: len(text) // 2])) as served:
         figures, findings = bench.measure_acceptance(served, lambda _: None)

@@ -90,10 +90,12 @@ def test_a_loss_is_a_failure_where_it_is_surely_larger_than_allowed(
     assert bool(outcome.findings) == (verdict != "pass")
 
 
+@pytest.mark.slow
 def test_another_likeliest_token_is_counted() -> None:
     assert figures(judge(rater(wrong_every=4)))["same_next_token"] == pytest.approx(0.75, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_text_longer_than_the_context_is_cut() -> None:
     behaviour = Behaviour(rater=rater(), context=100)
     assert len(rated(behaviour).scores) == len(beside_source.texts()) * 98
@@ -122,6 +124,7 @@ def test_a_server_that_fails_is_told() -> None:
         rated(Behaviour(rater=rater(), dies_after=2))
 
 
+@pytest.mark.slow
 def test_other_tokens_cannot_be_compared() -> None:
     whole = rated(Behaviour(rater=rater()))
     with pytest.raises(MeasuringError, match="cannot be compared: the two make other tokens"):
@@ -136,6 +139,7 @@ def test_what_no_probability_has_stays_a_number() -> None:
     assert compared.verdict(0.02) == "fail"
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=2, max_size=50))
 def test_the_change_lies_in_its_band(values: list[tuple[float, float]]) -> None:
     first, second = ([TokenScore(1, pair[side], 1) for pair in values] for side in (0, 1))

@@ -172,11 +172,13 @@ def test_every_way_to_go_wrong_is_a_failure(project: Project, script: str, reaso
     assert done.counts == {"runs": 2, "failed": 2}
 
 
+@pytest.mark.slow
 def test_125_is_unclear_and_not_repeated(project: Project) -> None:
     done = probed(project, "import sys; sys.stderr.write('no GPU to try it on'); sys.exit(125)")
     assert (done.verdict, reasons(done), done.counts["runs"]) == ("unclear", {"no GPU to try it on"}, 1)
 
 
+@pytest.mark.slow
 def test_100_megabytes_are_cut_short(project: Project) -> None:
     began = time.monotonic()
     done = probed(project, "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)")

@@ -32,6 +32,7 @@ def test_a_model_that_does_the_job_passes_at_every_depth() -> None:
     assert [(figure.at["share"], figure.values) for figure in done.figures] == [(0, (1.0,)), (50, (1.0,)), (75, (1.0,))]
 
 
+@pytest.mark.slow
 def test_the_share_of_the_context_is_what_the_prompt_takes() -> None:
     behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT)
     with serving(behaviour) as served:
@@ -41,6 +42,7 @@ def test_the_share_of_the_context_is_what_the_prompt_takes() -> None:
     assert 0.45 < taken / CONTEXT < 0.55
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -64,6 +66,7 @@ def test_a_fault_at_step_nine_is_found_whole_and_streamed(fault: Model, kind: st
     assert done.counts["answers"] == 13 * done.counts["sessions"]
 
 
+@pytest.mark.slow
 def test_a_call_after_the_end_is_one_too_many() -> None:
     done = probed(
         agent.at_step(13, lambda body: agent.calling(body["tools"][0]["function"]["name"], "{}")), shares=(0,)
@@ -71,6 +74,7 @@ def test_a_call_after_the_end_is_one_too_many() -> None:
     assert {finding.check for finding in done.findings} == {"doubled"}
 
 
+@pytest.mark.slow
 def test_a_fault_now_and_then_is_tried_as_often_as_it_takes() -> None:
     seen: list[int] = []
 
@@ -84,6 +88,7 @@ def test_a_fault_now_and_then_is_tried_as_often_as_it_takes() -> None:
     assert done.counts["failed"] == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_no_tools_is_given_up_early() -> None:
     done = probed(agent.missing, shares=(0,))
     assert done.verdict == "fail"
@@ -99,6 +104,7 @@ def test_a_server_that_dies_is_a_failure_and_no_error() -> None:
     assert "EngineDeadError" in done.findings[0].text
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools_long, "_ANSWER_SECONDS", 1.0)
     behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT)
@@ -114,6 +120,7 @@ def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPa
     assert [finding.check for finding in done.findings] == ["answers"]
 
 
+@pytest.mark.slow
 def test_a_context_without_room_is_told() -> None:
     messages: list[str] = []
     with serving(Behaviour(model=agent.obedient, context=20_000)) as served:

@@ -74,12 +74,14 @@ def ask(front_end: tuple[driver.Client, int], *texts: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_every_question_is_answered(front_end: tuple[driver.Client, int]) -> None:
     result = ask(front_end, "a", "b")
     assert list(result) == ["answers"]
     assert [each["ids"] for each in result["answers"].values()] == [[1], [1]]
 
 
+@pytest.mark.slow
 def test_one_without_an_answer_does_not_keep_the_next_from_it(front_end: tuple[driver.Client, int]) -> None:
     result = ask(front_end, "hang", "hang", "a", "hang", "b")
     assert list(result) == ["answers"]
@@ -88,12 +90,14 @@ def test_one_without_an_answer_does_not_keep_the_next_from_it(front_end: tuple[d
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_that_no_longer_answers_is_not_asked_on(front_end: tuple[driver.Client, int]) -> None:
     result = ask(front_end, "a", *["hang"] * 20)
     assert len(result["answers"]) == 1 + driver.MOST_SILENT
     assert result["broke_off"] == "it left 3 questions in a row without an answer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "code", "killed"), [("exit", "3", False), ("kill", "-9", True)])
 def test_one_that_ends_is_told(front_end: tuple[driver.Client, int], how: str, code: str, killed: bool) -> None:
     result = ask(front_end, "a", how, "b")
@@ -147,6 +151,7 @@ def test_a_template_that_writes_without_an_end_breaks_off(
     assert rendering.prompt("{{ 'x' * 99999 }}", request)["text"] == "x" * 99_999
 
 
+@pytest.mark.slow
 def test_what_was_noted_is_in_the_answer_to_that_request_alone(tmp_path: Path) -> None:
     note = tmp_path / "note"
 

@@ -34,6 +34,7 @@ def reference(judgement: Judgement) -> Reference:
     return Reference("small:1", judgement.goldens, judgement.texts)
 
 
+@pytest.mark.slow
 def test_all_is_well() -> None:
     judgement = judge(good())
     assert (judgement.verdict, judgement.findings) == ("pass", ())
@@ -41,11 +42,13 @@ def test_all_is_well() -> None:
     assert len(judgement.goldens) == len(QUESTIONS) + 1
 
 
+@pytest.mark.slow
 def test_the_same_again_is_not_changed() -> None:
     again = judge(good(), reference(judge(good())))
     assert (again.verdict, again.counts["compared"]) == ("pass", len(QUESTIONS))
 
 
+@pytest.mark.slow
 def test_a_broken_property_fails_whatever_was_before() -> None:
     answers = good()
     answers["question"] = {"text": "<|im_start|>assistant", "ids": [1]}
@@ -54,6 +57,7 @@ def test_a_broken_property_fails_whatever_was_before() -> None:
     assert ("content", "question") in {(finding.check, finding.at) for finding in judgement.findings}
 
 
+@pytest.mark.slow
 def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
     answers = good()
     text = answers["question"]["text"].replace("How many", "A word. How many")
@@ -67,6 +71,7 @@ def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
     assert now.startswith("  now:    'A word. How many")
 
 
+@pytest.mark.slow
 def test_the_same_difference_in_all_prompts_is_one_finding() -> None:
     answers = good()
     prompts = [question.name for question in QUESTIONS if question.kind == "prompt"]
@@ -79,6 +84,7 @@ def test_the_same_difference_in_all_prompts_is_one_finding() -> None:
     assert finding.text.startswith("one newline more at the end, compared with small:1\n  first in question\n")
 
 
+@pytest.mark.slow
 def test_without_the_texts_of_before_it_still_shows() -> None:
     answers = good()
     answers["question"] = {**answers["question"], "ids": [1]}
@@ -88,6 +94,7 @@ def test_without_the_texts_of_before_it_still_shows() -> None:
     assert "not stored on this machine" in judgement.findings[0].text
 
 
+@pytest.mark.slow
 def test_another_tokenizer_is_compared_by_text() -> None:
     answers = good()
     for answer in answers.values():
@@ -97,6 +104,7 @@ def test_another_tokenizer_is_compared_by_text() -> None:
     assert judge(answers, reference(judge(good()))).verdict == "changed"
 
 
+@pytest.mark.slow
 def test_a_date_in_the_prompt_is_not_a_change() -> None:
     def on(day: str) -> Judgement:
         answers = good()
@@ -108,6 +116,7 @@ def test_a_date_in_the_prompt_is_not_a_change() -> None:
     assert before.goldens == on("23 Nov 2026").goldens
 
 
+@pytest.mark.slow
 def test_an_output_that_may_be_read_in_any_way_may_change_only() -> None:
     answers = good()
     answers["hermes/call-cut-off"] = {"whole": {"content": "<tool_call>", "reasoning": "", "calls": []}, "streamed": []}
@@ -115,6 +124,7 @@ def test_an_output_that_may_be_read_in_any_way_may_change_only() -> None:
     assert judge(answers, reference(judge(good()))).verdict == "changed"
 
 
+@pytest.mark.slow
 def test_a_template_may_refuse_what_it_does_not_take() -> None:
     answers = good()
     answers["developer-first"] = {"refused": "no such role"}
@@ -124,6 +134,7 @@ def test_a_template_may_refuse_what_it_does_not_take() -> None:
     assert judge(answers).verdict == "fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_published", [True, False])
 def test_a_template_that_breaks_fails_whoever_published_it(is_published: bool) -> None:
     answers = good()
@@ -138,6 +149,7 @@ def test_a_template_that_breaks_fails_whoever_published_it(is_published: bool) -
     assert judge(answers, is_published=is_published).verdict == "pass"
 
 
+@pytest.mark.slow
 def test_a_conversation_longer_than_the_context_is_no_fault_of_the_template() -> None:
     refused = {"refused": "This model's maximum context length is 4096 tokens. However, your prompt contains 4097"}
     answers = good()
@@ -303,6 +315,7 @@ def refused(*names: str) -> dict[str, dict[str, Any]]:
     return {name: {"refused": "only one call at once"} for name in names}
 
 
+@pytest.mark.slow
 def test_what_a_published_template_refuses_is_a_limit() -> None:
     changes = refused("parallel-calls", "three-calls")
     assert judged(changes, is_published=False).verdict == "fail"
@@ -324,6 +337,7 @@ def test_a_template_that_does_not_take_what_is_asked_of_it_fails() -> None:
     assert judgement.counts["failed"] == len(with_calls)
 
 
+@pytest.mark.slow
 def test_the_manner_of_a_template_is_its_makers() -> None:
     source = rendering.template().replace("<|im_start|>user\n", "<|im_start|>user")
     changes = {name: rendering.prompt(source, each.body["request"]) for name, each in PROMPTS.items()}

@@ -39,6 +39,7 @@ def of(space: Workspace, model: str = MODEL, revision: str | None = None, volume
     return model_files.model_files_of(space, recipes.load_recipe(space.project, file), model, revision)
 
 
+@pytest.mark.slow
 def test_they_are_fetched_once_and_without_weights(tmp_path: Path) -> None:
     with hub_server.serve() as hub:
         commit = hub.add(MODEL, FILES)
@@ -65,6 +66,7 @@ def test_a_model_in_the_cache_is_asked_for_nowhere(tmp_path: Path) -> None:
     assert (set(got.files), got.commit, got.stand_in) == (OWN, "a" * 40, "")
 
 
+@pytest.mark.slow
 def test_the_revision_decides(tmp_path: Path) -> None:
     with hub_server.serve() as hub:
         old = hub.add(MODEL, FILES)

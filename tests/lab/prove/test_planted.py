@@ -185,6 +185,7 @@ def changed(family: str, old: str, new: str) -> str:
     return source.replace(old, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_nothing_is_found_in_a_template_without_fault(family: str) -> None:
     assert judged(family, TEMPLATES[family]).findings == ()
@@ -201,6 +202,7 @@ def test_a_harmless_change_fails_no_first_proof(family: str, old: str, new: str)
     assert judged(family, changed(family, old, new)).findings == ()
 
 
+@pytest.mark.slow
 def test_a_later_proof_says_what_is_other_once() -> None:
     before = judged("hermes", TEMPLATES["hermes"])
     source = changed("hermes", "<|im_start|>assistant\n{% if enable", "<|im_start|>assistant\n\n{% if enable")

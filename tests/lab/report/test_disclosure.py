@@ -54,6 +54,7 @@ def page_of(project: Project, *, full: bool = False) -> Part:
     return collecting.collect_page(project, {}, ignore, full=full)
 
 
+@pytest.mark.slow
 def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
     page = page_of(project)
     for shown in (html.render_page(page), evidence_files.data(page)):
@@ -65,6 +66,7 @@ def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
     assert "left out" in html.render_page(page)
 
 
+@pytest.mark.slow
 def test_a_full_page_has_them(project: Project) -> None:
     page = page_of(project, full=True)
     shown = evidence_files.data(page)
@@ -76,6 +78,7 @@ def test_a_full_page_has_them(project: Project) -> None:
     assert "left out" not in html.render_page(page)
 
 
+@pytest.mark.slow
 def test_both_have_the_same_concerns_and_only_commands_that_can_be_typed(project: Project) -> None:
     for damaged in (project.evidence / "small/3").glob("*-00000000.json"):
         damaged.unlink()  # a full page has each of its problems
@@ -87,6 +90,7 @@ def test_both_have_the_same_concerns_and_only_commands_that_can_be_typed(project
         assert bool(mine.command) == bool(whole.command) or (mine.subject, mine.image) != (whole.subject, whole.image)
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_full_page(project: Project) -> None:
     short, full = (
         [run.figures for model in page.models for step in model.history for run in step.runs]

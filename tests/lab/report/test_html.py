@@ -59,6 +59,7 @@ def text(page: Part) -> str:
     return html.render_page(page)
 
 
+@pytest.mark.slow
 def test_text_of_others_is_text(text: str) -> None:
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -249,6 +250,7 @@ def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
     assert text.count('<tr><th scope="row">') > 200
 
 
+@pytest.mark.slow
 def test_a_short_history_leaves_its_room_to_a_long_one() -> None:
     page = large(60, 1)
     assert html.render_page(page).count("<a class=col") == 60

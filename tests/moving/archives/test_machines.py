@@ -26,6 +26,7 @@ def silent() -> Iterator[str]:
         yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> None:
     said: list[str] = []
 
@@ -50,6 +51,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     assert said == ["waiting for hangs1, hangs2, for at most 2 s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["nodes"], ["nodes", "check"]])
 def test_nodes_that_do_not_answer_end_the_command_with_1(tmp_path: Path, silent: str, words: list[str]) -> None:
     settings = {"node_timeout": 2, "nodes": {"spark1": silent, "spark2": silent}}

@@ -230,6 +230,7 @@ def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
         assert taking.plan_part(project, read, "mod", name, read.mods[name], None).state == "unfit"
 
 
+@pytest.mark.slow
 def test_a_pipe_that_settings_include_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkouts.cloned(tmp_path / "theirs")
     assert checkout.find_upstream_commit(folder)

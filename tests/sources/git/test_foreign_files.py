@@ -44,6 +44,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield Served(server, repository, tmp_path / "mirrors")
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_as_it_is(served: Served) -> None:
     files: dict[str, str | bytes | None] = {
         "mods/a/run.sh": "run\n",
@@ -77,6 +78,7 @@ def test_a_ref_is_what_it_is_now(served: Served) -> None:
         find("mian")
 
 
+@pytest.mark.slow
 def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
     files: dict[str, str | bytes | None] = {"m/run.sh": "x", "m/d/link": "../run.sh", "m/again": "d/link"}
     commit = served.repository.commit(MAIN, "x", files, modes={"m/d/link": LINK, "m/again": LINK})
@@ -87,6 +89,7 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "mode", "message"),
     [
@@ -107,6 +110,7 @@ def test_what_is_no_plain_file_is_refused(served: Served, name: str, content: st
     assert message in caught.value.message
 
 
+@pytest.mark.slow
 def test_a_submodule_is_refused(served: Served) -> None:
     commit = served.commit({"m/run.sh": "x"})
     served.repository.git("read-tree", commit)
@@ -118,6 +122,7 @@ def test_a_submodule_is_refused(served: Served) -> None:
         served.read("m", with_submodule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["..", ".git", ".GIT", "."])
 def test_trees_that_no_git_would_write_are_refused(served: Served, name: str) -> None:
     blob = served.repository.git("hash-object", "-w", "--stdin", given=b"x")
@@ -132,6 +137,7 @@ def test_trees_that_no_git_would_write_are_refused(served: Served, name: str) ->
     assert not any("evil" in path for path in foreign_files.find_commit(served.mirrors, served.url, commit)[1])
 
 
+@pytest.mark.slow
 def test_files_that_are_too_large_or_too_many_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_files, "LARGEST_FILE", 5)
     monkeypatch.setattr(foreign_files, "LARGEST_MOD", 8)
@@ -259,6 +265,7 @@ def runs(marker: Path, folder: Path, *arguments: str) -> bool:
     return ran
 
 
+@pytest.mark.slow
 def test_no_program_that_the_repository_around_the_project_names_is_run(tmp_path: Path) -> None:
     project, marker = tmp_path / "project", tmp_path / "ran"
     hostile_repository(project, marker)
@@ -272,6 +279,7 @@ def test_no_program_that_the_repository_around_the_project_names_is_run(tmp_path
     assert not marker.exists()
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_a_folder_of_a_clone_is_none(tmp_path: Path) -> None:
     """A bare repository committed as plain files, which git takes for the one that a command in its folder is about."""
     made, marker = tmp_path / "made", tmp_path / "ran"

@@ -695,6 +695,7 @@ def tagged(folder: Path, tags: tuple[str, ...]) -> Repository:
     return upstream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tags", "version"),
     [

@@ -70,7 +70,7 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
 
 
 def resolve_missing(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
-    asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, no_contents, lambda _: None)
+    asking = Resolver(Project(tmp_path), settings, str, lambda *_: "sha256:" + "b" * 64, no_contents, lambda _: None)
     completed = pinning.resolve_missing(definition, Pins(), (), asking, {})
     assert completed.faults == ()
     return completed.pins

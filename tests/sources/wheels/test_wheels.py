@@ -71,6 +71,7 @@ def test_it_is_the_platforms_own_with_its_hash_and_no_other_is_fetched(tmp_path:
     assert served.sent == []
 
 
+@pytest.mark.slow
 def test_a_commit_without_a_wheel_says_which_and_for_what(tmp_path: Path, served: Served) -> None:
     with pytest.raises(
         SourceError, match=rf"{BARE}/cu130 has no wheel of vllm for linux/arm64, Python 3.12: vllm was not found[\w ]+$"
@@ -280,6 +281,7 @@ def test_a_login_comes_from_the_address_or_from_netrc(tmp_path: Path, monkeypatc
     assert logins == [None, LOGIN, LOGIN, None]
 
 
+@pytest.mark.slow
 def test_a_server_with_a_certificate_of_its_own(tmp_path: Path) -> None:
     """The file that uv is given as SSL_CERT_FILE is what the server is checked with."""
     made = make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a\n"})

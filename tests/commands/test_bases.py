@@ -1,0 +1,274 @@
+"""Images of others by date: the list of a registry, and a base that is pinned by its day."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from builder.engine import images, registry_tags, transfer
+from builder.lock import lock_file
+from tests import projects, registries, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from tests.conftest import Command
+    from tests.registries import Registry
+
+    Published = tuple[Registry, dict[str, str]]
+
+NAME = "keeper/nightly"
+LABELS = {
+    "dev.keeper.vllm-version": "0.33.0",
+    "dev.keeper.vllm-hash": "1f3a5b7c9d1f3a5b7c9d1f3a5b7c9d1f3a5b7c9d",
+    "dev.keeper.repo-commit": "0123456789abcdef0123456789abcdef01234567",
+}
+
+
+@pytest.mark.parametrize(
+    ("tag", "day"),
+    [
+        ("nightly-20260920", "2026-09-20"),
+        ("2026092001", "2026-09-20"),
+        ("2026-09-20", "2026-09-20"),
+        ("v0.33.0-20260920-cu130", "2026-09-20"),
+        ("latest", ""),
+        ("20261399", ""),
+        ("2026-0920", ""),
+        ("20260230", ""),
+        ("sha-120260920", ""),
+        ("13.0.2", ""),
+    ],
+)
+def test_the_day_of_a_tag(tag: str, day: str) -> None:
+    assert images.day_of(tag) == day
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Published]:
+    """A registry with images of four days, two of one of them, and their digests."""
+    with registries.registry(tmp_path_factory.mktemp("registry")) as registry:
+        registries.push_base(endpoint, f"{registry.address}/{NAME}:latest")
+        digests = {
+            tag: registries.publish(registry, NAME, tag, {**LABELS, "number": tag} if tag != "20260918" else {})
+            for tag in ("20260918", "20260919", "2026092001", "2026092002", "20260922")
+        }
+        yield registry, digests
+        for image in images.all_images(endpoint):
+            if any(registry.address in name for name in (*image.digests, *image.tags)):
+                for name in image.tags:
+                    if registry.address in name:
+                        images.remove_image(endpoint, name)
+
+
+def base_of(project: Project, base: str) -> None:
+    """Gives the definition of a small project another base image."""
+    path = project.root / "dockerfiles/small/image.yaml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    changed = [f"base: {base}" if line.startswith("base:") else line for line in lines]
+    assert changed != lines
+    projects.write(path, "\n".join(changed) + "\n")
+
+
+@pytest.mark.engine
+def test_the_images_of_a_registry_by_date(published: Published, small: Project, builder: Command) -> None:
+    registry, digests = published
+    shown = json.loads(builder("bases", f"{registry.address}/{NAME}", "--json").stdout)
+    assert [(image["day"], image["tag"]) for image in shown["images"]] == [
+        ("2026-09-22", "20260922"),
+        ("2026-09-20", "2026092002"),
+        ("2026-09-20", "2026092001"),
+        ("2026-09-19", "20260919"),
+        ("2026-09-18", "20260918"),
+    ]
+    assert {image["tag"]: image["digest"] for image in shown["images"]} == digests
+    newest, oldest = shown["images"][0], shown["images"][-1]
+    assert newest["labels"]["vllm"] == "0.33.0"
+    assert newest["labels"]["vllm_commit"] == LABELS["dev.keeper.vllm-hash"]
+    assert oldest["labels"] == {}
+    assert oldest["size"] > 1_000_000
+
+    base_of(small, f"{registry.address}/{NAME}@2026-09-20")
+    builder("lock", "small")
+    table = builder("bases", "small", "--newest", "3").stdout
+    assert "vLLM 0.33.0 1f3a5b7c9, built from 012345678, pinned by small" in " ".join(table.split())
+    assert "20260919" not in table
+
+
+@pytest.mark.engine
+def test_a_base_is_pinned_by_its_day(published: Published, small: Project, builder: Command) -> None:
+    registry, digests = published
+    image = f"{registry.address}/{NAME}"
+    base_of(small, f"{image}@2026-09-20")
+    builder("build", "small")
+    (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
+    assert pins.base is not None
+    assert (pins.base.requested, pins.base.resolved) == (f"{image}:2026092002", digests["2026092002"])
+    assert "already built" in builder("build", "small").stdout  # the day is no reason to ask the registry again
+
+    failed = builder("build", "small", "--update", "base=2026-09-19", code=2)
+    assert "names a day" in failed.stderr
+    base_of(small, f"{image}@2026-09-21")
+    failed = builder("build", "small", code=6)
+    assert "no image of 2026-09-21: the nearest are 2026092002 and 20260922" in " ".join(failed.stderr.split())
+
+    base_of(small, f"{image}:latest")
+    builder("lock", "small", "--update", "base=2026-09-19")
+    (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
+    assert pins.base is not None
+    assert (pins.base.requested, pins.base.resolved) == (f"{image}:latest", digests["20260919"])
+    builder("build", "small")
+    assert "already built" in builder("build", "small").stdout
+
+
+@pytest.mark.engine
+def test_a_base_that_vanished_is_taken_from_the_mirror(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        digest = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        image = f"{theirs.address}/{NAME}"
+        base_of(small, f"{image}@2026-09-20")
+        registries.configure(small, registry=own.address)
+        builder("lock", "small")
+        copy = f"{own.address}/mirror/{image.replace(':', '-')}:20260920@{digest}"
+        assert f"copied to {copy}" in builder("mirror", "small").stdout
+        assert "is already" in builder("mirror", f"{image}@2026-09-20").stdout
+        assert "ok" in builder("doctor", "--upstream").stdout
+        theirs.kill()
+        upstream = " ".join(builder("doctor", "--upstream").stdout.split())
+        assert f"{own.address} has a copy" in upstream
+        built = builder("build", "small")
+        assert f"building on the copy in {own.address}" in " ".join(built.stderr.split())
+        (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
+        assert pins.base is not None
+        assert pins.base.resolved == digest
+
+
+@pytest.mark.engine
+def test_the_engine_s_copy_of_what_vanished_is_mirrored(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        registries.configure(small, registry=own.address)
+        image = f"{theirs.address}/{NAME}"
+        lost = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        kept = registries.publish(theirs, NAME, "20260921", {"test": shared.unique_name()})
+        transfer.pull_layers(endpoint, image, kept, {}, lambda _: None)
+        try:
+            base_of(small, f"{image}:20260921")
+            builder("lock", "small")
+            theirs.kill()
+            assert "this engine has the last known copy" in " ".join(builder("doctor", "--upstream").stdout.split())
+            assert "comes from this engine" in builder("mirror", f"{image}@{kept}").stderr
+            assert "was not copied" in builder("mirror", f"{image}@{lost}", code=1).stderr
+        finally:
+            images.remove_image(endpoint, f"{image}@{kept}")
+
+
+@pytest.mark.engine
+def test_what_cannot_be_asked_is_said(published: Published, small: Project, builder: Command, tmp_path: Path) -> None:
+    registry, _ = published
+    missing = builder("bases", f"{registry.address}/keeper/none", code=6).stderr
+    assert "404" in missing
+    assert "cannot be read" in builder("bases", f"127.0.0.1:{registries.free_port()}/a/b", code=6).stderr
+    with registries.registry(tmp_path, users=registries.HTPASSWD) as closed:
+        assert "401" in builder("bases", f"{closed.address}/a/b", code=6).stderr
+        login = base64.b64encode(b"tester:secret").decode()
+        projects.write(tmp_path / "config.json", json.dumps({"auths": {closed.address: {"auth": login}}}))
+        with_login = {"DOCKER_CONFIG": str(tmp_path)}
+        # Whoever may come in hears that there is nothing of that name.
+        assert "404" in builder("bases", f"{closed.address}/a/b", environ=with_login, code=6).stderr
+
+
+@pytest.mark.engine
+def test_a_list_of_several_pages_is_read_whole(
+    published: Published, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, digests = published
+    monkeypatch.setattr(registry_tags, "_PAGE", 2)
+    assert set(registry_tags.tags(endpoint, f"{registry.address}/{NAME}")) == {*digests, "latest"}
+
+
+class _TokenRegistry(BaseHTTPRequestHandler):
+    """A registry that wants a token, as the large ones do: it names the service that gives one."""
+
+    def do_GET(self) -> None:
+        address = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
+        if self.path.startswith("/token?"):
+            assert parse_qs(urlsplit(self.path).query) == {"service": ["s"], "scope": ["repository:a/b:pull"]}
+            self._answer(200, {"token": "once"})
+        elif self.headers["Authorization"] == "Bearer once":
+            self._answer(200, {"tags": ["20260920", "../../etc", 7 * "x"]})
+        else:
+            challenge = f'Bearer realm="{address}/token",service="s",scope="repository:a/b:pull"'
+            self._answer(401, {}, challenge)
+
+    def _answer(self, status: int, content: dict[str, object], challenge: str = "") -> None:
+        self.send_response(status)
+        if challenge:
+            self.send_header("WWW-Authenticate", challenge)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.engine
+def test_a_token_is_fetched_where_the_registry_wants_one(endpoint: Endpoint) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _TokenRegistry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        # A tag is a part of addresses, and what cannot be one is left out.
+        assert registry_tags.tags(endpoint, f"127.0.0.1:{server.server_port}/a/b") == ("20260920", "xxxxxxx")
+        server.shutdown()
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_the_day_among_64_that_broke_it_is_found(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Each image has the layers of the first one, and says its day in a label alone."""
+    days = [f"2026{month:02}{day:02}" for month in (8, 9, 10) for day in range(1, 31)][:64]
+    with registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        for day in days:
+            registries.publish(theirs, NAME, f"nightly-{day}", {"day": day, "org.keeper.vllm-hash": f"{day}abc"})
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[0]}")
+        builder("build", "small")
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[-1]}")
+        builder("build", "small")
+        script = tmp_path / "judge.sh"
+        projects.write(
+            script,
+            "#!/bin/sh\n"
+            'day=$(docker image inspect --format \'{{ index .Config.Labels "day" }}\' "$BUILDER_IMAGE") || exit 125\n'
+            f'echo "$day" >> {tmp_path}/tried\n'
+            f'test "$day" -lt {days[40]}\n',
+        )
+        script.chmod(0o755)
+        arguments = ("bisect", "small", "--good", "1", "--run", str(script), "--no-serve")
+        assert json.loads(builder(*arguments, "--dry-run", "--json").stdout)["axes"] == [
+            "base image (62 images between)"
+        ]
+        result = json.loads(builder(*arguments, "--json").stdout)
+        (culprit,) = result["culprits"]
+        assert (culprit["axis"], culprit["good"], culprit["bad"]) == (
+            "base image", f"nightly-{days[39]}", f"nightly-{days[40]}"
+        )  # fmt: skip
+        assert f"--update base=nightly-{days[39]}" in culprit["now"]
+        assert f"-vllm commit {days[39]}abc\n+vllm commit {days[40]}abc\n" in culprit["change"]
+        tried = set((tmp_path / "tried").read_text(encoding="utf-8").split())
+        assert len(tried) <= 8
