@@ -123,7 +123,7 @@ def compared(registry: str, file: Path, theirs: dict[str, Any]) -> Compared:
 
 def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
     one = command.render_command(ours, {})
-    if why := _words(one, theirs["one"], ours):
+    if why := _words(one, theirs["one"]):
         return why
     if why := _variables(one.env, theirs["env"]):
         return why
@@ -138,7 +138,7 @@ def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
         if ours.version == 2 and (why := _variables(joined.command.env, theirs["env_of_several"])):
             return f"several machines: {why}"
         for member, text in zip(joined.members, theirs["several"], strict=False):
-            if why := _each(member.argv, text, ours):
+            if why := _each(member.argv, text):
                 return f"machine {member.rank}: {why}"
     return ""
 
@@ -149,18 +149,15 @@ def _variables(env: dict[str, str], theirs: dict[str, str]) -> str:
     return f"environment: {sorted({*env.items()} ^ {*expected.items()})}" if env != expected else ""
 
 
-def _words(one: command.ServeCommand, text: str, ours: recipe.Recipe) -> str:
+def _words(one: command.ServeCommand, text: str) -> str:
     if one.is_script:
         wanted = " ".join(text.replace("\\\n", " ").split())
-        script = one.argv[5 + len(ours.before) + 2] if ours.before else one.argv[2]
-        have = " ".join(script.replace("\\\n", " ").split())
+        have = " ".join(one.argv[2].replace("\\\n", " ").split())
         return "" if wanted == have else f"script: {_first(have, wanted)}"
-    return _each(one.words, text, ours)
+    return _each(one.words, text)
 
 
-def _each(argv: tuple[str, ...], text: str, ours: recipe.Recipe) -> str:
-    if ours.before and argv[2:3] == (command.AFTER_STEPS,):
-        argv = argv[5 + len(ours.before) :]
+def _each(argv: tuple[str, ...], text: str) -> str:
     text = text.rstrip().rstrip("\\")
     if argv[:2] == ("bash", "-c"):
         have, wanted = " ".join(argv[2].split()), " ".join(text.split())

@@ -92,7 +92,7 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 
     shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
     if as_json:
-        command = data(shown.command, "argv env port host model script=is_script served_names=served")
+        command = data(shown.command, "argv env port host model script=is_script served_names=served before")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
         return
     if engine_error:
@@ -290,6 +290,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand, origin: str) -
         ("volumes", ", ".join(recipe.volumes)),
         ("machines", machines),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
+        *(("runs before", step) for step in command.before),
         *(("note", note.message) for note in row.checked.notes),
     ]
     return [(name, value) for name, value in facts if value]

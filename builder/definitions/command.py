@@ -333,9 +333,8 @@ def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str
     return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **_environment_texts(recipe.env)}
 
 
-# Runs the first arguments, whose number comes first, one after the other, and then the server; nothing after one that
-# fails.
-AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
+# The number of the commands comes first, then they themselves, then the words of the server.
+_AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
 
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -364,7 +363,8 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 @dataclass(frozen=True)
 class ServeCommand:
     """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
-    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served."""
+    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
+    The commands ``before`` run in the container before each start of it."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -374,6 +374,7 @@ class ServeCommand:
     host: str | None
     model: str | None
     served: tuple[str, ...]
+    before: tuple[str, ...] = ()
 
 
 def render_command(
@@ -400,11 +401,11 @@ def render_command(
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
         argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
+    before: tuple[str, ...] = ()
     if recipe.before:
         replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
         replacing |= {key: shlex.quote(text) for key, text in given.items()}
-        steps = [recipe_v2.filled(step, replacing) for step in recipe.before]
-        argv = ("bash", "-c", AFTER_STEPS, "bash", str(len(steps)), *steps, *argv)
+        before = tuple(recipe_v2.filled(step, replacing) for step in recipe.before)
     return ServeCommand(
         argv=argv,
         env=fixed,
@@ -414,7 +415,14 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
+        before=before,
     )
+
+
+def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The argument vector that runs the commands ``before``, one after the other, and then ``argv``; nothing after one
+    that fails."""
+    return ("bash", "-c", _AFTER_STEPS, "bash", str(len(before)), *before, *argv) if before else argv
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:

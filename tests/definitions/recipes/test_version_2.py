@@ -16,8 +16,9 @@ import pytest
 from benchmarks.recipe_agreement import compared, recipes_in
 from builder.base.errors import UsageError
 from builder.commands import explaining
-from builder.definitions import cluster, command, recipe, recipe_conversion, recipe_problems
+from builder.definitions import cluster, command, container, recipe, recipe_conversion, recipe_problems
 from builder.definitions.configuration import Node
+from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
 
@@ -192,11 +193,31 @@ def test_steps_run_before_the_server_and_a_failure_ends_it(tmp_path: Path) -> No
     steps = "pre_exec: ['echo first-{n}', '{how}']\ndefaults: {n: 7, how: 'true'}\n"
     text = f"{HEAD}{steps}command: echo {{model}} {{n}}\n"
     rendered = command.render_command(read(tmp_path, text), {"n": "a b; echo $0"})
-    done = subprocess.run(rendered.argv, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command.after_steps(rendered.before, rendered.argv), capture_output=True, text=True, check=True
+    )
     assert done.stdout == "first-a b; echo $0\nHouse/M a b; echo $0\n"
     failing = command.render_command(read(tmp_path, text.replace("'true'", "exit 3")), {})
-    done = subprocess.run(failing.argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command.after_steps(failing.before, failing.argv), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (3, "first-7\n")
+
+
+def test_every_machine_runs_the_steps(tmp_path: Path) -> None:
+    text = f"{HEAD}min_nodes: 2\npre_exec: [echo a]\ndefaults: {{tensor_parallel: 2}}\n"
+    nodes = [Node(f"n{n}", "default", address=f"10.0.0.{n}") for n in range(2)]
+    for runtime, backend in (("vllm", "mp"), ("vllm-ray", "ray")):
+        loaded = read(tmp_path, f"{text}runtime: {runtime}\n")
+        used = cluster.backend_of(loaded, None)
+        assert used == backend
+        together = cluster.cluster_of(loaded, {}, (), nodes, used)
+        assert together.command.argv[:3] == ("vllm", "serve", "House/M")
+        alike = container.settings(loaded, together.command, ServeSettings(), "house/serving", {"HOME": "/home/ann"})
+        for member in together.members:
+            argv = cluster.member_settings(alike, member, used).argv
+            assert argv[3:6] == ("bash", "1", "echo a")
+            assert command.after_steps(("echo a",), argv[6:]) == argv
 
 
 def test_the_numbers_of_machines_hold() -> None:
