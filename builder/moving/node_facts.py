@@ -269,6 +269,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
     files = {
         "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
+        "proc/cmdline": values.get("parameters", [""])[0],
         "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
         **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
     }
