@@ -129,7 +129,11 @@ class BuildFailedError(BuilderError):
 
 
 class BaseGoneError(BuildFailedError):
-    """BuildKit could not get a pinned base image from its registry."""
+    """BuildKit could not get a pinned base image from its registry; ``reference`` is its name with the digest."""
+
+    def __init__(self, message: str, *, reference: str, log: str = "", hint: str = "") -> None:
+        super().__init__(message, log=log, hint=hint)
+        self.reference = reference
 
 
 class TreeGoneError(BuildFailedError):

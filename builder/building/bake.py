@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
-from builder.base.errors import BuildFailedError, ImageStateError, SourceError, TreeGoneError, UsageError
+from builder.base.errors import (
+    BaseGoneError,
+    BuildFailedError,
+    ImageStateError,
+    SourceError,
+    TransferError,
+    TreeGoneError,
+    UsageError,
+)
 from builder.base.events import Message
 from builder.definitions import configuration
 from builder.engine import images, versions
@@ -201,8 +209,9 @@ def bake_images(
     secrets += [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
+    bases: dict[str, str] = {}
     while True:
-        targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced), first, logins)})
+        targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced, bases), first, logins)})
         files.write_plain_file(first.path / engine_bake.BAKE_FILE, targets.encode())
         try:
             baked = engine_bake.bake_targets(
@@ -223,7 +232,31 @@ def bake_images(
             folder = first.path / f"tree-{len(replaced)}"
             replaced[error.address] = _from_mirror(workspace.project, error, folder, workspace.report)
             continue
+        except BaseGoneError as error:
+            # BuildKit looks a context up by the name as Docker shows it.
+            name = images.familiar(error.reference)
+            copy = None if name in bases else _mirrored_base(workspace, error)
+            if copy is None:
+                raise
+            bases[name] = f"docker-image://{copy}"
+            continue
         return tuple(baked[name] for name in names), log
+
+
+def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
+    """The copy of a base in the registry of builder.yaml, as `builder mirror` makes it; None where there is none."""
+    from builder.numbers import named_registry
+
+    address = configuration.load_configuration(workspace.project).registry
+    if address is None:
+        return None
+    try:
+        copy = named_registry.mirrored(workspace.engine, address, gone.reference)
+    except TransferError:
+        return None
+    if copy:
+        workspace.report(Message(f"{gone.message.splitlines()[0]}\nbuilding on the copy in {address}"))
+    return copy
 
 
 def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
@@ -246,8 +279,9 @@ def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Re
     return str(folder)
 
 
-def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, Any]:
-    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders."""
+def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str], bases: Mapping[str, str]) -> dict[str, Any]:
+    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders, and the ``bases``
+    come from elsewhere."""
     targets: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
         renamed = {
@@ -260,6 +294,7 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
                 else replaced.get(source, source)
                 for key, source in target.get("contexts", {}).items()
             }
+            contexts |= bases
             folder = str((job.directory / target["context"]).resolve())
             secrets = {"secret": [plan_bake.packages_secret(folder)]} if "secret" in target else {}
             more = {**secrets, **({"contexts": contexts} if contexts else {})}

@@ -23,14 +23,19 @@ from builder.commands.explaining import OUTPUTS, SCHEMAS
     metavar="[ADDRESS]",
     help="Ask the repository that this program comes from, or the one at ADDRESS, for a newer release.",
 )
+@click.option("--upstream", is_flag=True, help="Ask the registries whether they still have the images of others.")
 @json_option
 @pass_context
-def doctor(context: Context, releases: str | None, as_json: bool) -> int:
+def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool) -> int:
     """Look for anything that would make a build fail. Ends with 1 if there is such a thing."""
     from builder.commands import about as command
 
     with progress.showing("looking at machine and project"):
         findings = command.run_doctor(context.project, os.environ, releases=releases)
+        if upstream:
+            from builder.commands import bases
+
+            findings += tuple(bases.upstream_findings(context.workspace()))
     if as_json:
         print_json({"findings": data(findings, "subject verdict said=message remedy")})
     else:

@@ -234,7 +234,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", ", ".join(mods) or ("" if image.adopted else "none")),
         ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
-        ("first start", _FIRST_START if shown.compiles_kernels else ""),
+        ("next start", _next_start(shown)),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
         ("witnesses", f"{words.counted(made, 'machine')} made the same content, {signed} signed" if made else ""),
@@ -243,6 +243,13 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _next_start(shown: ShownImage) -> str:
+    if shown.warm_from:
+        shared = "" if shown.warm_from == shown.row.name else f", with what {shown.warm_from} compiled"
+        return f"warm{shared}"
+    return _FIRST_START if shown.compiles_kernels else ""
 
 
 def _gpu_checks(shown: ShownImage) -> str:
@@ -259,6 +266,7 @@ def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:
         **data(shown.row.image, "recipe gpu input_hash?"),
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,
+        "warm": shown.warm_from is not None,
         **data(shown, "packages compiles_kernels labels=adopted.labels build_metadata=adopted.metadata"),
         "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,
     }

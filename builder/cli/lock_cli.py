@@ -1,5 +1,5 @@
-"""This page defines the command line of builder lock (the update of pins, and the two repairs, recover and merge), and
-of builder bases: what a pin of a base image can be moved to."""
+"""This page defines the command line of builder lock (the update of pins, and the two repairs, recover and merge), of
+builder bases (what a base image can be moved to), and of builder mirror (a copy of it in a registry of one's own)."""
 
 from __future__ import annotations
 
@@ -223,3 +223,26 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
     output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
     if listed.left_out:
         print_note(f"{listed.left_out} older tags were not read; `--newest N` reads more")
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
+@json_option
+@pass_context
+def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
+    """Copy images of others into your registry, before they vanish.
+
+    IMAGE is a definition, which means its pinned base, an adopted number, or an image such as NAME:TAG or NAME@DAY. The
+    copy goes below `mirror/` in the registry of builder.yaml and has the same digest. A build takes its base from there
+    when the registry that it came from no longer has it. `builder doctor --upstream` shows what has vanished.
+    """
+    from builder.commands import bases as command
+
+    copies = []
+    with progress.showing(f"copying {', '.join(images)}"):
+        for copied in command.mirror_images(context.workspace(), images):
+            copies.append(copied)
+            if not as_json:
+                print_result(f"{copied.image}\n  {'is already' if copied.already else 'copied to'} {copied.copy}")
+    if as_json:
+        print_json({"images": data(copies)})

@@ -1,19 +1,25 @@
-"""The bases command: the images of others that a registry has by date, with what their labels say."""
+"""The images of others: those that a registry has by date (bases), a copy of them in a registry of one's own (mirror),
+and those that have vanished (doctor --upstream)."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.base.errors import UsageError
+from builder.base.errors import BuilderError, SourceError, TransferError, UsageError
+from builder.base.events import Diagnosis, Message
+from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
-from builder.engine import images, installed, registry_tags, versions
+from builder.engine import images, installed, registry, registry_tags, transfer, versions
 from builder.lock import lock_file
+from builder.numbers import named_registry, status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from builder.base.project import Project
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
@@ -92,6 +98,151 @@ def labels_of(labels: Mapping[str, str]) -> dict[str, str]:
         if keys:
             by_name[name] = labels[keys[0]]
     return by_name
+
+
+# The mirror command: copies what others may take away. A build takes its base from there where the registry that it
+# came from no longer gives it (`bake.bake_images`).
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """An image of others, named with its digest, and its copy: ``already`` where it was there."""
+
+    image: str
+    copy: str
+    already: bool
+
+
+def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
+    """Copies images into the registry of builder.yaml by their digests, one after the other. A name is a definition,
+    whose pinned bases are meant, an adopted number, or an image of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST.
+
+    What no registry has is taken from this engine. Raises UsageError where builder.yaml names no registry, or a
+    definition has no base of a registry pinned; SourceError and TransferError where an image cannot be read or copied.
+    """
+    address = configuration.load_configuration(workspace.project).required_registry()
+    lock = lock_file.read_project_lock(workspace.project)
+    for reference in dict.fromkeys(each for name in names for each in _with_digest(workspace, lock, name)):
+        name, _, digest = reference.partition("@")
+        if copy := named_registry.mirrored(workspace.engine, address, reference):
+            yield Mirrored(reference, copy, already=True)
+            continue
+        # A registry may drop what has no tag.
+        tag = name.removeprefix(images.repository(name)).removeprefix(":") or digest.replace(":", "-")
+        target = f"{named_registry.mirror_of(address, name)}:{tag}"
+        try:
+            registry.copy_image(workspace.engine, reference, target)
+        except TransferError:
+            if images.inspect_image(workspace.engine, f"{images.repository(name)}@{digest}") is None:
+                raise
+            workspace.report(Message(f"{reference} comes from this engine: its registry does not give it"))
+            _push(workspace, f"{images.repository(name)}@{digest}", target)
+        copied = registry.manifest_digest(workspace.engine, target)
+        if copied != digest:
+            raise TransferError(f"{target} is {copied}, and not {digest}: a build on that digest cannot use it")
+        yield Mirrored(reference, f"{target}@{digest}", already=False)
+
+
+def _push(workspace: Workspace, image: str, target: str) -> None:
+    images.tag_image(workspace.engine, image, target)
+    try:
+        transfer.push_image(workspace.engine, target, registry.auth_headers(target), workspace.report)
+    finally:
+        images.remove_extra_tag(workspace.engine, target)
+
+
+def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[str]:
+    """The images that a name means, each as NAME:TAG@DIGEST."""
+    if name in definitions.definition_names(workspace.project):
+        pins = [pins.base for pins in lock.pins.get(name, {}).values() if pins.base]
+        bases = [f"{pin.requested}@{pin.resolved}" for pin in pins if not pin.resolved.startswith(installed.LOCAL)]
+        if not bases:
+            raise UsageError(
+                f"images.lock has no base of {name} that comes from a registry", hint=f"`builder lock {name}` pins it"
+            )
+        yield from bases
+        return
+    repository, _, _ = name.partition(":")
+    if repository in lock.images:
+        image, recorded = status.named_number(workspace.project, lock, name)
+        if recorded.adopted is None or not recorded.adopted.digests:
+            why = "was built here" if recorded.adopted is None else "came from no registry"
+            raise UsageError(f"{image} {why}", hint=f"`builder push {image}` copies it into your registry")
+        yield recorded.adopted.digests[0]
+        return
+    reference = registry_tags.on_day(workspace.engine, name)
+    if re.search(f"@{images.DIGEST}$", reference):
+        yield reference
+        return
+    digest = registry.manifest_digest(workspace.engine, reference)
+    if digest is None:
+        raise SourceError(
+            f"the registry has no {reference}", hint=f"`builder bases {images.repository(name)}` lists tags"
+        )
+    yield f"{reference}@{digest}"
+
+
+# Images that may vanish, for `doctor --upstream`.
+
+
+def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
+    """Asks the registries for each pinned base, each adopted image and each image that a recipe names."""
+    lock = lock_file.read_project_lock(workspace.project)
+    own = configuration.load_configuration(workspace.project).registry
+    wanted: dict[str, list[str]] = {}
+    for reference, user in (*_pinned_bases(lock), *_adopted(lock), *_named_by_recipes(workspace.project, lock)):
+        wanted.setdefault(reference, []).append(user)
+    for user in wanted.pop("", ()):
+        remedy = f"`builder push {user}` copies it into your registry"
+        yield Diagnosis(user, "warning", "this image exists nowhere but here", remedy)
+    gone = 0
+    for reference, users in wanted.items():
+        why = "its registry no longer has it"
+        try:
+            if registry.manifest_digest(workspace.engine, reference) is not None:
+                continue
+        except TransferError as error:
+            why = error.message
+        gone += 1
+        yield _gone(workspace, own, reference, f"{', '.join(users)}: {why}")
+    if wanted and not gone:
+        yield Diagnosis("upstream", "ok", f"the registries have all {len(wanted)} images that come from others")
+
+
+def _pinned_bases(lock: Lock) -> Iterator[tuple[str, str]]:
+    for name, by_platform in lock.pins.items():
+        for pin in (pins.base for pins in by_platform.values() if pins.base):
+            if not pin.resolved.startswith(installed.LOCAL):
+                yield f"{pin.requested}@{pin.resolved}", f"the base of {name}"
+
+
+def _adopted(lock: Lock) -> Iterator[tuple[str, str]]:
+    """The adopted images that were not pushed, each with the name that its registry had for it, empty for none."""
+    for repository, record in lock.images.items():
+        for number, image in record.numbers.items():
+            if image.adopted and not image.digest:
+                yield next(iter(image.adopted.digests), ""), f"{repository}:{number}"
+
+
+def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]:
+    own = {*lock.images, *definitions.definition_repositories(project)}
+    for path in recipe.recipe_files(project.recipes):
+        with suppress(BuilderError):  # `doctor` says itself what is wrong with a recipe
+            read = recipe.load_recipe(project, path)
+            if read.repository not in own and "/" in read.container:
+                yield read.container, f"the image of recipe {read.name}"
+
+
+def _gone(workspace: Workspace, own: str | None, reference: str, message: str) -> Diagnosis:
+    """The finding for an image that its registry does not give."""
+    subject, _, digest = reference.partition("@")
+    with suppress(TransferError):
+        if own and digest and named_registry.mirrored(workspace.engine, own, reference):
+            return Diagnosis(subject, "ok", f"{message}; {own} has a copy")
+    if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
+        remedy = f"`builder mirror {reference}` copies it into your registry"
+        return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
+    return Diagnosis(subject, "warning", f"{message}; no copy is known", "choose another image or tag")
 
 
 def _repository(workspace: Workspace, name: str) -> str:

@@ -28,11 +28,11 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.base.files import put_folder_in_place
 from builder.building import bake, work_folder
-from builder.commands import bisect_trying, measuring
+from builder.commands import bases, bisect_trying, measuring
 from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial
 from builder.definitions import build_target, image
 from builder.definitions.recipe import is_in_recipes, recorded
-from builder.engine import images, installed
+from builder.engine import images, installed, registry_tags
 from builder.engine.machine import free_disk, read_build_machine
 from builder.lab.bisect import mixtures, points, search, session
 from builder.lab.bisect.search import Culprit, Trial, TryCandidate
@@ -386,7 +386,8 @@ def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, fl
         rows = (commits for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
         count, seconds = len(axis.units), _seconds(workspace, span, axis.name)
         if (commits := next(rows, None)) is not None:
-            text = f"{axis.name} ({words.counted(len(commits), 'commit')} between)"
+            kind = "image" if axis.name == mixtures.BASE else "commit"
+            text = f"{axis.name} ({words.counted(len(commits), kind)} between)"
             yield text, len(commits).bit_length(), seconds
         else:
             yield f"{axis.name} ({count})" if count > 1 else axis.name, (count - 1).bit_length(), seconds
@@ -526,6 +527,7 @@ def _culprit_facts(
     else:
         change = points.change_of(span, unit)
         if culprit.axis == mixtures.BASE:
+            change += _said_of_bases(workspace, span, good, bad)
             change += _system_packages(workspace, span, conclusion)
         path = {
             "mod": f"mods/{culprit.axis.removeprefix('mod ')}",
@@ -533,9 +535,30 @@ def _culprit_facts(
             mixtures.TEMPLATE: f"dockerfiles/{definition} dockerfiles/_parts",
         }.get(culprit.axis.partition(" ")[0])
         undone = f"`builder rollback {bisection.target}` goes back to {span.old}"
+        if culprit.axis == mixtures.BASE and good:
+            undone = f"`builder lock {definition} --update base={good}` stays on the image before"
         now = f"`git log -p {path}` shows who changed it" if path else undone
     commit = (facts.title, facts.author, facts.date, facts.files) if facts else ()
     return replace(FoundCulprit(culprit.axis, unit, good, bad, culprit.between, *commit), change=change, now=now)
+
+
+def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) -> str:
+    """The difference of what the labels of two dated base images say, as the lines of a diff."""
+    if not good or not bad:
+        return ""
+    name = images.repository(span.bases[0])
+    try:
+        published = registry_tags.published(workspace.engine, name, (good, bad), span.builds.platform)
+    except SourceError as error:
+        workspace.report(Message(error.message))
+        return ""
+    before, after = (bases.labels_of(image.labels) for image in published)
+    return "".join(
+        f"{sign}{key.replace('_', ' ')} {side[key]}\n"
+        for key in sorted({*before, *after})
+        for sign, side in (("-", before), ("+", after))
+        if before.get(key) != after.get(key) and key in side
+    )
 
 
 def _system_packages(workspace: Workspace, span: NumberSpan, conclusion: Conclusion) -> str:

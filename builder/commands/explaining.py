@@ -66,7 +66,10 @@ SCHEMAS = {
 
 OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
-    for name in ("build", "run", "stop", "download", "up", "init", "explain", "status", "list")
+    for name in (
+        *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "rollback", "doctor"),
+        "recipes-check",
+    )
 }
 """The JSON Schema of what commands print with ``--json``."""
 

@@ -22,7 +22,7 @@ from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
-from builder.serving import advice, model_revision, starting
+from builder.serving import advice, compile_caches, model_revision
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from builder.lab.checkpoints.conversion import RemovableCheckpoint
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
+    from builder.serving.compile_caches import CompileCache
     from builder.serving.model_revision import PairingSource
-    from builder.serving.starting import CompileCache
 
 
 # The adopt command: an image of the engine that was built elsewhere gets the next number of its repository, as it is.
@@ -340,11 +340,15 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
         ),
         kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
         nameless=tuple(sorted(nameless)),
-        compiled=starting.find_compile_caches(workspace.engine, workspace.environment, sorted([*going, *went])),
+        compiled=compile_caches.find_compile_caches(
+            workspace.engine,
+            workspace.environment,
+            sorted({*going, *went} - compile_caches.used_by_others(workspace.project, lock, [*going, *went])),
+        ),
         wheels=wheels,
-        wheels_size=sum(starting.disk_usage(path) for path in wheels),
+        wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
         downloads=downloads,
-        downloads_size=sum(starting.disk_usage(path) for path in downloads),
+        downloads_size=sum(compile_caches.disk_usage(path) for path in downloads),
         layers=_frees(sizes, leaving, staying),
         checkpoints=conversion.find_leftovers(workspace.project, workspace.environment, _paired_revisions(lock)),
     )
@@ -444,7 +448,7 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
         image = lock.image(cache.name)
         if image is None or not image.pruned or images.inspect_image(workspace.engine, str(cache.name)):
             continue
-        if message := starting.remove_compile_caches(workspace.engine, cache, helper):
+        if message := compile_caches.remove_compile_caches(workspace.engine, cache, helper):
             stayed.append(message)
         else:
             gone.append(cache.name)

@@ -213,7 +213,7 @@ def start_candidate(
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
     limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
-    return prepared, starting.start_server(prepared, workspace.environment), limit
+    return prepared, starting.start_server(prepared, workspace.environment, workspace.report), limit
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:

@@ -22,6 +22,7 @@ from builder.serving import (
     advice,
     beside,
     checkpoint_weights,
+    compile_caches,
     memory,
     model_revision,
     preparation,
@@ -166,7 +167,7 @@ def _serve(
     advised = _advice(workspace, request, prepared)
     advice.refuse_certain(advised)
     advice.report_advice(workspace.report, advised)
-    started = starting.start_server(prepared, environ)
+    started = starting.start_server(prepared, environ, workspace.report)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
@@ -176,6 +177,8 @@ def _serve(
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
+        for folder in filter(None, map(starting.local_compile_cache, prepared.containers)):
+            compile_caches.record_complete(folder)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
@@ -278,7 +281,7 @@ def _serve_image_before(
     workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
     try:
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
-        started = starting.start_server(prepared, workspace.environment)
+        started = starting.start_server(prepared, workspace.environment, workspace.report)
         workspace.report(WaitingStarted())
         seconds = readiness.wait_until_ready(workspace.project, started, workspace.report)
     except BuilderError as also:

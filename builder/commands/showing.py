@@ -11,12 +11,14 @@ from builder.evidence import matrix
 from builder.evidence.matrix import Witnesses
 from builder.lock import lock_file
 from builder.numbers import adopted, build_directory, status
+from builder.serving import compile_caches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from builder.evidence.standing import ImageEvidence
+    from builder.lock.model import ImageName
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Step
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 class ShownImage:
     """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
     contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
-    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image."""
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image.
+    ``warm_from`` is the number whose compile caches its next start here uses, None where that start is cold."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
@@ -36,6 +39,7 @@ class ShownImage:
     uses_gpu: bool = False
     evidence: ImageEvidence | None = None
     witnesses: Witnesses = field(default_factory=Witnesses)
+    warm_from: ImageName | None = None
 
     @property
     def compiles_kernels(self) -> bool:
@@ -74,4 +78,5 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
         evidence=listing.evidence(workspace, None, lock, overview).get(name),
         witnesses=matrix.read_statements(project, name, row.image.fingerprint),
+        warm_from=compile_caches.warm_from(project, lock, workspace.environment, name),
     )

@@ -344,6 +344,8 @@ _NAME_PREFIX = "vllm-"
 GPU_MEMORY = f"{LABEL}.gpu_memory"
 PORT_INSIDE = f"{LABEL}.inside"
 ADDRESS = f"{LABEL}.address"
+# The folder on the host with the compile caches that it uses.
+COMPILED = f"{LABEL}.compiled"
 
 # Taken from the environment of whoever starts the container. Their values are never written down.
 SECRETS = ("HF_TOKEN",)
@@ -423,9 +425,11 @@ def settings(
     image: tuple[str, int] | str,
     environ: Mapping[str, str],
     options: ContainerOptions = NONE,
+    compiled: tuple[str, int] | None = None,
 ) -> ContainerSettings:
     """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
-    has none. What such an image compiles is not kept, since another may have its name next time.
+    has none. What such an image compiles is not kept, since another may have its name next time. ``compiled`` is the
+    number whose compile caches it uses, in place of its own.
 
     ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches. Raises UsageError
     where ``options`` publish ports of a server that only its own container reaches.
@@ -434,8 +438,9 @@ def settings(
     home, hub = hub_cache.home(environ), hub_cache.hub(environ)
     inside = f"{HOME}/.cache/huggingface"
     mounts = [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
+    folder = ""
     if not isinstance(image, str):
-        folder = compile_cache(environ, *image)
+        folder = compile_cache(environ, *(compiled or image))
         mounts += [Mount(f"{folder}/{name}", f"{HOME}/{place}") for name, place in COMPILE_CACHES.items()]
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
@@ -458,6 +463,7 @@ def settings(
         PORT_INSIDE: str(published.inside) if published and published.port != published.inside else "",
         ADDRESS: published.address if published else "",
         GPU_MEMORY: str(memory or ""),
+        COMPILED: folder,
     }
     wanted = [name for name, value in options.env.items() if value is None]
     return ContainerSettings(

@@ -263,8 +263,9 @@ def build_error(
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
         failure = _failed(lines, step.error, log.memory(digest).after(step.error), path)
-        if re.search(r"load metadata for \S+@sha256:[0-9a-f]{64}$", step.name) and type(failure) is BuildFailedError:
-            return BaseGoneError(failure.message, log=path, hint=_BASE_HINT)
+        base = re.search(r"load metadata for (\S+@sha256:[0-9a-f]{64})$", step.name)
+        if base and type(failure) is BuildFailedError:
+            return BaseGoneError(failure.message, reference=base[1], log=path, hint=_BASE_HINT)
         return failure
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
 

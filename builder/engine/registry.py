@@ -42,6 +42,7 @@ def credentials(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _BUILDX_WAIT = 60.0
+_COPY_WAIT = 24 * 3600.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
@@ -87,6 +88,18 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any
         return json.loads(result.stdout)
     except ValueError:
         raise _unreadable(reference, result.stderr.strip()[-300:]) from None
+
+
+def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
+    """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
+    are there are not sent again. Raises TransferError where it cannot be read or written."""
+    result = versions.query_buildx(
+        endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
+    )
+    if result is None or result.returncode:
+        lines = result.stderr.strip().splitlines() if result else ["buildx does not run, or does not end"]
+        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx does not say why"
+        raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
 
 
 def _details(configuration: Mapping[str, Any]) -> ImageDetails:

@@ -114,7 +114,7 @@ def select(contents: Contents) -> Selection:
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
     files += schemas()
-    own = ("builder.yaml", *LINES)  # the beginnings of files that each project has of its own
+    own = ("builder.yaml", "AGENTS.md", *LINES)  # the beginnings of files that each project has of its own
     files += [ShippedFile(name, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
     # Images that were built in a checkout are not those of a project that begins.
     pins = lock_file.read_lock(project.lock).pins

@@ -53,6 +53,19 @@ class Pushed:
     already: bool
 
 
+def mirror_of(address: str, reference: str) -> str:
+    """The repository in the registry at ``address`` for a copy of an image of others: its own name below `mirror/`,
+    with the registry that it came from."""
+    return f"{address}/mirror/{images.with_registry(images.repository(reference)).replace(':', '-')}"
+
+
+def mirrored(endpoint: Endpoint, address: str, reference: str) -> str | None:
+    """The copy in that registry of an image that is named with its digest; None where it has none. Raises
+    TransferError where the registry does not answer."""
+    copy = f"{mirror_of(address, reference)}@{reference.rpartition('@')[2]}"
+    return copy if manifest_digest(endpoint, copy) else None
+
+
 def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
     """The state of a number in the registry: ``moved`` if its tag has other content than images.lock records.
 

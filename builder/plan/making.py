@@ -176,8 +176,8 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
     definition, pins = inputs.definition, inputs.pins
     steps = []
     if definition.base:
-        resolved = pins.base.resolved if pins.base else base
-        steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
+        image, resolved = (pins.base.requested, pins.base.resolved) if pins.base else (definition.base, base)
+        steps.append(Step("base", {"image": image, "content": resolved, "platform": definition.platform}))
     if pins.base and pins.base.packages:
         steps.append(Step(BASE_PACKAGES, {package.name: package.version for package in pins.base.packages}))
     for name, pin in sorted(pins.sources.items()):

@@ -20,7 +20,7 @@ from builder.definitions.container import LABEL, PROGRAM, Mount
 from builder.engine import containers, images
 from builder.lock import lock_file
 from builder.numbers import adopted
-from builder.serving import checkpoint_weights, running
+from builder.serving import checkpoint_weights, compile_caches, running
 from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
@@ -160,7 +160,12 @@ def settings(
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
     number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
-    alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options)
+    compiled = None
+    if isinstance(selection, SelectedImage):
+        lock = lock_file.read_project_lock(project)
+        owner = compile_caches.shared_with(project, lock, environ, selection.image)
+        compiled = (owner.repository, owner.number)
+    alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options, compiled)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
     if together:
         members = list(zip(containers, together.members, strict=True))

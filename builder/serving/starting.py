@@ -1,47 +1,40 @@
 """A prepared server starts from exactly the image that was checked.
 
-Free memory comes first, then the request to the engine, free ports, the start, and the compile caches.
+Free memory comes first, then the request to the engine, free ports, and the start.
 """
 
 from __future__ import annotations
 
 import errno
 import math
-import os
-import shutil
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import (
-    BuilderError,
     ConflictError,
     ImageStateError,
     NoImageHelpsError,
     ServeFailedError,
-    UnsafePathError,
     UsageError,
 )
 from builder.base.events import Message
-from builder.base.project import below_project
 from builder.definitions import container
 from builder.definitions.cluster import RDMA_DEVICES
-from builder.definitions.container import COMPILE_CACHES, GPU_MEMORY, LABEL, compile_cache
+from builder.definitions.container import COMPILED, GPU_MEMORY, LABEL
 from builder.engine import containers
 from builder.engine.client import EngineHTTPError
+from builder.serving import compile_caches
 from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from builder.base.events import Report
     from builder.definitions.container import ContainerSettings, GpuMemory
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
-    from builder.lock.model import ImageName
     from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
 
@@ -242,7 +235,7 @@ class StartedServer:
     was_running: bool
 
 
-def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
+def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: Report) -> StartedServer:
     """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
@@ -255,6 +248,8 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> Starte
     for planned, service in pairs:
         if service:
             containers.remove_container(planned.engine.endpoint, service.id)
+    for planned in prepared.containers:
+        _begin_compiling(planned, report)
     created: list[ServerMember] = []
     try:
         for planned in prepared.containers:
@@ -311,6 +306,22 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
     )
 
 
+def local_compile_cache(planned: PlannedContainer) -> Path | None:
+    """The folder on this machine with the compile caches of a container; None where it uses none, or runs elsewhere."""
+    folder = planned.settings.labels.get(COMPILED)
+    return Path(folder) if folder and planned.engine.endpoint.host.startswith("unix://") else None
+
+
+def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
+    """Removes what is not complete in the compile caches that a container is to use, unless a server uses them now."""
+    folder = local_compile_cache(planned)
+    services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
+    if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
+        return
+    if removed := compile_caches.begin(planned.engine.endpoint, folder, planned.settings.image):
+        report(Message(f"{len(removed)} incomplete or damaged files of the compile caches are compiled again"))
+
+
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
     settings, endpoint = planned.settings, planned.engine.endpoint
     # Mounted folders are made as the user: the engine would make them as root.
@@ -344,89 +355,3 @@ def _start(member: ServerMember) -> None:
         if RDMA_DEVICES in error.explanation:
             hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml does without them"
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None
-
-
-# Compile caches: folders on this machine with what a numbered image compiled while it served, one for each number, so
-# that no other build reads them (`container.compile_cache`). They are of no use once the image is gone.
-
-_INSIDE = "/run/builder/compiled"
-_REMOVING = 600.0  # seconds
-_BLOCK = 512  # bytes: what st_blocks counts
-
-
-@dataclass(frozen=True)
-class CompileCache:
-    """The folder of one number, and the bytes on disk of what serving wrote into it."""
-
-    name: ImageName
-    folder: Path
-    size: int
-
-
-def find_compile_caches(
-    endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
-) -> tuple[CompileCache, ...]:
-    """Returns the existing compile caches of these numbers on this machine."""
-    if not endpoint.host.startswith("unix://"):
-        return ()
-    caches = []
-    for name in names:
-        folder = Path(compile_cache(environ, name.repository, name.number))
-        if _is_folder(folder):
-            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
-    return tuple(caches)
-
-
-def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
-    """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
-    be removed and why. Containers write as root: what this user may not remove is removed in a container of
-    ``image``."""
-    try:
-        below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
-    except UnsafePathError as error:
-        return error.message
-    for path in _cache_folders(cache.folder):
-        shutil.rmtree(path, ignore_errors=True)
-    if remaining := _cache_folders(cache.folder):
-        reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
-        if reason:
-            return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
-    try:
-        cache.folder.rmdir()
-    except FileNotFoundError:
-        pass  # another prune was here, too
-    except OSError as error:
-        return f"{cache.folder} stays: {error.strerror}"
-    return ""
-
-
-def disk_usage(path: Path) -> int:
-    """Returns the bytes on disk of ``path`` and everything below it. A file with several names counts once, links are
-    not followed, and what may not be read counts as 0."""
-    below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
-    sizes: dict[tuple[int, int], int] = {}
-    for file in (path, *below):
-        with suppress(OSError):
-            stat = file.lstat()
-            sizes[stat.st_dev, stat.st_ino] = stat.st_blocks * _BLOCK
-    return sum(sizes.values())
-
-
-def _cache_folders(folder: Path) -> list[Path]:
-    """The folders in it that serving made. A link that the user put in place of one is left alone."""
-    return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
-    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.name}" for path in remaining)]
-    mounts = {str(folder): _INSIDE}
-    try:
-        with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
-            result = container.run(argv, timeout=_REMOVING)
-    except BuilderError as error:
-        return error.message
-    return result.output.strip()

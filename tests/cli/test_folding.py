@@ -133,6 +133,8 @@ said = "MODEL is paired with an image that is not here\\n" + path + ":11:2: and 
 hint = "`builder rollback MODEL --to 12` goes back to it, and `builder list` shows all that there are"
 kind = getattr(errors, sys.argv[1])
 more = {"address": "https://example.org#1"} if sys.argv[1] == "TreeGoneError" else {"hint": hint}
+if sys.argv[1] == "BaseGoneError":
+    more |= {"reference": "debian@sha256:1"}
 if sys.argv[1] in {"BuildFailedError", "TreeGoneError", "ServeFailedError"}:
     more["log"] = ".builder/logs/20261121-062647-vllm-node-coder-nightly.log"
 if kind is errors.FileProblemsError:

@@ -69,7 +69,9 @@ def test_without_a_name_it_tells_where_each_is() -> None:
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_the_command_of_each_output_prints_json(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name.removesuffix("-json"))
+    command = cli.get_command(click.Context(cli), name.removesuffix("-json").partition("-")[0])
+    if isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), name.split("-")[1])
     assert command
     assert "--json" in {option for param in command.params for option in param.opts}
 

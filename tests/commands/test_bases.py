@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from builder.engine import images, registry_tags
+from builder.engine import images, registry_tags, transfer
 from builder.lock import lock_file
-from tests import projects, registries
+from tests import projects, registries, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +131,53 @@ def test_a_base_is_pinned_by_its_day(published: Published, small: Project, build
 
 
 @pytest.mark.engine
+def test_a_base_that_vanished_is_taken_from_the_mirror(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        digest = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        image = f"{theirs.address}/{NAME}"
+        base_of(small, f"{image}@2026-09-20")
+        registries.configure(small, registry=own.address)
+        builder("lock", "small")
+        copy = f"{own.address}/mirror/{image.replace(':', '-')}:20260920@{digest}"
+        assert f"copied to {copy}" in builder("mirror", "small").stdout
+        assert "is already" in builder("mirror", f"{image}@2026-09-20").stdout
+        assert "ok" in builder("doctor", "--upstream").stdout
+        theirs.kill()
+        upstream = " ".join(builder("doctor", "--upstream").stdout.split())
+        assert f"{own.address} has a copy" in upstream
+        built = builder("build", "small")
+        assert f"building on the copy in {own.address}" in " ".join(built.stderr.split())
+        (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
+        assert pins.base is not None
+        assert pins.base.resolved == digest
+
+
+@pytest.mark.engine
+def test_the_engine_s_copy_of_what_vanished_is_mirrored(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        registries.configure(small, registry=own.address)
+        image = f"{theirs.address}/{NAME}"
+        lost = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        kept = registries.publish(theirs, NAME, "20260921", {"test": shared.unique_name()})
+        transfer.pull_layers(endpoint, image, kept, {}, lambda _: None)
+        try:
+            base_of(small, f"{image}:20260921")
+            builder("lock", "small")
+            theirs.kill()
+            assert "this engine has the last known copy" in " ".join(builder("doctor", "--upstream").stdout.split())
+            assert "comes from this engine" in builder("mirror", f"{image}@{kept}").stderr
+            assert "was not copied" in builder("mirror", f"{image}@{lost}", code=1).stderr
+        finally:
+            images.remove_image(endpoint, f"{image}@{kept}")
+
+
+@pytest.mark.engine
 def test_what_cannot_be_asked_is_said(published: Published, small: Project, builder: Command, tmp_path: Path) -> None:
     registry, _ = published
     missing = builder("bases", f"{registry.address}/keeper/none", code=6).stderr
@@ -186,3 +233,42 @@ def test_a_token_is_fetched_where_the_registry_wants_one(endpoint: Endpoint) -> 
         # A tag is a part of addresses, and what cannot be one is left out.
         assert registry_tags.tags(endpoint, f"127.0.0.1:{server.server_port}/a/b") == ("20260920", "xxxxxxx")
         server.shutdown()
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_the_day_among_64_that_broke_it_is_found(
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Each image has the layers of the first one, and says its day in a label alone."""
+    days = [f"2026{month:02}{day:02}" for month in (8, 9, 10) for day in range(1, 31)][:64]
+    with registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        for day in days:
+            registries.publish(theirs, NAME, f"nightly-{day}", {"day": day, "org.keeper.vllm-hash": f"{day}abc"})
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[0]}")
+        builder("build", "small")
+        base_of(small, f"{theirs.address}/{NAME}:nightly-{days[-1]}")
+        builder("build", "small")
+        script = tmp_path / "judge.sh"
+        projects.write(
+            script,
+            "#!/bin/sh\n"
+            'day=$(docker image inspect --format \'{{ index .Config.Labels "day" }}\' "$BUILDER_IMAGE") || exit 125\n'
+            f'echo "$day" >> {tmp_path}/tried\n'
+            f'test "$day" -lt {days[40]}\n',
+        )
+        script.chmod(0o755)
+        arguments = ("bisect", "small", "--good", "1", "--run", str(script), "--no-serve")
+        assert json.loads(builder(*arguments, "--dry-run", "--json").stdout)["axes"] == [
+            "base image (62 images between)"
+        ]
+        result = json.loads(builder(*arguments, "--json").stdout)
+        (culprit,) = result["culprits"]
+        assert (culprit["axis"], culprit["good"], culprit["bad"]) == (
+            "base image", f"nightly-{days[39]}", f"nightly-{days[40]}"
+        )  # fmt: skip
+        assert f"--update base=nightly-{days[39]}" in culprit["now"]
+        assert f"-vllm commit {days[39]}abc\n+vllm commit {days[40]}abc\n" in culprit["change"]
+        tried = set((tmp_path / "tried").read_text(encoding="utf-8").split())
+        assert len(tried) <= 8

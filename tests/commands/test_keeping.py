@@ -11,7 +11,7 @@ import pytest
 from builder.commands.keeping import PrunePlan, RemovableImage
 from builder.lab.checkpoints.conversion import RemovableCheckpoint
 from builder.lock.model import ImageName
-from builder.serving.starting import CompileCache
+from builder.serving.compile_caches import CompileCache
 
 NOTHING = PrunePlan((), (), (), (), (), 0, (), 0, 0)
 NAME = ImageName("small", 1)

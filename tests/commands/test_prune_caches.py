@@ -20,7 +20,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
 from builder.lock.text import dump_lock
 from builder.pins import packages
-from builder.serving import starting
+from builder.serving import compile_caches
 from tests import projects
 from tests.conftest import Command
 from tests.stock import stock
@@ -153,23 +153,25 @@ def test_what_a_container_wrote_as_root_is_removed_in_one(endpoint: Endpoint, so
         for path in (own, *own.parents[:3]):
             os.chown(path, NOBODY, -1)
         os.seteuid(NOBODY)
-    (found,) = starting.find_compile_caches(endpoint, environ, [one])
-    assert starting.remove_compile_caches(endpoint, found, None) == (
+    (found,) = compile_caches.find_compile_caches(endpoint, environ, [one])
+    assert compile_caches.remove_compile_caches(endpoint, found, None) == (
         f"{own} stays: it belongs to another user; `sudo rm -r {own}` removes it"
     )
     assert (own / "vllm/deep/kernel").is_file()
-    assert "the engine has no image builder-test-none:1" in starting.remove_compile_caches(
+    assert "the engine has no image builder-test-none:1" in compile_caches.remove_compile_caches(
         endpoint, found, "builder-test-none:1"
     )
-    assert starting.remove_compile_caches(endpoint, found, "debian:bookworm-slim") == ""
+    assert compile_caches.remove_compile_caches(endpoint, found, "debian:bookworm-slim") == ""
     assert not own.exists()
 
 
 def test_the_folders_of_another_machine_are_not_looked_for(tmp_path: Path, cache: dict[str, str]) -> None:
     one = ImageName("vllm-node", 1)
     projects.write(folder(cache, "vllm-node", 1) / "vllm/kernel", "x")
-    assert starting.find_compile_caches(Endpoint("ssh://node", ("docker", "buildx"), "a test"), cache, [one]) == ()
-    (found,) = starting.find_compile_caches(Endpoint("unix:///s", ("docker", "buildx"), "a test"), cache, [one])
+    assert (
+        compile_caches.find_compile_caches(Endpoint("ssh://node", ("docker", "buildx"), "a test"), cache, [one]) == ()
+    )
+    (found,) = compile_caches.find_compile_caches(Endpoint("unix:///s", ("docker", "buildx"), "a test"), cache, [one])
     assert found.folder == folder(cache, "vllm-node", 1)
 
 

@@ -12,12 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builder.base.project import Project
-from builder.definitions.container import LABEL
+from builder.definitions.container import COMPILED, LABEL
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
@@ -25,10 +26,6 @@ from tests import json_outputs, program, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
 from tests.conftest import command, remove_all, run_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.engine
 
@@ -557,3 +554,31 @@ def test_what_another_project_serves_is_meant_by_its_own_name_alone(
 def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
     for command_line in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
         assert "`nonesuch` is not being served" in builder(*command_line, code=2).stderr
+
+
+def test_a_number_with_another_template_starts_with_what_the_one_before_compiled(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    root = kitchen.project.root
+    recipe = root / "recipes/chat.yaml"
+    projects.write(recipe, recipe.read_text(encoding="utf-8").replace("mods/standin]", "mods/standin, mods/template]"))
+    compiled = {}
+    for number, text in ((3, "one"), (4, "two")):
+        projects.add_mod(root, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": text})
+        assert builder("build", "chat").stdout.startswith(f"built {kitchen.repository}:{number} in ")
+        if number == 3:
+            builder("run", "chat")
+            folder = Path(inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED])
+            projects.write(folder / "triton/kernel", "compiled")
+            builder("restart", "chat")
+        else:
+            shown = builder("show", f"{kitchen.repository}:4").stdout
+            assert f"warm, with what {kitchen.repository}:3 compiled" in " ".join(shown.split())
+            # A start that ended in the middle leaves its mark, and what it left is not used.
+            projects.write(folder / "begun", "")
+            projects.write(folder / "triton/half", "comp")
+            assert "1 incomplete or damaged files" in " ".join(builder("restart", "chat").stderr.split())
+        compiled[number] = inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED]
+    assert compiled[3] == compiled[4]
+    assert sorted(path.name for path in (folder / "triton").iterdir()) == ["kernel"]
+    assert not json.loads(builder("show", f"{kitchen.repository}:2", "--json").stdout)["warm"]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     *(
         "bases",
+        "mirror",
         "completion",
         "diff",
         "doctor",

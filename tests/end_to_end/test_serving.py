@@ -38,6 +38,7 @@ RECIPE = "recipes/qwen3-0.6b-cpu.yaml"
 MODEL = "Qwen/Qwen3-0.6B"
 MOD = "fix-qwen3.5-enhanced-chat-template"
 TEMPLATE = "qwen3.5-enhanced.jinja"
+CHANGED = "{#- changed -#}\n"
 HERE = Path(__file__).parent
 MOD_TESTS = projects.REPOSITORY_ROOT / "tests/mods/fix_qwen35_enhanced_chat_template"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -79,6 +80,22 @@ def first(cpu: Project) -> ImageName:
     """Number 1, built from the recipe."""
     builder(cpu, "build", RECIPE)
     return lock_file.read_lock(cpu.lock).models[MODEL].pairing.image
+
+
+@pytest.fixture(scope="module")
+def second(cpu: Project, endpoint: Endpoint, first: ImageName) -> dict[str, str]:
+    """Number 2, with another template, from which the model has gone back: what the build said, and the template under
+    ``latest`` before it, with it, and after."""
+    latest = f"{first.repository}:latest"
+    original = baked_template(endpoint, latest)
+    file = cpu.mods / MOD / TEMPLATE
+    projects.write(file, CHANGED + original)
+    said = builder(cpu, "build", RECIPE)
+    changed = baked_template(endpoint, latest)
+    assert lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.number == 2
+    builder(cpu, "rollback", RECIPE)
+    projects.write(file, original)
+    return {"said": said, "before": original, "changed": changed, "after": baked_template(endpoint, latest)}
 
 
 @pytest.fixture(scope="module")
@@ -149,32 +166,25 @@ def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: End
     assert {name for name, (by_properties, _) in judged.items() if by_properties.verdict != "fail"} == set()
 
 
-def test_a_changed_template_is_a_new_layer_and_rolls_back(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:
+def test_a_changed_template_is_a_new_layer_and_rolls_back(
+    cpu: Project, endpoint: Endpoint, first: ImageName, second: dict[str, str]
+) -> None:
     repository = first.repository
-    original = baked_template(endpoint, f"{repository}:latest")
-    file = cpu.mods / MOD / TEMPLATE
-    projects.write(file, "{#- changed -#}\n" + original)
-
-    said = builder(cpu, "build", RECIPE)
-    assert said.startswith(f"built {repository}:2 in ")
-    assert f"  mod {MOD}: changed" in said.splitlines()
+    assert second["said"].startswith(f"built {repository}:2 in ")
+    assert f"  mod {MOD}: changed" in second["said"].splitlines()
+    assert second["changed"] == CHANGED + second["before"]
+    assert second["after"] == second["before"]
     one, two = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert one is not None
     assert two is not None
     assert two.layers[:-1] == one.layers[:-1]
     assert two.layers[-1] != one.layers[-1]
-    assert baked_template(endpoint, f"{repository}:latest") == "{#- changed -#}\n" + original
-    assert lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.number == 2
-
-    builder(cpu, "rollback", RECIPE)
-    assert baked_template(endpoint, f"{repository}:latest") == original
     lock = lock_file.read_lock(cpu.lock)
     assert lock.images[repository].current == 1
     assert lock.models[MODEL].pairing.image == first
     latest = images.inspect_image(endpoint, f"{repository}:latest")
     assert latest is not None
     assert latest.id == one.id
-    projects.write(file, original)
     assert builder(cpu, "build", RECIPE) == f"already built as {first}\n"
 
 
@@ -187,12 +197,15 @@ def served(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = cpu.root / RECIPE
     name = f"{first.repository}-served"
-    text = file.read_text(encoding="utf-8").replace("name: Qwen3-0.6B-cpu", f"name: {name}")
+    original = file.read_text(encoding="utf-8")
+    text = original.replace("name: Qwen3-0.6B-cpu", f"name: {name}")
     projects.write(file, text.replace("\nenv:\n", "\nenv:\n  HF_HUB_OFFLINE: 1\n"))
     yield name
+    projects.write(file, original)
     containers.remove_labelled(endpoint, f"{LABEL}={name}")
 
 
+@pytest.mark.usefixtures("second")
 def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path) -> None:
     port = free_port()
     builder(cpu, "rollback", MODEL, "--to", "2")

@@ -248,13 +248,20 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
             values.append((BASE, BASE, written))
         elif not source.endswith("packages") and all("version" in side for side in sides):
             commits = [side.get("commit", "") for side in sides]
+            unit = BASE if all(_is_brought(source, part) for part in (old, new)) else source
             values += [
-                (source, f"{source} commit", commits),
-                (source, f"{source} version", [side["version"] for side in sides]),
-                (source, f"{source} date", [_date(text, source) for text in texts]),
-                (source, f"{source} index", list(map(_index_commit, texts, commits))),
+                (unit, f"{source} commit", commits),
+                (unit, f"{source} version", [side["version"] for side in sides]),
+                (unit, f"{source} date", [_date(text, source) for text in texts]),
+                (unit, f"{source} index", list(map(_index_commit, texts, commits))),
             ]
     return tuple(Segment(both[0], both[1], unit, key) for unit, key, both in values if all(both) and both[0] != both[1])
+
+
+def _is_brought(source: str, part: BuildPart) -> bool:
+    """True where the base image brings a source: then it changes with the base."""
+    packages = part.takes.get(making.BASE_PACKAGES, {})
+    return any(package in packages for package in PACKAGES_BUILT_FROM.get(source, (source,)))
 
 
 def _date(dockerfile: str, source: str) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, FileProblemsError, SourceError, UsageError
+from builder.base.errors import BuilderError, FileProblemsError, SourceError, TransferError, UsageError
 from builder.base.events import Message
 from builder.definitions import configuration, image
 from builder.definitions.image import PACKAGES_BUILT_FROM
-from builder.engine import containers, installed
+from builder.engine import containers, images, installed, registry, registry_tags
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import PACKAGE_KEY, Difference, Segment
 from builder.lab.bisect.search import Axis, ListPoints, Row
@@ -94,6 +94,14 @@ class NumberSpan:
                 before, after = (line.partition("==")[2].partition(" ")[0].strip() for line in lines)
                 old, new = before or old, after or new
         return old, new
+
+    @property
+    def bases(self) -> tuple[str, str]:
+        """The base images on either side, each with its digest; empty where they are the same, or another image."""
+        values = (value for file in self.builds.files for value in file.values if value.key == mixtures.BASE)
+        if (base := next(values, None)) and images.repository(base.old) == images.repository(base.new):
+            return base.old, base.new
+        return "", ""
 
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
@@ -339,7 +347,42 @@ def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -
     return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"
 
 
-# The points of a unit between its two ends: commits of a source from git, versions of a package.
+# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them.
+
+
+def _dated_tags(workspace: Workspace, span: NumberSpan, question: ListPoints) -> tuple[str, ...]:
+    """The tags with a day between two base images. Raises SourceError."""
+    old, new = span.bases
+    name = images.repository(old)
+    dated = [tag for tag in registry_tags.tags(workspace.engine, name) if images.day_of(tag)]
+    published = registry_tags.published(workspace.engine, name, dated, span.builds.platform)
+    ordered = sorted(published, key=lambda image: (image.day, image.tag))
+    digests, tags = [image.digest for image in ordered], [image.tag for image in ordered]
+    ends = []
+    for base, point in ((old, question.after), (new, question.before)):
+        named, _, digest = base.partition("@")
+        tag = point or images.split_tag(named)[1]
+        # A tag such as `latest` has the digest of a dated one.
+        place = tags.index(tag) if tag in tags else digests.index(digest) if digest in digests else None
+        if place is None:
+            raise SourceError(f"{base} is none of the {len(tags)} images of {name} that have a date")
+        ends.append(place)
+    return tuple(tags[ends[0] + 1 : ends[1]] or reversed(tags[ends[1] + 1 : ends[0]]))
+
+
+def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
+    """The base image with this tag as a Dockerfile names it. Raises SourceError where the registry does not have it."""
+    reference = f"{images.repository(span.bases[0])}:{tag}"
+    try:
+        digest = registry.manifest_digest(workspace.engine, reference)
+    except TransferError as error:
+        raise SourceError(error.message, hint=error.hint) from None
+    if digest is None:
+        raise SourceError(f"the registry no longer has {reference}")
+    return f"{reference}@{digest}"
+
+
+# The points of a unit between its two ends: commits of a source from git, versions of a package, images by their days.
 
 
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
@@ -353,6 +396,8 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
             listed = vllm_versions.commits_between(
                 workspace.project.mirrors, tree.new[0], *ends, lambda text: workspace.report(Message(text))
             )
+        elif unit == mixtures.BASE and all(span.bases):
+            listed = _dated_tags(workspace, span, question)
         elif package := span.package(unit):
             ends = span.versions(package)
             if not (after or before or any(map(wheels.named, ends))):
@@ -360,15 +405,15 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
             if not listed and package == PACKAGE:
                 listed = _wheel_commits(workspace, span, question)
     except SourceError as error:
-        workspace.report(Message(f"the commits or versions between cannot be listed: {error.message.splitlines()[0]}"))
+        workspace.report(Message(f"{unit}: what lies between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(unit, after, before, listed)
 
 
 def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...] | None:
-    """All commits between the ends of a unit, for a plan; None for a unit without commits, or where they are not
+    """All commits or images between the ends of a unit, for a plan; None for a unit without any, or where they are not
     known."""
     question = ListPoints(span.old.number, span.new.number, unit)
-    if span.tree(unit):
+    if span.tree(unit) or (unit == mixtures.BASE and all(span.bases)):
         return row(workspace, span, question).points
     if span.package(unit) != PACKAGE:
         return None
@@ -396,6 +441,8 @@ def build_of(
             facts = vllm_versions.commit_facts(workspace.project.mirrors, url, point, within=within)
             date = int(datetime.fromisoformat(facts.date).timestamp())
             values |= {f"{unit} commit": point, f"{unit} version": facts.version, f"{unit} date": str(date)}
+        elif unit == mixtures.BASE:
+            values[mixtures.BASE] = _base_line(workspace, span, point)
         elif mirror.is_commit(point) and span.package(unit) == PACKAGE:
             wheel = _wheel(workspace, span, point)
             values |= {f"{unit} version": wheel.version, f"{unit} commit": point, f"{unit} index": point}

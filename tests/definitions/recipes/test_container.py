@@ -54,6 +54,7 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
         "builder.serve.names": '["m"]',
         "builder.serve.port": "8001",
         "builder.serve.gpu_memory": "0.92",
+        "builder.serve.compiled": "/home/ann/.cache/builder/compile/vllm-node-tf5/7",
     }
 
 

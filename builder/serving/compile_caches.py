@@ -1,0 +1,324 @@
+"""Compile caches: folders on this machine with what an image compiled while it served (`container.COMPILE_CACHES`).
+
+They belong to what was compiled from, so that a number whose template alone changed starts warm: numbers with the same
+key share the folder of the first one that served. The key comes first, then whose folder a number has, the record of
+complete files by which nothing corrupt is used again, and the removal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING
+
+from builder.base import files, records
+from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
+from builder.base.project import below_project
+from builder.definitions.container import COMPILE_CACHES, compile_cache
+from builder.engine import containers
+from builder.lock.model import ImageName
+from builder.numbers import build_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.lock.model import Lock, NumberedImage
+    from builder.numbers.build_directory import BuildPart
+
+
+# The key: everything that compiled code depends on, as the build directory of a number has it. What vLLM, Triton and
+# FlashInfer tell apart inside (the model, its flags, the kernel's source) stays theirs.
+
+# Packages whose code is compiled, or that compile: no compiled kernel depends on any other.
+_COMPILED = re.compile(
+    r"(?:vllm|torch|triton|flashinfer|tilelang|nvidia|cuda|flash|apache-tvm|cutlass|quack|xformers|deep-?gemm|deep-?ep"
+    r"|helion|numba|llvmlite|cupy|setuptools|ninja|pybind11)\b.*|.*(?:-kernels?|-cu\d+)"
+)
+# Files that nothing is compiled from.
+_DATA = frozenset({".jinja", ".json", ".md", ".txt", ".yaml", ".yml", ".toml", ".template"})
+_MOD_OWN = frozenset({"mod.yaml", "run.sh", "README.md", "LICENSE"})
+# Commands that only put files elsewhere: a script with any other may change what is compiled.
+_HARMLESS = frozenset(
+    {":", "[", "cd", "chmod", "cp", "echo", "exit", "install", "ls", "mkdir", "printf", "set", "test"}
+)
+_WORDS = frozenset(["if", "then", "else", "elif", "fi", "for", "do", "done", "in", "{", "}", "!"])
+_STAGE = re.compile(
+    r"^(?:FROM \S+ AS mod-\S+\n|ARG SOURCE_DATE_EPOCH\n| +--mount=type=bind,from=\S+ \\\n)", re.MULTILINE
+)
+_MOD_STEP = re.compile(
+    r"^RUN [^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*<<'EOF'\n# mod (?P<name>\S+)\n(?:(?!EOF$).*\n)*EOF\n\n?", re.MULTILINE
+)
+_GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+def cache_key(project: Project, name: ImageName, image: NumberedImage, gpus: Path = _GPUS) -> str:
+    """Returns the digest of everything that what this number compiles depends on: the base image, the sources, the
+    packages that are compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the
+    GPUs of this machine. A number whose build directory cannot be read has a key of its own."""
+    try:
+        parts = build_directory.read_build_directory(project, name).parts
+        inputs: object = [_inputs(part) for part in parts]
+    except (FileProblemsError, OSError, ValueError):
+        inputs = image.fingerprint
+    chip = sorted({line for file in gpus.glob("*/information") for line in _models(file)})
+    text = json.dumps([image.platform, chip, inputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _models(file: Path) -> Iterator[str]:
+    with suppress(OSError):
+        yield from (line for line in file.read_text(errors="replace").splitlines() if line.startswith("Model:"))
+
+
+def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
+    harmless = {name for name in part.mods if is_harmless(part.mod(name))}
+    inputs: dict[str, Mapping[str, str]] = {}
+    for step, takes in part.takes.items():
+        if step.endswith("packages"):
+            inputs[step] = {name: what for name, what in takes.items() if _COMPILED.fullmatch(name)}
+        elif step not in {"Dockerfile", "build-metadata.yaml"} and step.removeprefix("mod ") not in harmless:
+            inputs[step] = takes
+    dockerfile = (part.folder / "Dockerfile").read_text(encoding="utf-8")
+    without = _MOD_STEP.sub(lambda step: "" if step["name"] in harmless else step[0], dockerfile)
+    # Which mods there are decides the numbers of their stages.
+    return {**inputs, "Dockerfile": {"text": _STAGE.sub("", without).rstrip()}}
+
+
+def is_harmless(mod: Path) -> bool:
+    """True for a mod that only puts data such as a chat template into the image: nothing is compiled from that. It has
+    no other files, installs and patches nothing, and its script only copies."""
+    paths = [path for path in mod.rglob("*") if not path.is_dir()]
+    if any(path.suffix not in _DATA and path.name not in _MOD_OWN for path in paths):
+        return False
+    written = (mod / "mod.yaml").read_text(encoding="utf-8") if (mod / "mod.yaml").is_file() else ""
+    if re.search(r"^\s*(?:packages|patches|env)\s*:|[\"'](?:packages|patches|env)[\"']\s*:", written, re.MULTILINE):
+        return False
+    # A copy into a package could take the place of its code.
+    scripts = [path.read_text(encoding="utf-8") for path in paths if path.name == "run.sh"]
+    return not any(re.search(r"-packages|package:|\.py\b|\.so\b", text) for text in (written, *scripts)) and all(
+        map(_only_copies, scripts)
+    )
+
+
+def _only_copies(script: str) -> bool:
+    text = re.sub(r"^\s*#.*$|\\\n", "", script, flags=re.MULTILINE)
+    if re.search(r"`|\$\(|<<|\|(?!\|)|>(?!&2|\s*/dev/null)", text):
+        return False
+    commands = (part.split() for part in re.split(r"\n|;|&&|\|\|", text))
+    for words in commands:
+        rest = [word for word in words if word not in _WORDS]
+        if words[:1] != ["for"] and rest and rest[0] not in _HARMLESS and not re.match(r"[A-Za-z_]\w*=", rest[0]):
+            return False
+    return True
+
+
+# The folder of a number: that of the first number of its repository with the same key that has one.
+
+
+def shared_with(project: Project, lock: Lock, environ: Mapping[str, str], name: ImageName) -> ImageName:
+    """Returns the number whose folder ``name`` uses: its own where no other number has compiled from the same."""
+    image = lock.image(name)
+    own = Path(compile_cache(environ, name.repository, name.number))
+    if image is None or _is_folder(own) or not own.parent.is_dir():
+        return name
+    repository = lock.images[name.repository]
+    others = [
+        number
+        for number in sorted(repository.numbers)
+        if number != name.number and _is_folder(Path(compile_cache(environ, name.repository, number)))
+    ]
+    key = cache_key(project, name, image) if others else ""
+    for number in others:
+        other = ImageName(name.repository, number)
+        if cache_key(project, other, repository.numbers[number]) == key:
+            return other
+    return name
+
+
+def used_by_others(project: Project, lock: Lock, going: Iterable[ImageName]) -> frozenset[ImageName]:
+    """Returns the numbers of ``going`` whose folders other numbers use, that are not pruned and stay."""
+    going = frozenset(going)
+    used = set()
+    for name in going:
+        record = lock.images.get(name.repository)
+        if record is None or name.number not in record.numbers:
+            continue
+        key = cache_key(project, name, record.numbers[name.number])
+        staying = (
+            (ImageName(name.repository, number), image)
+            for number, image in record.numbers.items()
+            if image.pruned is None and ImageName(name.repository, number) not in going
+        )
+        if any(cache_key(project, other, image) == key for other, image in staying):
+            used.add(name)
+    return frozenset(used)
+
+
+def warm_from(project: Project, lock: Lock, environ: Mapping[str, str], name: ImageName) -> ImageName | None:
+    """Returns the number whose complete files a start of ``name`` uses; None for a cold start."""
+    owner = shared_with(project, lock, environ, name)
+    return owner if _complete(Path(compile_cache(environ, owner.repository, owner.number))) else None
+
+
+# The record of complete files: it is written when a server answers, and what is not as it says is removed before the
+# next start. A start that never got so far leaves its mark, and all that it added goes.
+
+_RECORD, _BEGUN = "complete.json", "begun"
+_HEAD = {"version": 1}
+_LARGEST = 64 << 20
+Entry = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class _CompleteFiles:
+    """The size in bytes and the SHA-256 of each complete file, by its path in the folder."""
+
+    files: Mapping[str, Entry]
+
+
+def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
+    """Prepares a folder for a start: removes files that are not as the record of complete files has them and, after a
+    start that did not succeed, files that the record does not have. Returns the paths that were removed. A folder that
+    another user made is left as it is."""
+    if not _is_folder(folder) or not os.access(folder, os.W_OK):
+        return ()
+    complete, begun = _complete(folder), (folder / _BEGUN).exists()
+    wrong = [path for path in complete if _entry(folder / path) != complete[path]]
+    if begun:
+        wrong += sorted({str(path.relative_to(folder)) for path in _files(folder)} - complete.keys())
+    wrong = [path for path in wrong if (folder / path).exists() or (folder / path).is_symlink()]
+    for path in wrong:
+        with suppress(OSError):
+            (folder / path).unlink()
+    if remaining := [folder / path for path in wrong if os.path.lexists(folder / path)]:
+        _remove_as_root(endpoint, image, folder, remaining)
+    with suppress(OSError):
+        files.write_atomically(folder / _BEGUN, b"")
+    return tuple(wrong)
+
+
+def record_complete(folder: Path) -> None:
+    """Records the files that are there now, and that the start has succeeded. What cannot be read is not recorded."""
+    if not _is_folder(folder) or not os.access(folder, os.W_OK):
+        return
+    entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := _entry(path))}
+    with suppress(OSError):
+        files.write_atomically(folder / _RECORD, records.text_of(_CompleteFiles(entries), _HEAD).encode())
+        (folder / _BEGUN).unlink(missing_ok=True)
+
+
+def _complete(folder: Path) -> Mapping[str, Entry]:
+    try:
+        kept = records.read_file(folder / _RECORD, _CompleteFiles, _HEAD, _LARGEST).files
+    except (OSError, records.RecordError):
+        return {}
+    return {path: entry for path, entry in kept.items() if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
+
+
+def _entry(path: Path) -> Entry | None:
+    try:
+        with path.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_size, hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place in _cache_folders(folder):
+        for below, _, names in os.walk(place):
+            yield from (
+                path for path in (Path(below, name) for name in names) if path.is_file() and not path.is_symlink()
+            )
+
+
+# The removal of what serving compiled: it is of no use once no image has its key.
+
+_INSIDE = "/run/builder/compiled"
+_REMOVING = 600.0  # seconds
+_BLOCK = 512  # bytes: what st_blocks counts
+
+
+@dataclass(frozen=True)
+class CompileCache:
+    """The folder of one number, and the bytes on disk of what serving wrote into it."""
+
+    name: ImageName
+    folder: Path
+    size: int
+
+
+def find_compile_caches(
+    endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
+) -> tuple[CompileCache, ...]:
+    """Returns the existing compile caches of these numbers on this machine."""
+    if not endpoint.host.startswith("unix://"):
+        return ()
+    caches = []
+    for name in names:
+        folder = Path(compile_cache(environ, name.repository, name.number))
+        if _is_folder(folder):
+            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+    return tuple(caches)
+
+
+def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
+    """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
+    be removed and why. Containers write as root: what this user may not remove is removed in a container of
+    ``image``."""
+    try:
+        below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
+    except UnsafePathError as error:
+        return error.message
+    for path in _cache_folders(cache.folder):
+        shutil.rmtree(path, ignore_errors=True)
+    if remaining := _cache_folders(cache.folder):
+        reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
+        if reason:
+            return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
+    try:
+        cache.folder.rmdir()
+    except FileNotFoundError:
+        pass  # another prune was here, too
+    except OSError as error:
+        return f"{cache.folder} stays: {error.strerror}"
+    return ""
+
+
+def disk_usage(path: Path) -> int:
+    """Returns the bytes on disk of ``path`` and everything below it. A file with several names counts once, links are
+    not followed, and what may not be read counts as 0."""
+    below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
+    sizes: dict[tuple[int, int], int] = {}
+    for file in (path, *below):
+        with suppress(OSError):
+            stat = file.lstat()
+            sizes[stat.st_dev, stat.st_ino] = stat.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
+def _cache_folders(folder: Path) -> list[Path]:
+    """The folders in it that serving made. A link that the user put in place of one is left alone."""
+    return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
+    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.relative_to(folder)}" for path in remaining)]
+    mounts = {str(folder): _INSIDE}
+    try:
+        with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
+            result = container.run(argv, timeout=_REMOVING)
+    except BuilderError as error:
+        return error.message
+    return result.output.strip()
