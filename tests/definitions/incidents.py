@@ -563,7 +563,16 @@ INCIDENTS = (
         vllm="0.28.0",
         chip="NVIDIA H100 PCIe",
     ),
-    # https://github.com/langX101/langX101/issues/409
+    # https://github.com/vllm-project/vllm/issues/54928
+    Incident(
+        "dflash2-greedy-answers",
+        f"vllm serve Qwen/Qwen3.8-27B {QWEN_TOOLS} {drafting('dflash', 7, model='incoai/Qwen3.8-27B-DFlash2')}",
+        {"command": f"vllm serve Qwen/Qwen3.8-27B {QWEN_TOOLS} {drafting('mtp', 2)}"},
+        vllm="0.26.1rc1.dev942+g5a4c8d992",
+        chip="NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        packages={"nvidia-nccl-cu13": "2.30.7"},
+    ),
+    # https://github.com/gyliu513/langX101/issues/409
     Incident(
         "nvidia-image-forward-compatibility",
         "vllm serve openai/gpt-oss-120b",
