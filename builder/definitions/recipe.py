@@ -150,7 +150,7 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
     unknown = tuple(_unknown_keys(data, text, file, recipe_v2.keys() if is_version_2 else keys()))
     notes = [*_repeated_keys(repetitions, file), *unknown]
     if is_version_2:
-        return _parsed_version_2(data, text, file, problems, notes), True
+        return _parsed_version_2(data, text, file, problems, notes), text.isascii() or recipe_v2.is_marked(data)
     written = data.get("recipe_version")
     if written is not None and recipe_v2.version_of(written) != 1:
         location = yaml_file.location_of(("recipe_version",), text, file)

@@ -34,26 +34,34 @@ def keys() -> tuple[str, ...]:
 # to such recipes: those that version 1 can read are of version 1.
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
+_JSON = re.compile(r"(?<!\{)\{\s*\"")
 _OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes", "max_nodes")
 
 
 def is_version_2(data: Mapping[str, Any]) -> bool:
     """True for a recipe that sparkrun alone can read."""
-    if any(version_of(data.get(key)) in range(2, 5) for key in _VERSIONS):
+    if _says_so(data):
         return True
-    # sparkrun calls a recipe by its file.
-    is_complete = all(needed in data for needed in ("name", "container", "command"))
-    if not is_complete and all(needed in data for needed in ("model", "container", "command")):
-        return True
-    runtime = data.get("runtime")
-    if runtime is not None and not (
-        is_complete and version_of(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(("vllm", "eugr"))
-    ):
-        return True
-    if runtime is None and not any(key in data for key in _OWN_KEYS):
-        return False
+    if missing := {"name", "container", "command"} - {*data}:
+        # sparkrun calls a recipe by its file.
+        return is_marked(data) or (missing == {"name"} and "model" in data)
+    runtime, command = data.get("runtime"), str(data["command"])
+    if runtime is not None:
+        is_of_both = version_of(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(("vllm", "eugr"))
+        if not is_of_both:
+            return True
     # In version 1, the braces of JSON are doubled.
-    return not is_complete or bool(shell.parse_placeholders(str(data["command"]))[1])
+    is_readable = not shell.parse_placeholders(command)[1]
+    return not is_readable and (is_marked(data) or ("model" in data and bool(_JSON.search(command))))
+
+
+def is_marked(data: Mapping[str, Any]) -> bool:
+    """True for a recipe with a key that only sparkrun's have."""
+    return _says_so(data) or data.get("runtime") is not None or any(key in data for key in _OWN_KEYS)
+
+
+def _says_so(data: Mapping[str, Any]) -> bool:
+    return any(version_of(data.get(key)) in range(2, 5) for key in _VERSIONS)
 
 
 def version_of(value: object) -> int | None:

@@ -181,6 +181,28 @@ def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
     assert parsed.version == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("name: x\ncontainer: c\nmodel: House/M\ncommand: |\n  vllm serve {model} --x '{\"a\": 1}'\n", 2),
+        ("name: x\ncontainer: c\nmodel: House/M\ncommand: |\n  vllm serve {model} --x '{{\"a\": 1}}'\n", 1),
+        ("container: c\nmodel: House/M\ncommand: vllm serve {model}\n", 2),
+        # What neither of the launchers reads keeps the message of version 1.
+        ("name: x\ncontainer: c\nmodel: House/M\ncommand: vllm serve {a.b}\n", None),
+        ("name: x\ncontainer: c\ncommand: |\n  vllm serve --x '{\"a\": 1}'\n", None),
+        ("container: c\ncommand: vllm serve House/M\n", None),
+        ("container: c\nmodel: House/M\ncommand: vllm serve {model} —port 1\n", None),
+    ],
+)
+def test_a_recipe_without_a_mark_is_of_the_version_that_can_read_it(
+    tmp_path: Path, text: str, version: int | None
+) -> None:
+    parsed = recipe_texts.read(tmp_path, text)
+    problems = [*parsed.problems, *(recipe_problems.recipe_problems(parsed.recipe) if parsed.recipe else ())]
+    assert bool(problems) is (version is None)
+    assert version is None or (parsed.recipe is not None and parsed.recipe.version == version)
+
+
 def test_revision_and_draft_model_come_from_the_distribution() -> None:
     script = load(FOLDER / "script.yaml")
     assert script.draft_model == "House/Script-Drafter"
