@@ -68,7 +68,7 @@ OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
     for name in (
         *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "rollback", "doctor"),
-        "recipes-check",
+        *("recipes-check", "why"),
     )
 }
 """The JSON Schema of what commands print with ``--json``."""

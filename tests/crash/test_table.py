@@ -23,6 +23,7 @@ ELSEWHERE = {
         "mirror",
         "completion",
         "diff",
+        "why",
         "doctor",
         "explain",
         "help",
