@@ -96,7 +96,7 @@ _NATIVE = re.compile(
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
     r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
     r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
-    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|.*\[Errno \d+\] .*"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|ERROR:\s+\[Errno \d+\] .*"
     r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
 # What a compiler says stands below the error that tells of it.
@@ -139,17 +139,18 @@ def crash_cause(lines: Sequence[str]) -> str:
     """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
     the exit code of an `end_line` says; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    errors, strong = list[str](), ""
+    strong, weak, warned = "", list[str](), list[str]()
     for index in reversed(range(len(texts))):
-        if error := _error(texts, index):
-            errors.append(error)
-            # What is told as a warning was no end.
-            if not (_CONSEQUENCE.search(error) or _level(lines[index]) in {"INFO", "WARNING"}):
-                more = next(
-                    (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text))), ""
-                )
-                strong = f"{error}: {more}" if more else error
-                break
+        if not (error := _error(texts, index)):
+            continue
+        if _level(lines[index]) in {"INFO", "WARNING"}:
+            warned.append(error)
+        elif _CONSEQUENCE.search(error):
+            weak.append(error)
+        else:
+            below = (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text)))
+            strong = ": ".join([error, *list(below)[:1]])
+            break
     end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
     if end and end[2]:
         last = f" (its last error: {strong})" if strong else ""
@@ -158,8 +159,9 @@ def crash_cause(lines: Sequence[str]) -> str:
         return strong
     native = [match[0] for text in texts if (match := _NATIVE.search(text))]
     if native:
-        return f"{native[0]} ({errors[0]})" if errors else native[-1]
-    return errors[0] if errors else _EXITS.get(int(end[1]), "") if end else ""
+        return f"{native[0]} ({weak[0]})" if weak else native[-1]
+    exit_text = _EXITS.get(int(end[1]), "") if end else ""
+    return next(filter(None, (*weak[:1], exit_text, *warned[:1])), "")
 
 
 def _level(line: str) -> str:

@@ -98,6 +98,13 @@ NOT_FOUND = [
         (["bash: line 1: vllm: command not found"], "bash: line 1: vllm: command not found"),
         (["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"], "OutOfMemoryError: CUDA out of"),
         (["killed"], ""),
+        (
+            [
+                "(APIServer pid=6) WARNING 11-26 16:05:48 [system_utils.py:255] Found ulimit of 20000 and failed to "
+                "increase with error current limit exceeds. This can cause errors like `OSError: [Errno 24] Too many`."
+            ],
+            "",
+        ),
         ([], ""),
         (["INFO 11-21 04:00:00 [x.py:1] no error: all is well"], ""),
     ],
