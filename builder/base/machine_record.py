@@ -51,7 +51,7 @@ _PARAMETER = re.compile(
     r"|crashkernel|swapaccount|cgroup_\w+|mitigations|numa_balancing|nvidia[.\w-]*)(?:=[\w,.:+-]*)?"
 )
 # What a value may consist of: a name of a device may be anything.
-_PLAIN = re.compile(r"[\w .,:+~()/@-]*")
+_PLAIN = re.compile(r"[\w .,:+~()/@-]*", re.ASCII)
 
 
 @dataclass(frozen=True)

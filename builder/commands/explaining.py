@@ -67,7 +67,7 @@ SCHEMAS = {
 OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
     for name in (
-        *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "compare"),
+        *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "compare", "why"),
         *("rollback", "doctor", "recipes-check"),
     )
 }

@@ -96,7 +96,7 @@ _NATIVE = re.compile(
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
     r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
     r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
-    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|.*\[Errno \d+\] .*"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|ERROR:\s+\[Errno \d+\] .*"
     r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
 # What a compiler says stands below the error that tells of it.
@@ -139,17 +139,18 @@ def crash_cause(lines: Sequence[str]) -> str:
     """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
     the exit code of an `end_line` says; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    errors, strong = list[str](), ""
+    strong, weak, warned = "", list[str](), list[str]()
     for index in reversed(range(len(texts))):
-        if error := _error(texts, index):
-            errors.append(error)
-            # What is told as a warning was no end.
-            if not (_CONSEQUENCE.search(error) or _level(lines[index]) in {"INFO", "WARNING"}):
-                more = next(
-                    (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text))), ""
-                )
-                strong = f"{error}: {more}" if more else error
-                break
+        if not (error := _error(texts, index)):
+            continue
+        if _level(lines[index]) in {"INFO", "WARNING"}:
+            warned.append(error)
+        elif _CONSEQUENCE.search(error):
+            weak.append(error)
+        else:
+            below = (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text)))
+            strong = ": ".join([error, *list(below)[:1]])
+            break
     end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
     if end and end[2]:
         last = f" (its last error: {strong})" if strong else ""
@@ -158,8 +159,9 @@ def crash_cause(lines: Sequence[str]) -> str:
         return strong
     native = [match[0] for text in texts if (match := _NATIVE.search(text))]
     if native:
-        return f"{native[0]} ({errors[0]})" if errors else native[-1]
-    return errors[0] if errors else _EXITS.get(int(end[1]), "") if end else ""
+        return f"{native[0]} ({weak[0]})" if weak else native[-1]
+    exit_text = _EXITS.get(int(end[1]), "") if end else ""
+    return next(filter(None, (*weak[:1], exit_text, *warned[:1])), "")
 
 
 def _level(line: str) -> str:
@@ -266,190 +268,89 @@ def latest_phase(lines: Iterable[str]) -> Phase | None:
 
 
 class ChoicePattern(NamedTuple):
-    """One line that tells a choice: its ``name``, the pattern whose groups make up the value, and the ``source`` text
-    in vLLM's ``file``. It is in the releases from ``since``, and no longer in ``until``; empty where it still is."""
+    """One line that tells a choice: its ``name``, the pattern whose groups make up the value, and the text in vLLM's
+    ``source``. It is in the releases from ``since``, and no longer in ``until``; empty where it still is."""
 
     name: str
     pattern: str
-    file: str
     source: str
     since: str = "0.19"
     until: str = ""
 
 
-_MOE = "model_executor/layers/fused_moe/oracle"
-_QUANTIZATION = "model_executor/layers/quantization"
-_LINEAR = "model_executor/kernels/linear/__init__.py"
 ATTENTION, MOE, GRAPHS = "attention backend", "MoE backend", "CUDA graphs"
 LINEAR, KV_TOKENS, UNKNOWN = "linear kernels", "KV cache tokens", "unknown variables"
 CHOICES = (
     ChoicePattern(
         ATTENTION,
         r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend out of potential backends",
-        "platforms/cuda.py",
         "Using %s attention backend out of potential backends",
     ),
-    # The one that was asked for by an option.
-    ChoicePattern(ATTENTION, r"Using AttentionBackendEnum\.(\w+) backend\.", "platforms/cuda.py", "Using %s backend."),
+    ChoicePattern(ATTENTION, r"Using AttentionBackendEnum\.(\w+) backend\.", "Using %s backend."),
     ChoicePattern(
-        "MLA prefill backend",
-        r"Using (\w+) MLA prefill backend\.",
-        "v1/attention/backends/mla/prefill/selector.py",
-        "Using %s MLA prefill backend.",
-        since="0.21",
+        "MLA prefill backend", r"Using (\w+) MLA prefill backend\.", "Using %s MLA prefill backend.", since="0.21"
     ),
     ChoicePattern(
-        "vision attention",
-        r"Using backend (?:AttentionBackendEnum\.)?(\w+) for vit attention",
-        "platforms/cuda.py",
-        "for vit attention",
+        "vision attention", r"Using backend (?:AttentionBackendEnum\.)?(\w+) for vit attention", "for vit attention"
+    ),
+    ChoicePattern("FlashAttention", r"Using FlashAttention version (\d+)", "Using FlashAttention version %s"),
+    ChoicePattern(
+        "KV cache layout", r"Using (\w+) KV cache layout for", "Using %s KV cache layout for %s backend.", until="0.29"
+    ),
+    ChoicePattern("KV cache layout", r"Using (\w+) KV cache layout\.", "Using %s KV cache layout.", since="0.29"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Fp8) MoE backend out", " Fp8 MoE backend out "),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (NvFp4) MoE backend out", " NvFp4 MoE backend out "),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Mxfp4) MoE backend\.", " Mxfp4 MoE backend."),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (MxFp8) MoE backend", " MxFp8 MoE backend"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Int8) MoE backend out", " Int8 MoE backend out ", since="0.20"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (WNA16) MoE backend\.", " WNA16 MoE backend.", since="0.20"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8) MoE backend\.", " W4A8 MoE backend.", since="0.22"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8 Int8) MoE backend out", " W4A8 Int8 MoE backend out ", since="0.23"),
+    ChoicePattern(MOE, r"Using ([\w ]+) (Unquantized) MoE backend out", " Unquantized MoE backend out ", since="0.20"),
+    ChoicePattern(MOE, r"Using ([\w ]+) backend for (Unquantized) MoE", " backend for Unquantized MoE", until="0.20"),
+    ChoicePattern(MOE, r"Using (\w+) MoE backend$", "Using %s MoE backend", since="0.26"),
+    ChoicePattern(
+        MOE, r"Using (\w+) backend for (WNA16) MoE", "Using {self.kernel_backend} backend for WNA16 MoE", until="0.23"
+    ),
+    ChoicePattern(LINEAR, r"Selected (\w+) for (\w+)$", "Selected %s for %s"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (NVFP4) GEMM", "Using %s for NVFP4 GEMM", since="0.20"),
+    ChoicePattern(LINEAR, r"Using (?:\w+\.)?([\w-]+) for (NVFP4) GEMM", "Using {backend} for NVFP4 GEMM", until="0.20"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP8) GEMM", "Using %s for MXFP8 GEMM", since="0.20"),
+    ChoicePattern(
+        LINEAR, r"Using (?:\w+\.)?([\w-]+) backend for (MXFP8) GEMM", "Using %s backend for MXFP8 GEMM", until="0.20"
+    ),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP4) GEMM", "Using %s for MXFP4 GEMM", since="0.22"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP6) GEMM", "Using %s for MXFP6 GEMM", since="0.27"),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (mixed-precision) linear", "Using %s for mixed-precision linear", since="0.31"
     ),
     ChoicePattern(
-        "FlashAttention",
-        r"Using FlashAttention version (\d+)",
-        "v1/attention/backends/flash_attn.py",
-        "Using FlashAttention version %s",
+        LINEAR, r"Using (\w+) for (GPTQMarlin)LinearMethod", "Using %s for GPTQMarlinLinearMethod", until="0.22"
+    ),
+    ChoicePattern(LINEAR, r"Using (\w+) for (AutoGPTQ)LinearMethod", "Using %s for AutoGPTQLinearMethod", since="0.22"),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (AWQMarlin)LinearMethod", "Using %s for AWQMarlinLinearMethod", until="0.24"
     ),
     ChoicePattern(
-        "KV cache layout",
-        r"Using (\w+) KV cache layout for",
-        "v1/attention/selector.py",
-        "Using %s KV cache layout for %s backend.",
-        until="0.29",
+        LINEAR, r"Using (\w+) for (AutoAWQMarlin)LinearMethod", "Using %s for AutoAWQMarlinLinearMethod", since="0.24"
     ),
     ChoicePattern(
-        "KV cache layout",
-        r"Using (\w+) KV cache layout\.",
-        "v1/attention/backends/utils.py",
-        "Using %s KV cache layout.",
-        since="0.29",
+        "sampler", r"Using (FlashInfer) for top-p & top-k sampling", "Using FlashInfer for top-p & top-k sampling."
     ),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (Fp8) MoE backend out", f"{_MOE}/fp8.py", " Fp8 MoE backend out "),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (NvFp4) MoE backend out", f"{_MOE}/nvfp4.py", " NvFp4 MoE backend out "),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (Mxfp4) MoE backend\.", f"{_MOE}/mxfp4.py", " Mxfp4 MoE backend."),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (MxFp8) MoE backend", f"{_MOE}/mxfp8.py", " MxFp8 MoE backend"),
-    ChoicePattern(
-        MOE, r"Using '?(\w+)'? (Int8) MoE backend out", f"{_MOE}/int8.py", " Int8 MoE backend out ", since="0.20"
-    ),
-    ChoicePattern(
-        MOE, r"Using '?(\w+)'? (WNA16) MoE backend\.", f"{_MOE}/int_wna16.py", " WNA16 MoE backend.", since="0.20"
-    ),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8) MoE backend\.", f"{_MOE}/w4a8.py", " W4A8 MoE backend.", since="0.22"),
-    ChoicePattern(
-        MOE,
-        r"Using '?(\w+)'? (W4A8 Int8) MoE backend out",
-        f"{_MOE}/w4a8_int8.py",
-        " W4A8 Int8 MoE backend out ",
-        since="0.23",
-    ),
-    ChoicePattern(
-        MOE,
-        r"Using ([\w ]+) (Unquantized) MoE backend out",
-        f"{_MOE}/unquantized.py",
-        " Unquantized MoE backend out ",
-        since="0.20",
-    ),
-    ChoicePattern(
-        MOE,
-        r"Using ([\w ]+) backend for (Unquantized) MoE",
-        f"{_MOE}/unquantized.py",
-        " backend for Unquantized MoE",
-        until="0.20",
-    ),
-    ChoicePattern(MOE, r"Using (\w+) MoE backend$", f"{_MOE}/unquantized.py", "Using %s MoE backend", since="0.26"),
-    ChoicePattern(
-        MOE,
-        r"Using (\w+) backend for (WNA16) MoE",
-        f"{_QUANTIZATION}/compressed_tensors/",
-        "Using {self.kernel_backend} backend for WNA16 MoE",
-        until="0.23",
-    ),
-    ChoicePattern(LINEAR, r"Selected (\w+) for (\w+)$", _LINEAR, "Selected %s for %s"),
-    ChoicePattern(LINEAR, r"Using (\w+) for (NVFP4) GEMM", _LINEAR, "Using %s for NVFP4 GEMM", since="0.20"),
-    ChoicePattern(
-        LINEAR,
-        r"Using (?:\w+\.)?([\w-]+) for (NVFP4) GEMM",
-        f"{_QUANTIZATION}/utils/nvfp4_utils.py",
-        "Using {backend} for NVFP4 GEMM",
-        until="0.20",
-    ),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP8) GEMM", _LINEAR, "Using %s for MXFP8 GEMM", since="0.20"),
-    ChoicePattern(
-        LINEAR,
-        r"Using (?:\w+\.)?([\w-]+) backend for (MXFP8) GEMM",
-        f"{_QUANTIZATION}/mxfp8.py",
-        "Using %s backend for MXFP8 GEMM",
-        until="0.20",
-    ),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP4) GEMM", _LINEAR, "Using %s for MXFP4 GEMM", since="0.22"),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP6) GEMM", _LINEAR, "Using %s for MXFP6 GEMM", since="0.27"),
-    ChoicePattern(
-        LINEAR,
-        r"Using (\w+) for (mixed-precision) linear",
-        _LINEAR,
-        "Using %s for mixed-precision linear",
-        since="0.31",
-    ),
-    ChoicePattern(
-        LINEAR,
-        r"Using (\w+) for (GPTQMarlin)LinearMethod",
-        f"{_QUANTIZATION}/gptq_marlin.py",
-        "Using %s for GPTQMarlinLinearMethod",
-        until="0.22",
-    ),
-    ChoicePattern(
-        LINEAR,
-        r"Using (\w+) for (AutoGPTQ)LinearMethod",
-        f"{_QUANTIZATION}/auto_gptq.py",
-        "Using %s for AutoGPTQLinearMethod",
-        since="0.22",
-    ),
-    ChoicePattern(
-        LINEAR,
-        r"Using (\w+) for (AWQMarlin)LinearMethod",
-        f"{_QUANTIZATION}/awq_marlin.py",
-        "Using %s for AWQMarlinLinearMethod",
-        until="0.24",
-    ),
-    ChoicePattern(
-        LINEAR,
-        r"Using (\w+) for (AutoAWQMarlin)LinearMethod",
-        f"{_QUANTIZATION}/auto_awq.py",
-        "Using %s for AutoAWQMarlinLinearMethod",
-        since="0.24",
-    ),
-    ChoicePattern(
-        "sampler",
-        r"Using (FlashInfer) for top-p & top-k sampling",
-        "v1/sample/ops/topk_topp_sampler.py",
-        "Using FlashInfer for top-p & top-k sampling.",
-    ),
-    ChoicePattern("model runner", r"Using (V2) Model Runner", "v1/worker/gpu_worker.py", "Using V2 Model Runner"),
-    ChoicePattern(
-        "quantization", r"with config: .*, quantization=([\w-]+), ", "config/vllm.py", "quantization={self.model_config"
-    ),
-    ChoicePattern(
-        "KV cache type", r"with config: .*, kv_cache_dtype=([\w.-]+), ", "config/vllm.py", "kv_cache_dtype={self.cache"
-    ),
+    ChoicePattern("model runner", r"Using (V2) Model Runner", "Using V2 Model Runner"),
+    ChoicePattern("quantization", r"with config: .*, quantization=([\w-]+), ", "quantization={self.model_config"),
+    ChoicePattern("KV cache type", r"with config: .*, kv_cache_dtype=([\w.-]+), ", "kv_cache_dtype={self.cache"),
     ChoicePattern(
         GRAPHS,
         r"with config: .*'?\"?cudagraph_mode'?\"?: <?(?:CUDAGraphMode\.)?'?(\w+)",
-        "v1/engine/core.py",
         "Initializing a V1 LLM engine (v%s) with config: %s",
     ),
-    ChoicePattern(GRAPHS, r"setting cudagraph_mode=(\w+)", "config/compilation.py", "; setting cudagraph_mode="),
+    ChoicePattern(GRAPHS, r"setting cudagraph_mode=(\w+)", "; setting cudagraph_mode="),
+    ChoicePattern(GRAPHS, r"verriding cudagraph_mode (?:from )?\w+ to (\w+)", "verriding cudagraph_mode"),
+    ChoicePattern(GRAPHS, r"Cudagraph mode .*\. ?Overriding to (\w+)\.", "Overriding to "),
+    ChoicePattern(KV_TOKENS, r"KV cache size: ([\d,]+) tokens", "KV cache size: %s tokens"),
     ChoicePattern(
-        GRAPHS, r"verriding cudagraph_mode (?:from )?\w+ to (\w+)", "config/vllm.py", "verriding cudagraph_mode"
-    ),
-    ChoicePattern(GRAPHS, r"Cudagraph mode .*\. ?Overriding to (\w+)\.", "config/vllm.py", "Overriding to "),
-    ChoicePattern(
-        KV_TOKENS, r"KV cache size: ([\d,]+) tokens", "v1/core/kv_cache_utils.py", "KV cache size: %s tokens"
-    ),
-    ChoicePattern(
-        UNKNOWN,
-        r"Unknown vLLM environment variable detected: (\w+)",
-        "envs.py",
-        "Unknown vLLM environment variable detected: %s",
+        UNKNOWN, r"Unknown vLLM environment variable detected: (\w+)", "Unknown vLLM environment variable detected: %s"
     ),
 )
 # Of these the last line counts, and of the others each.

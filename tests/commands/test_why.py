@@ -28,7 +28,7 @@ from builder.numbers.adopted import AdoptedContents
 from builder.numbers.workspace import open_workspace
 from builder.serving import answered, selection
 from builder.serving.answered import StartFacts
-from tests import projects, spark_tree
+from tests import json_outputs, projects, spark_tree
 from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.evidence.runs import bench
 from tests.spark_tree import Tree
@@ -190,8 +190,7 @@ def write(project: Project, lock: Lock, name: ImageName, packages: Mapping[str, 
 
 
 def asked(project: Project, variables: Mapping[str, str]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(run_command(project, "why", MODEL, "--json", environ=variables).stdout)
-    return answer
+    return json_outputs.parsed("why", run_command(project, "why", MODEL, "--json", environ=variables).stdout)
 
 
 @pytest.mark.parametrize("name", THREADS)

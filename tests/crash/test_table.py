@@ -22,6 +22,7 @@ ELSEWHERE = {
         *("advisories show", "bases", "mirror", "recipes convert", "why"),
         "completion",
         "diff",
+        "why",
         "doctor",
         "explain",
         "help",

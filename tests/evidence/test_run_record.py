@@ -60,6 +60,14 @@ def test_the_whole_machine_and_what_vllm_chose_are_read_back(tmp_path: Path) -> 
         assert private not in text
 
 
+@pytest.mark.parametrize("planted", ["1.0; reboot", "$(id)", "`id`", "a|b", "a\nb", "<b>"])
+def test_a_version_that_is_a_command_is_no_evidence(planted: str) -> None:
+    """`why` tells versions as what to install again."""
+    assert "does not match" in fault(changed("subject.machine.toolkit", planted))
+    assert fault(changed("subject.machine.firmware", {"BIOS": planted}))
+    assert fault(changed("subject.machine.firmware", {planted: "1"}))
+
+
 def test_a_machine_of_which_less_was_recorded_keeps_the_identity_of_its_run() -> None:
     earlier = Machine(gpu="NVIDIA GB10", gpus=1, driver="580.95.05", platform="linux/arm64")
     evidence = replace(bench(), subject=replace(bench().subject, machine=earlier))

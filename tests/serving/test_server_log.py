@@ -98,6 +98,13 @@ NOT_FOUND = [
         (["bash: line 1: vllm: command not found"], "bash: line 1: vllm: command not found"),
         (["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"], "OutOfMemoryError: CUDA out of"),
         (["killed"], ""),
+        (
+            [
+                "(APIServer pid=6) WARNING 11-26 16:05:48 [system_utils.py:255] Found ulimit of 20000 and failed to "
+                "increase with error current limit exceeds. This can cause errors like `OSError: [Errno 24] Too many`."
+            ],
+            "",
+        ),
         ([], ""),
         (["INFO 11-21 04:00:00 [x.py:1] no error: all is well"], ""),
     ],
@@ -285,22 +292,32 @@ def test_the_changes_between_two_starts() -> None:
     assert str(server_log.choice_changes({**lost, "sampler": ("FlashInfer",)}, lost)[0]) == "sampler: FlashInfer → none"
 
 
+_MOE = ("fp8", "int8", "int_wna16", "mxfp4", "mxfp8", "nvfp4", "unquantized", "w4a8", "w4a8_int8")
+_QUANTIZATION = (
+    *("auto_awq", "auto_gptq", "awq_marlin", "gptq_marlin", "modelopt", "mxfp8", "utils/nvfp4_utils"),
+    *("compressed_tensors/compressed_tensors_moe", "compressed_tensors/compressed_tensors_moe/compressed_tensors_moe"),
+    "compressed_tensors/compressed_tensors_moe/compressed_tensors_moe_wna16_marlin",
+)
+SOURCES = [
+    f"vllm/{name}.py"
+    for name in (
+        *("config/compilation", "config/vllm", "envs", "platforms/cuda", "platforms/interface", "v1/engine/core"),
+        *("v1/attention/selector", "v1/attention/backends/flash_attn", "v1/attention/backends/utils"),
+        *("v1/attention/backends/mla/prefill/selector", "v1/core/kv_cache_utils", "v1/sample/ops/topk_topp_sampler"),
+        *("v1/worker/gpu_model_runner", "v1/worker/gpu_worker", "model_executor/kernels/linear/__init__"),
+        *(f"model_executor/layers/fused_moe/oracle/{name}" for name in _MOE),
+        *(f"model_executor/layers/quantization/{name}" for name in _QUANTIZATION),
+    )
+]
+
+
 @pytest.mark.slow
 def test_the_texts_are_those_of_vllms_releases() -> None:
-    """Each text is in the file of each release that its pattern is for, and in no other one since 0.19."""
+    """Each text is in the sources of each release that its pattern is for, and in no other one since 0.19."""
     wheels = releases.releases(shared.folder() / "wheels")
     looked_at = VLLM[VLLM.index("0.19.0") :]
-    names = {f"vllm/{each.file}" for each in CHOICES if each.file.endswith(".py")}
-    others = ("platforms/interface", "v1/worker/gpu_model_runner", "config/compilation", "config/vllm")
-    extra = {
-        *(f"vllm/{name}.py" for name in others),
-        "vllm/model_executor/layers/quantization/modelopt.py",
-        "vllm/model_executor/layers/quantization/compressed_tensors/compressed_tensors_moe.py",
-        "vllm/model_executor/layers/quantization/compressed_tensors/compressed_tensors_moe/"
-        "compressed_tensors_moe_wna16_marlin.py",
-    }
     with ThreadPoolExecutor(4) as pool:
-        read = pool.map(lambda version: wheels.texts("vllm", version, {*names, *extra}), looked_at)
+        read = pool.map(lambda version: wheels.texts("vllm", version, SOURCES), looked_at)
         sources = {version: "\n".join(files.values()) for version, files in zip(looked_at, read, strict=True)}
     joined = {version: re.sub(r'["\']\s*\n\s*f?["\']', "", text) for version, text in sources.items()}
     for choice in CHOICES:
