@@ -173,7 +173,7 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
         print_result(f"  {each.kind} to {_depth(each.depth)}: {each.difference}", hanging=4)
     if len(likeness.differing) > _MOST_DIFFERENCES:
         print_result(f"  and {len(likeness.differing) - _MOST_DIFFERENCES} more, see --json")
-    print_result(f"perplexity over all texts: {likeness.change_text}", hanging=2)
+    print_result(f"all texts: {likeness.change_text}", hanging=2)
     print_result(f"answers: {likeness.answers_text}", hanging=2)
     for line in (*likeness.left_out, *kept.notes):
         print_note(f"  {line}")

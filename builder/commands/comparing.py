@@ -20,7 +20,7 @@ from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lock import lock_file
-from builder.serving import checkpoint_weights, selection
+from builder.serving import beside, checkpoint_weights, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from builder.lab.same.text_rating import RatedImage
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
+    from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
 
 
@@ -179,6 +180,8 @@ def compare_sides(
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
+    for side in (first, second):  # a mistake in the second is told before the first takes its minutes
+        beside.prepare(workspace, _request(workspace, side), side.selection)
     try:
         with _served(workspace, first) as server:
             notes = _notes(server, first.shown)
@@ -213,10 +216,13 @@ def compared_images(given: ForcedPrompts, first: RatedImage, second: RatedImage)
 
 @contextmanager
 def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer]:
-    request = measuring.request_as_before(workspace, side.recipe)
-    request = replace(request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra))
-    with measuring.candidate_server(workspace, request, side.selection) as server:
+    with measuring.candidate_server(workspace, _request(workspace, side), side.selection) as server:
         yield served_model.find_measured_server(server)
+
+
+def _request(workspace: Workspace, side: ComparedSide) -> ServeRequest:
+    request = measuring.request_as_before(workspace, side.recipe)
+    return replace(request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra))
 
 
 def _rated(

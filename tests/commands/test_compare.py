@@ -92,10 +92,24 @@ def test_an_upgrade_compares_and_decides_by_it(kitchen: Kitchen, builder: Builde
     assert (paired(kitchen), served(endpoint, kitchen)) == (first, str(first))
 
     path = kitchen.project.mods / "standin/vllm"
-    projects.write(path, path.read_text(encoding="utf-8").replace("LOSS = 0.05", "LOSS = 0.001"))
+    projects.write(path, path.read_text(encoding="utf-8").replace("LOSS = 0.05", "LOSS = 0.002"))
     builder("upgrade", MODEL)
     now = paired(kitchen)
     assert now.number > first.number
     assert served(endpoint, kitchen) == str(now)
     (run,) = (each for each in store.of_image(kitchen.project, now) if each.kind == "same")
-    assert json.loads(store.raw_answers(kitchen.project, run.raw or "") or b"{}")["verdict"] == "equivalent"
+    assert (
+        json.loads(store.raw_answers(kitchen.project, run.raw or "") or b"{}")["verdict"] == "different"
+    )  # within the limit
+
+
+@pytest.mark.long
+def test_a_bisection_names_the_change_that_made_the_answers_other_ones(kitchen: Kitchen, builder: Builder) -> None:
+    first = paired(kitchen).number
+    change(kitchen, 0.05)
+    builder("build", "chat")
+    said = builder("bisect", MODEL, "--good", str(first), "--bad", str(paired(kitchen).number), "--same", "--json")
+    bisected = json.loads(said.stdout)
+    (culprit,) = bisected["culprits"]
+    assert (bisected["result"], culprit["axis"]) == ("found", "mod standin")
+    assert "LOSS = 0.05" in culprit["change"]

@@ -14,7 +14,6 @@ from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects, shared
-from tests.commands.bisect_trials import left_over
 from tests.commands.serving import free_port
 from tests.conftest import remove_all, run_command
 from tests.cpu_image import builder, project, run_in
@@ -74,7 +73,7 @@ def put_model(endpoint: Endpoint, image: str, home: Path) -> None:
 
 
 def compared(cpu: Project, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run_command(cpu, "compare", *arguments, "--json", code=code, timeout=1200).stdout)
+    return json.loads(run_command(cpu, "compare", "--json", *arguments, code=code, timeout=1200).stdout)
 
 
 def paired(cpu: Project) -> int:
@@ -82,7 +81,7 @@ def paired(cpu: Project) -> int:
 
 
 @pytest.mark.long
-def test_a_fault_that_only_changes_numbers_holds_the_model_back_and_is_named(
+def test_a_fault_that_only_changes_numbers_holds_the_model_back(
     cpu: Project, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     image = builder(cpu, "build", RECIPE, "--no-prove").split()[1]
@@ -113,14 +112,8 @@ def test_a_fault_that_only_changes_numbers_holds_the_model_back_and_is_named(
     assert (kept["kind"], kept["sampling"]["reference"]) == ("same", f"{repository}:2")
     assert "same answers" in builder(cpu, "show", f"{repository}:3")
     assert "same" in builder(cpu, "matrix")
-    refused = run_command(cpu, "pair", MODEL, f"{repository}:3", code=5).stderr
+    refused = run_command(cpu, "pair", MODEL, f"{repository}:3", code=1).stderr
     assert f"same {repository}:2: perplexity" in refused
-
-    bisect = ["bisect", MODEL, "--good", "2", "--bad", "3", "--same", "--json"]
-    found = json.loads(run_command(cpu, *bisect, timeout=1800).stdout)
-    (culprit,) = found["culprits"]
-    assert (found["result"], culprit["axis"]) == ("found", "mod turned")
-    assert left_over(endpoint, cpu) == []
 
 
 @pytest.mark.long

@@ -85,8 +85,10 @@ class ImageLikeness:
 
     @property
     def change_text(self) -> str:
-        """The change of perplexity over all texts, with its band."""
-        return _band(self.change)
+        """The change of perplexity over all texts, with its band, and the largest distance at any depth."""
+        apart, noise = (max(getattr(each.compared, name) for each in self.totals) for name in ("apart", "noise"))
+        distance = f"probabilities up to {apart:.2%} apart (of the first by itself: {noise:.2%})"
+        return f"perplexity {_band(self.change)}, {distance}"
 
     @property
     def answers_text(self) -> str:

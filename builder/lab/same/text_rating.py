@@ -95,7 +95,8 @@ def rate_image(
     except NoAnswerError as error:
         raise MeasuringError(
             f"{what} rates no texts: {error}",
-            hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does",
+            hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does; "
+            "`--depth` keeps the texts within a shorter context",
         ) from None
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
 

@@ -128,6 +128,7 @@ def test_a_server_that_rates_nothing_is_told(answer: Any) -> None:
         text_rating.rate_image(served, SMALL, "A", events.ignore)
 
 
+@pytest.mark.slow
 def test_prompts_are_the_same_for_a_seed_and_hold_every_kind_at_every_depth() -> None:
     with serving(Behaviour(rater=rater(), context=12000)) as served:
         given = forced_texts.compose_prompts(served, TextPlan())
@@ -151,6 +152,7 @@ def test_depths_follow_the_context() -> None:
     assert TextPlan().depths(512) == (512,)
 
 
+@pytest.mark.slow
 def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: Path) -> None:
     request = {"messages": [{"role": "user", "content": "my secret plan " * 40}], "temperature": 1}
     (tmp_path / "one.json").write_text(json.dumps(request), encoding="utf-8")
@@ -192,6 +194,7 @@ def test_questions_are_a_hundred_and_their_answers_are_recognised() -> None:
     assert checked_questions.is_answer("That is 1,042", "1042")
 
 
+@pytest.mark.slow
 def test_answers_that_get_worse_are_found_and_counted() -> None:
     def model(wrong: int) -> Behaviour:
         answers = {each.text: (each.answer, number) for number, each in enumerate(checked_questions.questions())}
