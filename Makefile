@@ -123,6 +123,7 @@ bench: $(READY) engine
 
 reference: $(READY)
 	@.venv/bin/python -m builder.lock.layout
+	@.venv/bin/python -m builder.definitions.advisories
 	@.venv/bin/python -m docs.reference.generate
 
 wheel: $(READY)

@@ -111,3 +111,49 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_they_are_shown_in_no_spelling(planted: None, text: str, expected: str) -> None:
     assert redaction.redacted(text) == expected
     assert redaction.redacted(expected) == expected
+
+
+# Text for others: it has no secrets, and nothing that names a user, a machine or an address.
+
+NAMES = {"kitchen-pc": "MACHINE", "/srv/alice/project": "PROJECT", "alice": "USER", "": "NOTHING"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("loaded /home/alice/models/x and /Users/bob/y", "loaded /home/USER/models/x and /Users/USER/y"),
+        ("/srv/alice/project/recipes/m.yaml", "PROJECT/recipes/m.yaml"),
+        ("kitchen-pc:281:300 [0] NCCL WARN x", "MACHINE:281:300 [0] NCCL WARN x"),
+        ("office:281:300 [0] NCCL INFO NET/IB", "MACHINE:281:300 [0] NCCL INFO NET/IB"),
+        ("rank 0 at 192.168.177.11:29501 and 10.0.0.7", "rank 0 at ADDRESS:29501 and ADDRESS"),
+        ("(RayWorkerWrapper pid=7, ip=172.17.139.128)", "(RayWorkerWrapper pid=7, ip=ADDRESS)"),
+        ("tcp://spark-a1b2:29501", "tcp://MACHINE:29501"),
+        ("client socket cannot connect to [office.lan]:29501", "client socket cannot connect to [MACHINE]:29501"),
+        ("GPU-0a1b2c3d-0000-1111-2222-333344445555", "GPU-ID"),
+        ("4c:bb:47:12:34:56 and fe80::4ebb:47ff:fe12:3456", "MAC and ADDRESS"),
+        ("written by alice <alice.b@example.org>", "written by USER <MAIL>"),
+        ("login hf_abcdefghijkl --api-key swordfish1 HF_TOKEN=abcdefgh1", "login *** --api-key *** HF_TOKEN=***"),
+        ("Authorization: Bearer abcdef123456", "Authorization: Bearer ***"),
+        ("http://203.0.113.9:8000/v1", "http://ADDRESS:8000/v1"),
+    ],
+)
+def test_what_names_somebody_is_replaced(text: str, shown: str) -> None:
+    assert redaction.anonymous(text, NAMES) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia-cudnn-cu13 9.20.0.48, torch 2.13.0+cu130, vLLM 0.25.2.1, driver 580.173.02",
+        "VBIOS 9A.0B.25.00.00, BIOS 5.36_0ACUM027, firmware 28.45.4028",
+        "http://127.0.0.1:8000/v1 and tcp://127.0.0.1:29501 and 0.0.0.0:8000",
+        "max_num_batched_tokens=8192, bos_token=None, num_speculative_tokens=3, tokenizer='Org/M'",
+        "2026-09-13 10:00:00 INFO 09-13 10:00:00 [core.py:109] 12:34:56",
+        'File "/usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py", line 1000, in run',
+        "c10::DistBackendError std::runtime_error at::native::foo",
+        "Using FLASHINFER attention backend out of potential backends: ['FLASHINFER', 'TRITON_ATTN'].",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    assert redaction.anonymous(text, NAMES) == text

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
 _STATE_FOLDERS = (*_WRITTEN_FOLDERS, "downloads", "mirrors", "wheels", "work")
 _STATE_FILES = (
+    "advisories.json",
     "answered.json",
     "checkpoints.json",
     "checkpoints.lock",

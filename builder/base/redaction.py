@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _WORDS = frozenset(
@@ -109,3 +109,57 @@ def _written(secret: str) -> Iterator[str]:
 
     in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
     yield from (secret, quote(secret), quote(secret, safe=""), in_json)
+
+
+# Text for others: without the names of users, machines and addresses.
+
+_HOME = re.compile(r"(?<![\w.])/(home|Users)/[^/\s'\":,;()\[\]]+")
+# A version has four parts as well: an address of the Internet is one only where it is written as one.
+_PRIVATE = re.compile(
+    r"(?<![\w.])(?:10\.\d{1,3}|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01])|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7]))"
+    r"\.\d{1,3}\.\d{1,3}(?!\.?\d)"
+)
+_PUBLIC = re.compile(
+    r"(?P<before>://|@|\b(?:ip|host|addr|address|master|peer|from|to)\w{0,12}['\"]?[ =:(]{1,3}['\"]?)"
+    r"\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)"
+    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?=:\d{2,5}\b)",
+    re.IGNORECASE,
+)
+_LOCAL = re.compile(r"127\.0\.|0\.0\.0\.0")
+_IPV6 = re.compile(
+    r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4}:{1,2}){2,7}[\da-fA-F]{1,4}(?![\w:])"
+)
+_MAC = re.compile(r"\b(?:[\da-fA-F]{2}[:-]){5,7}[\da-fA-F]{2}\b")
+_DEVICE = re.compile(r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b")
+_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+# The names that DGX Sparks and their kin have from the factory.
+_FACTORY = re.compile(r"\b(?:spark|gx10|promaxgb10|dgx)-[\da-f]{4}\b(?:\.local)?", re.IGNORECASE)
+# How NCCL begins its lines, and how PyTorch and vLLM name another machine.
+_HOST = re.compile(
+    r"^[\w.-]+(?=:\d+:\d+ \[)|(?P<at>connect(?:ed|ing)? to \[?|\b(?:tcp|ssh|zmq)://(?:[\w.-]+@)?)"
+    r"(?!127\.|localhost|0\.0|\[?::1|ADDRESS|MACHINE)[\w.-]*[A-Za-z][\w.-]*",
+    re.MULTILINE,
+)
+# A token is one wherever it stands, and so is what is given for a name that looks secret.
+_TOKENS = re.compile(
+    r"\b(?:hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
+    r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
+    r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
+    r"|(?-i:\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)=)['\"]?|--api[_-]key[ =]['\"]?)"
+    r"(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}",
+    re.IGNORECASE,
+)
+
+
+def anonymous(text: str, names: Mapping[str, str]) -> str:
+    """``text`` without secrets, tokens of any kind, home folders, addresses and device ids. ``names`` maps further
+    texts, such as the machine's name, to what stands for them."""
+    text = _TOKENS.sub(lambda match: f"{match['kept'] or ''}{_SHOWN}", redacted(text))
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
+    text = _HOST.sub(lambda match: f"{match['at'] or ''}MACHINE", text)
+    text = _DEVICE.sub(r"\1-ID", _HOME.sub(r"/\1/USER", text))
+    text = _MAC.sub("MAC", _MAIL.sub("MAIL", text))
+    text = _PRIVATE.sub("ADDRESS", _FACTORY.sub("MACHINE", text))
+    text = _PUBLIC.sub(lambda match: match[0] if _LOCAL.search(match[0]) else f"{match['before'] or ''}ADDRESS", text)
+    return _IPV6.sub("ADDRESS", text)

@@ -62,6 +62,7 @@ def bisect() -> None:
 @click.option("--same", is_flag=True, help="Judge by the answers: are they those of the good number?")
 @click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
 @click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
+@click.option("--machine-differs", is_flag=True, help="Go on although the machine changed since the good end worked.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and try nothing.")
 @json_option
 @verbosity_options
@@ -77,6 +78,7 @@ def start(
     same: bool,
     no_serve: bool,
     find_fix: bool,
+    machine_differs: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -87,6 +89,9 @@ def start(
     the server that is started for it (not with --no-serve). A candidate whose server does not start is skipped, unless
     the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end. The
     model's own server goes on, or is started again at the end where memory does not suffice.
+
+    Where the kernel, the driver or the firmware is not as it was when the good end worked, no image is blamed:
+    `builder why MODEL` shows what changed, and --machine-differs goes on.
 
     \b
     Ends with
@@ -99,7 +104,7 @@ def start(
 
     judge = _judge(script, probe, prove=prove, same=same, serves=not no_serve)
     with progress.reporter() as report:
-        request = BisectRequest(what, judge, good, bad, find_fix)
+        request = BisectRequest(what, judge, good, bad, find_fix, machine_differs)
         if not dry_run:
             return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
         planned = command.preview_bisect(context.workspace(report), request)
@@ -200,6 +205,8 @@ def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield f"look at {styled(report.look.image, bold=True)}{at}", 2
         yield "  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", 4
         return
+    for change in report.machine:
+        yield f"{styled('the machine differs', fg='yellow')}: {change}", 2
     if report.problem or report.conclusion is None:
         first, *rest = report.problem.splitlines()
         yield f"{styled('cannot tell', fg='yellow', bold=True)}: {first}", 2
@@ -260,6 +267,7 @@ def _document(report: BisectReport) -> dict[str, Any]:
         "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
         "joint": bool(conclusion and conclusion.joint),
         "culprits": culprits,
+        "machine": list(report.machine),
         "folder": report.folder or None,
         "look": {"image": look.image, "address": look.address or None} if look else None,
     }

@@ -96,6 +96,7 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
         "dockerfiles": list(map(_file, difference.dockerfiles)),
         "args": difference.args,
+        "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
         "evidence": [_runs(pair) for pair in difference.runs],
     }
@@ -172,6 +173,8 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {output.word(file.kind)}", [file.note] if file.note else _diff(file, full))
     yield from _listing("args", map(_value, difference.args))
+    for model, changes in difference.chosen.items():
+        yield from _listing(f"vLLM's own choices for {model}", map(str, changes))
     if difference.runs:
         names = f":{before.name.number}", f":{after.name.number}"
         yield from _section("evidence", evidence_cli.side_by_side(difference.runs, names))

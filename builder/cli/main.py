@@ -114,6 +114,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Look": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
+        "why": ("why_cli", "why", "Show what changed since a model worked last."),
         "compare": ("compare_cli", "compare", "Tell if an image answers as well as another one."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
@@ -138,6 +139,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and what builds left."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
+        "advisories": ("advisories_cli", "advisories", "Show what is known to go wrong, and with which versions."),
         "explain": ("about_cli", "explain", "Explain an exit code, a key of a file, or a message."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
         "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),

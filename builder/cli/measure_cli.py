@@ -135,6 +135,8 @@ def print_comparison(compared: ComparedNumbers) -> None:
         output.print_table(("figure", "first", "second", "change", "band of noise", "n", "verdict"), rows)
     for failure in compared.failures:
         print_result(f"  failed: {failure}", hanging=4)
+    for change in compared.chosen:
+        print_result(f"  vLLM chose otherwise: {change}", hanging=4)
     print_line()
 
 
@@ -148,7 +150,8 @@ def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
         }
         for each in compared.figures
     ]
-    return {**data(compared, "first second rounds verdict=judgement failures"), "figures": figures}
+    chosen = data(compared.chosen, "name before after")
+    return {**data(compared, "first second rounds verdict=judgement failures"), "chosen": chosen, "figures": figures}
 
 
 def _name(name: str, at: Mapping[str, int | str]) -> str:

@@ -92,13 +92,13 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 
     shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
     if as_json:
-        command = data(shown.command, "argv env port host model script=is_script served_names=served")
+        command = data(shown.command, "argv env port host model script=is_script served_names=served before")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
     if shown.row.checked.recipe is not None:
-        output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command))
+        output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command, shown.origin))
     if shown.note:
         print_note(shown.note)
     for node in shown.nodes:
@@ -110,10 +110,13 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 
 
 @recipes.command("add")
-@click.argument("address", metavar=f"{mods_cli.ADDRESS}|FILE")
+@click.argument("address", metavar=f"{mods_cli.ADDRESS}|@REGISTRY/NAME|vllm:MODEL|FILE")
 @click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
 @mods_cli.all_option
 @click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
+@click.option(
+    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; dgx_spark_gb10 by default."
+)
 @click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
 @mods_cli.yes_option
 @mods_cli.force_option
@@ -124,6 +127,7 @@ def add(
     name: str | None,
     everything: bool,
     with_mods: bool,
+    hardware: str | None,
     mend: bool,
     yes: bool,
     force: bool,
@@ -134,17 +138,25 @@ def add(
     default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
     so do those that the repository lacks and builder knows another place of.
 
+    @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
+    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments tell of each line
+    which key of which file it is from.
+
     With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
     dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
     each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
     """
     if mend:
-        if everything or with_mods or force:
-            raise click.UsageError("--mend takes one file: --all, --with-mods and --force do not go with it")
+        if everything or with_mods or force or hardware:
+            raise click.UsageError(
+                "--mend takes one file: --all, --with-mods, --hardware and --force do not go with it"
+            )
         return _mend(context, address, name, yes=yes)
     from builder.commands import recipes
 
-    planned = recipes.plan_recipe_copies(context.project, address, name, print_message, everything=everything)
+    planned = recipes.plan_recipe_copies(
+        context.project, address, name, print_message, everything=everything, hardware=hardware
+    )
     named = ", ".join(mod.name for mod in planned.mods)
     asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
     if asks:
@@ -164,6 +176,20 @@ def add(
             if mod not in taken:
                 print_note(f"neither the project nor that repository has the mod {mod}{remedy and f'; {remedy}'}")
     return code
+
+
+@recipes.command()
+@click.argument("recipe", metavar="FILE|NAME", shell_complete=names("recipes"))
+@click.option("--to", "version", type=click.Choice(["1", "2"]), help="The version to write; else the other one.")
+@pass_context
+def convert(context: Context, recipe: str, version: str | None) -> None:
+    """Print a recipe in the other version of the format: 1 is spark-vllm-docker's, 2 is sparkrun's.
+
+    Comments at its top name what the other version cannot say. The result is read again: both start the same server.
+    """
+    from builder.commands import recipes
+
+    print_document(recipes.convert_recipe(context.project, recipe, int(version) if version else None))
 
 
 @recipes.command()
@@ -243,10 +269,15 @@ def _state(row: RecipeRow) -> str:
     return f"{row.state}, {'paired' if row.paired else 'not paired'}"
 
 
-def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand, origin: str) -> list[tuple[str, str]]:
     machines = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
+    if recipe.min_nodes > 2 or (recipe.max_nodes or 1) > 1:
+        machines = (
+            f"{recipe.min_nodes} or more" if not recipe.max_nodes else f"{recipe.min_nodes} to {recipe.max_nodes}"
+        )
     facts = [
         ("recipe", recipe.file),
+        ("copied from", origin),
         ("name", recipe.name),
         ("description", recipe.description),
         ("model", recipe.model or command.model or "unknown"),
@@ -259,6 +290,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
         ("volumes", ", ".join(recipe.volumes)),
         ("machines", machines),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
+        *(("runs before", step) for step in command.before),
         *(("note", note.message) for note in row.checked.notes),
     ]
     return [(name, value) for name, value in facts if value]

@@ -33,13 +33,49 @@ if TYPE_CHECKING:
 @click.option(
     "--node", metavar="NAME", shell_complete=names("nodes"), help="The server on this node, if there are several."
 )
+@click.option(
+    "--report",
+    is_flag=False,
+    flag_value="-",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="[FILE]",
+    help="Write the last minute of a crash in a form that can be posted; without FILE, print it.",
+)
 @pass_context
-def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
-    """Show what a server prints. Without a name: the only one that runs."""
+def logs(
+    context: Context, what: str | None, follow: bool, tail: int | None, node: str | None, report: str | None
+) -> None:
+    """Show what a server prints. Without a name: the only one that runs.
+
+    With --report: the cause of a crash, the machine, the image, how it was served, what vLLM chose by itself, and the
+    last minute of its log, without secrets, addresses and names. It also reports on a start that failed, whose
+    container is gone.
+    """
     from builder.commands import watching as command
 
+    if report is not None:
+        if follow or tail is not None:
+            raise click.UsageError("--report goes with neither --follow nor --tail")
+        _write_report(context, what, node, report)
+        return
     for line in command.server_logs(context.workspace(), what, node, tail, follow=follow):
         print_log(line)
+
+
+def _write_report(context: Context, what: str | None, node: str | None, file: str) -> None:
+    from pathlib import Path
+
+    from builder.commands import crash_report
+
+    workspace = context.workspace()
+    report = crash_report.crash_report(workspace, what, node)
+    text = crash_report.report_text(workspace, report)
+    if file == "-":
+        for line in text.splitlines():
+            print_log(line)
+        return
+    crash_report.write_report(Path(file), text)
+    print_result(f"{file} has the report on {report.name}: read it before you post it")
 
 
 @click.command()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _KEYS = (
     "subject=upgrade.subject result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
-    "models=upgrade.models changes measured why=upgrade.why served?"
+    "models=upgrade.models changes measured why=upgrade.why machine served?"
 )
 _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 
@@ -28,6 +28,9 @@ _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 @click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
 @update_option
 @click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
+@click.option(
+    "--machine-differs", is_flag=True, help="Go on although the machine changed since the present image worked."
+)
 @click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
 @json_option
@@ -38,6 +41,7 @@ def upgrade(
     what: str,
     update: tuple[str, ...],
     allow_older: bool,
+    machine_differs: bool,
     abort: bool,
     dry_run: bool,
     as_json: bool,
@@ -50,7 +54,8 @@ def upgrade(
     server changes over; or nothing moves, and the candidate stays with its evidence.
 
     Where a package or a source would go back to an older version, for example because the package index is behind the
-    pins, nothing is built unless --allow-older is given.
+    pins, nothing is built unless --allow-older is given. Where the kernel, the driver or the firmware is not as it was
+    when the present image worked, no candidate is judged unless --machine-differs is given.
 
     An upgrade that was interrupted goes on where it was when the same command is given again. After kill -9 the
     candidate may still run: `builder run`, `builder restart` and this command stop it, and serve the model as before.
@@ -75,7 +80,8 @@ def upgrade(
         if abort:
             result = command.abort_upgrade(workspace, what)
         else:
-            result = command.upgrade_image(workspace, what, parse_update(update), older=allow_older)
+            sources = parse_update(update)
+            result = command.upgrade_image(workspace, what, sources, older=allow_older, machine_differs=machine_differs)
     if as_json:
         print_json(result, _KEYS)
     else:
@@ -89,6 +95,7 @@ def _print(result: UpgradeReport) -> None:
     _print_lines("changed", result.changes, _SHOWN_CHANGES)
     _print_lines("measured", result.measured, _SHOWN_FIGURES)
     _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
+    _print_lines("the machine differs", result.machine, _SHOWN_REASONS)
     print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
 
 

@@ -37,7 +37,7 @@ from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
 from builder.pins import vendored
 from builder.plan import making
-from builder.serving import readiness
+from builder.serving import advice
 from builder.serving.selection import select_image, serve_settings
 from builder.sources import git
 
@@ -205,7 +205,7 @@ def run_doctor(
     is_here = True
     try:
         endpoint = endpoints.find_endpoint(environ)
-        is_here = node_facts.is_here(endpoint.host)
+        is_here = machine.is_here(endpoint.host)
         results += _engine(endpoint, proc)
     except BuilderError as error:
         endpoint = None
@@ -303,10 +303,13 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
     yield from node_checks.check_spark(facts, _architectures(project))
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
+        machine_facts = advice.of_machine(proc)
+        advised = dict.fromkeys(advice.of_any_server(project, nodes, machine_facts))
         for model in lock.models:
             with suppress(BuilderError):
                 selection = select_image(project, lock, model)
-                yield from readiness.of_selection(project, selection, len(nodes))
+                advised |= dict.fromkeys(advice.of_selection(project, selection, nodes, machine_facts))
+        yield from advised
 
 
 def _architectures(project: Project) -> dict[str, str]:

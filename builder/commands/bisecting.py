@@ -28,7 +28,7 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.base.files import put_folder_in_place
 from builder.building import bake, work_folder
-from builder.commands import bases, bisect_trying, measuring
+from builder.commands import bases, bisect_trying, measuring, why
 from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial
 from builder.definitions import build_target, image
 from builder.definitions.recipe import is_in_recipes, recorded
@@ -60,13 +60,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class BisectRequest:
     """A bisection as typed: ``text`` is a model, a recipe or a definition; the ends are numbers, None where the lock
-    gives them."""
+    gives them. With ``machine_differs`` it goes on although the machine is not the one on which the good end worked."""
 
     text: str
     judge: Judge
     good: int | None = None
     bad: int | None = None
     find_fix: bool = False
+    machine_differs: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class FoundCulprit(Culprit):
 class BisectReport:
     """The end of a bisection, or of its steps for now. ``problem`` says why nothing was found; ``folder`` holds the
     build directories of the sides that are no number. ``between`` are the two neighbouring numbers between which the
-    culprit came. ``look`` is what the user has to look at."""
+    culprit came. ``look`` is what the user has to look at; ``machine`` is what is different in the machine since the
+    good end worked, which may be the cause as well."""
 
     bisection: Bisection
     conclusion: Conclusion | None = None
@@ -95,6 +97,7 @@ class BisectReport:
     folder: str = ""
     look: LookNow | None = None
     between: tuple[int, int] | None = None
+    machine: tuple[str, ...] = ()
 
 
 def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
@@ -114,6 +117,8 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
         bisection = session.journal_of(project).read()
         if bisection is None:
             bisection = preview_bisect(workspace, request)
+            if not request.machine_differs:
+                _require_same_machine(workspace, bisection)
             for line in bisection.plan:
                 workspace.report(Message(line))
             session.write_bisection(project, bisection)
@@ -135,6 +140,30 @@ def preview_bisect(workspace: Workspace, request: BisectRequest) -> Bisection:
     ImageStateError where an end is not in the engine, NothingToDoError where there is no number to begin from."""
     bisection = _of_request(workspace, request)
     return replace(bisection, outlook=_outlook(RunningBisection(workspace, bisection)))
+
+
+def _require_same_machine(workspace: Workspace, bisection: Bisection) -> None:
+    """Raises ConflictError where the machine is not the one on which the good end worked: an image would be blamed for
+    what the machine does. A proof takes no GPU, and what gets the image alone has no server."""
+    if changes := _machine_since(workspace, bisection):
+        good = f"{bisection.repository}:{_good_end(bisection)}"
+        raise ConflictError(
+            "\n".join([f"the machine is not the one on which {good} worked, so that no image can be blamed", *changes]),
+            hint=f"`builder why {shlex.quote(bisection.target)}` says how to go back; if {good} still works here,"
+            " `builder restart` records it; `--machine-differs` goes on all the same",
+        )
+
+
+def _good_end(bisection: Bisection) -> int:
+    return bisection.numbers[-1 if bisection.find_fix else 0]
+
+
+def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
+    """The differences in the machine since the good end worked."""
+    if not bisection.recipe or bisection.judge.kind == "prove" or not bisection.judge.serves:
+        return ()
+    model = bisect_trying.recipe_of(workspace, bisection).model
+    return why.machine_since(workspace, ImageName(bisection.repository, _good_end(bisection)), model) if model else ()
 
 
 def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
@@ -447,6 +476,7 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
         report = _found(running, conclusion)
     else:
         report = BisectReport(bisection, conclusion, problem=_problem(bisection, conclusion.ending))
+    report = replace(report, machine=_machine_since(workspace, bisection))
     bisect_trying.stop_candidates(workspace, bisection, restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; what was cached of them stays"))

@@ -95,6 +95,7 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
         outlooks = outlook.of_images(workspace, request, to_build)
         for image, ahead in zip(to_build, outlooks, strict=True):
             _report_reasons(workspace, image, ahead)
+        _advise(workspace, to_build)
         if not request.ignore_disk:
             outlook.require_room(outlooks)
         compilers = build_jobs(request.settings)
@@ -234,6 +235,19 @@ def _registry(workspace: Workspace) -> str:
     from builder.definitions import configuration
 
     return configuration.load_configuration(workspace.project).required_registry()
+
+
+def _advise(workspace: Workspace, planned: Sequence[PlannedImage]) -> None:
+    """Reports the advisories that apply to images, and to the recipes that they are built for."""
+    from builder.lock.model import Lock
+    from builder.serving import advice
+
+    for image in planned:
+        recipes = (image.recipe,) if image.recipe else ()
+        pins = {part.definition.name: {part.definition.platform: part.pins} for part in image.plan.chain}
+        chain = [part.definition for part in image.plan.chain]
+        diagnoses = advice.of_plan(workspace.project, Lock(pins), chain, recipes)
+        advice.report_advice(workspace.report, diagnoses)
 
 
 def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlook) -> None:

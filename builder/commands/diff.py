@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
+from builder.evidence import store
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory, status
+from builder.serving import answered, server_log
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
     from builder.lock.model import Pairing
     from builder.numbers.build_directory import BuildDirectory
+    from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
 
 
@@ -41,8 +44,8 @@ class ModChange:
 @dataclass(frozen=True)
 class ImageDifference:
     """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
-    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``is_same`` is true
-    of an adopted image that is byte for byte the other one."""
+    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``chosen`` is what
+    vLLM chose otherwise, by model. ``is_same`` is true of an adopted image that is byte for byte the other one."""
 
     before: ComparedImage
     after: ComparedImage
@@ -53,6 +56,7 @@ class ImageDifference:
     args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
+    chosen: Mapping[str, tuple[ChoiceChange, ...]] = field(default_factory=dict)
     is_same: bool = False
 
     @property
@@ -61,9 +65,11 @@ class ImageDifference:
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def diff_images(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
-    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list. Raises
-    UsageError where images.lock has no such image. The engine is not asked."""
+def diff_images(
+    project: Project, before: str, after: str, commits: CommitFilter | None, report: Report
+) -> ImageDifference:
+    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list, without
+    the network if it is None. Raises UsageError where images.lock has no such image. The engine is not asked."""
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
@@ -84,7 +90,26 @@ def diff_images(project: Project, before: str, after: str, commits: CommitFilter
         else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
         runs=runs,
+        chosen=_chosen(project, lock, old, new),
     )
+
+
+def _chosen(
+    project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
+) -> dict[str, tuple[ChoiceChange, ...]]:
+    """The choices of vLLM that differ between the last starts of the two images, by model."""
+    sides = ((_last_choices(project, model, side) for side in (before, after)) for model in lock.models)
+    changes = (server_log.choice_changes(*side) for side in sides)
+    return {model: change for model, change in zip(lock.models, changes, strict=True) if change}
+
+
+def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[str, tuple[str, ...]]:
+    """The choices in the last start of an image here, else in its last run of evidence."""
+    start = answered.recorded_starts(project, model).get(side.image.fingerprint)
+    if start and start.starts:
+        return start.starts[-1].chosen
+    runs = (run for run in reversed(store.look_for_runs(project, side.name).runs) if run.subject.model == model)
+    return next((run.chosen for run in runs if run.chosen), {})
 
 
 def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
@@ -248,5 +273,5 @@ def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
 
 def _values(image: NumberedImage) -> Mapping[str, str]:
     """All values of a record, as text."""
-    values = ((field.name, getattr(image, field.name)) for field in fields(image))
+    values = ((each.name, getattr(image, each.name)) for each in fields(image))
     return {name: value if isinstance(value, str) else json.dumps(value, default=vars) for name, value in values}

@@ -57,7 +57,7 @@ _DEFINITIONS = Path(definitions.__file__).parent / "schemas"
 SCHEMAS = {
     **{
         name: _DEFINITIONS / f"{name}.schema.json"
-        for name in ("image", "mod", "recipe", "builder", "probe", "checkpoint")
+        for name in ("image", "mod", "recipe", "recipe_v2", "builder", "probe", "checkpoint", "advisory")
     },
     "lock": Path(lock.__file__).parent / "lock.schema.json",
     "evidence": Path(evidence.__file__).parent / "evidence.schema.json",
@@ -67,7 +67,7 @@ SCHEMAS = {
 OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
     for name in (
-        *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "compare"),
+        *("build", "run", "stop", "download", "up", "init", "explain", "status", "list", "compare", "why"),
         *("rollback", "doctor", "recipes-check"),
     )
 }

@@ -25,7 +25,7 @@ from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod
 from builder.definitions import recipe as recipes
 from builder.engine import client as endpoints
-from builder.engine import versions
+from builder.engine import machine, versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import checkout, copies, node_facts, release, settings, shipped, taking
@@ -393,7 +393,7 @@ def plan_migration(
     if env_path.exists():
         env = checkout.read_env_file(env_path, str(env_path))
         host = workspace.engine.host
-        own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
+        own_engine = host if machine.is_here(host) else endpoints.DEFAULT_HOST
         settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
         env_problems = env.problems
     return Migration(

@@ -22,7 +22,7 @@ from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
-from builder.serving import compile_caches, model_revision
+from builder.serving import advice, compile_caches, model_revision
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -117,8 +117,13 @@ def adopt_image(
                 transaction.place(name, candidate)
                 lock = _recorded(transaction.lock, name, record, pairings, promote=promote)
                 transaction.commit(lock)
-                return _result(transaction.lock, name, contents, models)
-    return _again(workspace, name, details, pairings)
+                result = _result(transaction.lock, name, contents, models)
+            else:
+                result = None
+    if result is None:
+        return _again(workspace, name, details, pairings)
+    advice.report_advice(workspace.report, advice.of_adopted(workspace.project, name, result.record, models))
+    return result
 
 
 def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collection[str], unknown: str) -> None:

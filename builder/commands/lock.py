@@ -24,6 +24,7 @@ from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedIma
 from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
+from builder.serving import advice
 from builder.sources import foreign_files, git
 
 if TYPE_CHECKING:
@@ -356,6 +357,10 @@ def update_lock(
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(lock)
+    for chain in image_chains:
+        if any((part.name, part.platform) in after for part in chain):
+            recipes = advice.recipes_of(project, chain[-1].name)
+            advice.report_advice(workspace.report, advice.of_plan(project, lock, chain, recipes))
     faults = [fault for resolved in completed.values() for fault in resolved.faults]
     faults += [fault for chain in image_chains for fault in _faults_of_mods(project, chain, completed)]
     return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))

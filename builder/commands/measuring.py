@@ -6,7 +6,7 @@ Other commands try a candidate's server in the same way before an image counts.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import ConflictError, UsageError
@@ -20,11 +20,11 @@ from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import status
-from builder.serving import beside, model_revision, readiness, running, selection, starting
+from builder.serving import answered, beside, readiness, running, selection, server_log, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.definitions.configuration import BenchProfile
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builder.lab.measure.outcome import ComparedNumbers, Outcome
     from builder.lab.measure.served_model import MeasuredServer
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
@@ -87,13 +87,17 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
     first, second = (numbered(workspace, text, name) for name in pair)
     refuse_served(workspace, text, "two numbers are measured")
 
+    chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
+
     def measure_number(image: ImageName) -> Outcome:
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
+            chosen[image] = answered.chosen_by(server.running)
             outcome = measure_server(workspace, server, profile)
             served_model.keep_run(workspace, server, outcome)
             return outcome
 
-    return outcome.compare_alternating(first, second, measure_number, workspace.report)
+    compared = outcome.compare_alternating(first, second, measure_number, workspace.report)
+    return replace(compared, chosen=server_log.choice_changes(chosen.get(first, {}), chosen.get(second, {})))
 
 
 def refuse_served(workspace: Workspace, text: str, what: str) -> None:
@@ -198,7 +202,7 @@ def candidate_server(
     seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     try:
         if isinstance(image, ImageName):
-            servers.record_answer(workspace, prepared.selection, seconds)
+            servers.record_answer(workspace, prepared.selection, seconds, started)
         yield started.server
     finally:
         servers.end_server(started.server, STOPPING_SECONDS)
@@ -212,7 +216,7 @@ def start_candidate(
     prepared = beside.prepare(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
-    limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return prepared, starting.start_server(prepared, workspace.environment, workspace.report), limit
 
 

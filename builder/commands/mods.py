@@ -37,7 +37,7 @@ from builder.definitions.mod import (
 )
 from builder.lock import lock_file
 from builder.lock.model import Pins
-from builder.moving import copies
+from builder.moving import copies, vllm_recipes
 from builder.pins import packages, vendored
 from builder.pins.packages import PinnedDefinition
 from builder.plan import rules
@@ -513,6 +513,9 @@ def plan_copies_update(
                 hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
+            if kind == "recipe" and vllm_recipes.is_origin(copied.path):
+                planned.append(vllm_recipes.plan_again(project, copied, key[1], name, notify))
+                continue
             if key not in upstreams:
                 upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)
             upstream = replace(upstreams[key], address=copies.CopyAddress(copied.url, copied.path, key[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,12 @@ from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
 from builder.engine import client as endpoints
-from builder.engine import containers, images, versions
+from builder.engine import containers, images, machine, versions
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines, node_checks, node_facts
-from builder.serving import readiness
-from builder.serving.selection import SelectedImage, select_any
+from builder.serving import advice
+from builder.serving.selection import SelectedImage, select_any, select_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
     from builder.moving.node_facts import LinkChoice, MachineFacts
     from builder.numbers.status import ImageState
+    from builder.serving.selection import ServedImage
 
 
 # The nodes command: the numbered images of each machine, the servers on it, and which of them are stale.
@@ -130,12 +132,12 @@ _CLOCK_WARNING, _CLOCK_ERROR = 1.0, 60.0
 class _Wanted:
     """The images by name, with the fingerprint that images.lock records (None for one without a number), and the models
     by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them.
-    ``faults`` are those known of an image, by its name."""
+    ``served`` are the images with the recipes that they serve."""
 
     images: Mapping[str, str | None]
     models: Mapping[str, str | None]
     is_required: bool
-    faults: Mapping[str, tuple[Diagnosis, ...]]
+    served: tuple[ServedImage, ...]
 
 
 def check_nodes(
@@ -159,7 +161,7 @@ def check_nodes(
             f"{configuration.FILE} names no nodes", hint="name them there: `nodes: {spark2: ssh://USER@HOST}`"
         )
     nodes = [config.node(name) for name in engines]
-    wanted = _wanted(project, lock_file.read_project_lock(project), text, len(nodes))
+    wanted = _wanted(project, lock_file.read_project_lock(project), text)
 
     def look(name: str, engine: Endpoint) -> _Looked:
         return _look(environ, config.node(name), engine, wanted)
@@ -169,7 +171,13 @@ def check_nodes(
         name: _Looked(answer, answer, {}) if isinstance(answer, BuilderError) else answer
         for name, answer in answers.items()
     }
-    return {node.name: tuple(_findings(node, nodes, looked, wanted)) for node in nodes}
+    return {
+        node.name: (
+            *_findings(node, nodes, looked, wanted),
+            *_advice(project, nodes, node, looked[node.name], wanted),
+        )
+        for node in nodes
+    }
 
 
 @dataclass(frozen=True)
@@ -182,29 +190,46 @@ class _Looked:
     fingerprints: Mapping[str, str]
 
 
-def _wanted(project: Project, lock: Lock, text: str | None, nodes: int) -> _Wanted:
+def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
     if text is None:
         current = {
             ImageName(repository, record.current): record.numbers[record.current]
             for repository, record in lock.images.items()
             if record.current in record.numbers
         }
-        faults = {
-            str(name): tuple(readiness.of_software(str(name), readiness.packages_of(project, name, image), (), nodes))
-            for name, image in current.items()
-        }
         fingerprints = {str(name): image.fingerprint for name, image in current.items()}
         revisions = {name: model.pairing.revision for name, model in lock.models.items()}
-        return _Wanted(fingerprints, revisions, is_required=False, faults=faults)
+        served = tuple(_paired(project, lock))
+        return _Wanted(fingerprints, revisions, is_required=False, served=served)
     selection = select_any(project, lock, text)
     model = selection.recipe.model or command.render_command(selection.recipe, {}, ()).model
     paired = lock.models.get(model or "")
     revision = selection.recipe.revision or (paired.pairing.revision if paired else None)
     models = {model: revision} if model and hub_cache.is_id(model) else {}
-    if not isinstance(selection, SelectedImage):
-        return _Wanted({selection.name: None}, models, is_required=True, faults={})
-    own_faults = {selection.name: readiness.of_selection(project, selection, nodes)}
-    return _Wanted({selection.name: selection.record.fingerprint}, models, is_required=True, faults=own_faults)
+    fingerprint = selection.record.fingerprint if isinstance(selection, SelectedImage) else None
+    return _Wanted({selection.name: fingerprint}, models, is_required=True, served=(selection,))
+
+
+def _paired(project: Project, lock: Lock) -> Iterator[SelectedImage]:
+    """The images that serve the models whose recipes can be read."""
+    for model in lock.models:
+        with suppress(BuilderError):
+            yield select_image(project, lock, model)
+
+
+def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, wanted: _Wanted) -> Iterator[Diagnosis]:
+    """The advisories that apply to a node, and to what is served there."""
+    facts = seen.facts
+    if isinstance(facts, BuilderError):
+        return
+    gpu = "NVIDIA GB10" if facts.driver is not None else ""
+    machine = advice.machine_facts(facts.kernel, facts.driver, gpu, facts.parameters)
+    own_first = [node, *(each for each in nodes if each.name != node.name)]
+    advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
+    for selection in wanted.served:
+        if selection.name in seen.fingerprints:
+            advised |= dict.fromkeys(advice.of_selection(project, selection, own_first, machine))
+    yield from advised
 
 
 def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wanted) -> _Looked:
@@ -228,7 +253,7 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
 
 def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     seen = looked[node.name]
-    here = node_facts.is_here(node.engine) or "://" not in node.engine
+    here = machine.is_here(node.engine) or "://" not in node.engine
     if isinstance(seen.facts, BuilderError):
         yield Diagnosis("ssh", "error", seen.facts.message, seen.facts.hint)
     else:
@@ -238,14 +263,11 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
     else:
         yield Diagnosis("engine", "ok", seen.engine)
         yield from _image_findings(node, looked, wanted)
-        for name in seen.fingerprints:
-            yield from wanted.faults.get(name, ())
     if not isinstance(seen.facts, BuilderError):
         yield from node_checks.check_links(node, nodes, seen.facts)
         if seen.facts.driver is not None:
             yield node_checks.driver(seen.facts.driver)
-        if seen.facts.links and node.rdma != ():
-            yield node_checks.kernel(seen.facts.kernel)
+        yield node_checks.kernel(seen.facts.kernel)
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
 

@@ -33,19 +33,20 @@ from builder.definitions import (
     image,
     mod,
     recipe,
+    recipe_conversion,
     recipe_problems,
 )
 from builder.definitions.configuration import Node
 from builder.definitions.container import of_server
-from builder.definitions.fields import read_text
+from builder.definitions.fields import decoded, read_text
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import copies
+from builder.moving import copies, recipe_registries, vllm_recipes
 from builder.numbers import status
-from builder.serving import compose, preparation, routers, selection
+from builder.serving import advice, compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
@@ -56,8 +57,10 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand
+    from builder.definitions.configuration import Configuration
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
+    from builder.definitions.recipe_problems import ImageFacts
     from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
@@ -121,21 +124,29 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     every_note = {*notes(project, lock, parsed)}
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-        at_launch, possible = _at_launch(project, lock, checked, rendered)
+        config = configuration.Configuration()
+        with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+            config = configuration.load_configuration(project)
+        facts = recipe_problems.image_facts(project, checked)
+        at_launch, possible = _at_launch(project, lock, checked, rendered, facts, config)
         problems |= {*at_launch}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
+        for advised in advice.of_recipe_file(project, lock, checked, rendered.words, facts.definitions, config):
+            line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
+            (problems if advised.verdict == "error" else every_note).add(line)
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 
 def _at_launch(
-    project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand
+    project: Project,
+    lock: Lock,
+    checked: Recipe,
+    rendered: ServeCommand,
+    facts: ImageFacts,
+    config: Configuration,
 ) -> tuple[list[Problem], list[Problem]]:
     """Finds what is known against a launch of a recipe: problems, and notes."""
-    volumes: tuple[str, ...] = ()
-    with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
-        volumes = configuration.load_configuration(project).container.volumes
-    facts = recipe_problems.image_facts(project, checked)
-    mounting = replace(checked, volumes=(*checked.volumes, *volumes))
+    mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
     problems, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values
@@ -180,12 +191,19 @@ class MendedRecipe:
 
 
 def plan_recipe_copies(
-    project: Project, text: str, name: str | None, report: Report, *, everything: bool
+    project: Project, text: str, name: str | None, report: Report, *, everything: bool, hardware: str | None = None
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
-    ``everything`` is wanted. Raises what `mods.plan_copies` does."""
+    ``everything`` is wanted. ``@REGISTRY/NAME`` is a recipe of a registry, and ``vllm:MODEL`` becomes a recipe for
+    ``hardware`` from vLLM's own. Raises what `mods.plan_copies`, `find_in_registry` and `vllm_recipes.plan` do."""
     notify = as_messages(report)
     name = name and name.removesuffix(".yaml")
+    if text.startswith(vllm_recipes.PREFIX):
+        return RecipeCopies((vllm_recipes.plan(project, text, hardware, name, notify),), (), {})
+    if hardware:
+        raise UsageError("--hardware is for a recipe of vLLM: `builder recipes add vllm:MODEL`")
+    if text.startswith("@"):
+        text = recipe_registries.find_in_registry(project, text, notify)
     upstream, planned = mods.copies_at(project, "recipe", text, name, notify, everything=everything)
     return RecipeCopies(planned, *_named_mods(project, upstream, planned, notify))
 
@@ -196,8 +214,11 @@ def _named_mods(
     """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
     there: dict[str, str] = {}
     for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
-        # From the top of the repository, or in `mods/`.
-        folders = (entry, f"mods/{entry}")
+        # From the top of the repository, in `mods/`, or in the one folder of that name.
+        name = posixpath.basename(entry)
+        ends = tuple(f"/{name}/{file}" for file in copies.MOD_FILES)
+        others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
+        folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
         places = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
         there[entry] = next(places, "")
 
@@ -236,15 +257,28 @@ def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Folders of this
-    machine that a recipe mounts are among the notes: its server is root there."""
+    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Among the notes are
+    the folders of this machine that a recipe mounts, as its server is root there, and why one cannot be served."""
     notes = mods.add_mods(project, planned)
     mounts = (
         f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: what it serves is root there"
         for each in planned
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
-    return (*notes, *mounts)
+    broken = (
+        f"recipes/{each.name} cannot be served as it is: {problems[0]}"
+        for each in planned
+        if each.kind == "recipe" and (problems := _problems(each))
+    )
+    return (*notes, *mounts, *broken)
+
+
+def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
+    try:
+        text = decoded(copy.files[0].content, f"recipes/{copy.name}.yaml")
+    except FileProblemsError as error:
+        return error.problems
+    return recipe.parse_recipe(text, f"recipes/{copy.name}.yaml").problems
 
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
@@ -279,6 +313,16 @@ def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
         shown = project.relative(mended.path)
         raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
     return check_recipes(project, [str(mended.path)])[0]
+
+
+def convert_recipe(project: Project, text: str, version: int | None) -> str:
+    """The recipe that ``text`` names, in the other version. Raises UsageError where there is none or it is of that
+    version already, FileProblemsError for one that cannot be read."""
+    path = Path(text) if Path(text).is_file() else recipe.find_recipe(project, text)
+    if path is None:
+        raise UsageError(f"{text}: no such file or recipe", hint=did_you_mean(text, recipe.recipe_names(project)))
+    loaded = recipe.load_recipe(project, path)
+    return recipe_conversion.converted(loaded, version or 3 - loaded.version)
 
 
 # ``recipes list`` and ``recipes show``: each recipe with the image that serves it, and the commands that it starts.
@@ -331,12 +375,14 @@ class ShownNode:
 @dataclass(frozen=True)
 class ShownRecipe:
     """A recipe, the command that it starts, and the image that serves it. ``nodes`` are those that were asked for, the
-    head first; ``note`` says which of them are left alone, or why one machine does not serve it."""
+    head first; ``note`` says which of them are left alone, or why one machine does not serve it. ``origin`` is where it
+    was copied from, with the commit."""
 
     row: RecipeRow
     command: ServeCommand
     nodes: tuple[ShownNode, ...]
     note: str
+    origin: str = ""
 
 
 def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
@@ -353,7 +399,14 @@ def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecip
     lock = lock_file.read_project_lock(workspace.project)
     checked = CheckedRecipe(recipe.file, recipe, (), notes(workspace.project, lock, parsed))
     (row,), engine_error = _rows(workspace, lock, [checked])
-    return ShownRecipe(row, rendered, nodes, note), engine_error
+    return ShownRecipe(row, rendered, nodes, note, _origin(workspace.project, recipe.file)), engine_error
+
+
+def _origin(project: Project, file: str) -> str:
+    with suppress(FileProblemsError):
+        if origin := copies.read_origin(project, "recipe", recipe.name_of(file)):
+            return f"{origin.address}, commit {origin.commit[:12]}"
+    return ""
 
 
 def _nodes(
@@ -364,12 +417,13 @@ def _nodes(
     cluster.require_several(request.backend, len(nodes))
     definition = image.of_repository(project, recipe.repository)
     of_image = image.serve_settings(project, definition) if definition else ServeSettings()
-    own = container.environment(rendered, of_image)
     if len(nodes) < 2:
+        own = container.environment(rendered, of_image)
         note = "several machines serve it together: name them with --node" if recipe.cluster_only else ""
         return tuple(ShownNode(node.name, rendered.argv, (), own, (), ()) for node in nodes), note
     backend = cluster.backend_of(recipe, request.backend)
     together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
+    own = container.environment(together.command, of_image)
     shown = []
     for member in together.members:
         env = cluster.combined(own, member.node, member.address, backend)
@@ -479,7 +533,11 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         return routers.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
         raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
-    return compose.render_recipe(selected.recipe, rendered, selected.name, list(selected.missing_mods))
+    exported = selected.recipe
+    if exported.version == 2:
+        converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported
+        exported, rendered = converted, command.render_command(converted, {})
+    return compose.render_recipe(exported, rendered, selected.name, list(selected.missing_mods))
 
 
 def _routed(

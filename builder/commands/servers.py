@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
-from builder.definitions import container
+from builder.definitions import command, configuration, container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.evidence import requirements
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
 from builder.serving import (
+    advice,
+    answered,
     beside,
     checkpoint_weights,
     compile_caches,
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from builder.base.events import Diagnosis
     from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
+    from builder.serving.starting import StartedServer
 
 
 _KILLED = 137  # the exit code after SIGKILL
@@ -126,7 +130,7 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired
         lock = lock_file.read_project_lock(workspace.project)
-        limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+        limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
@@ -161,6 +165,9 @@ def _serve(
     ):
         if warning:
             workspace.report(Message(warning))
+    advised = _advice(workspace, request, prepared)
+    advice.refuse_certain(advised)
+    advice.report_advice(workspace.report, advised)
     started = starting.start_server(prepared, environ, workspace.report)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
@@ -171,25 +178,39 @@ def _serve(
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
-        for folder in filter(None, map(starting.local_compile_cache, prepared.containers)):
-            compile_caches.record_complete(folder)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
-    record_answer(workspace, selection, seconds)
+    record_answer(workspace, selection, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
-def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
-    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
+def _advice(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a server; the facts of its machine are known where that is this one."""
+    selection, engine = prepared.selection, prepared.head.engine
+    config = configuration.load_configuration(workspace.project)
+    nodes = [node for node in config.nodes if node.name in {each.engine.node for each in prepared.containers}]
+    backend = (request.backend or "mp") if len(prepared.containers) > 1 else None
+    words = command.render_command(selection.recipe, request.overrides, request.extra, backend).words
+    facts = advice.of_machine() if machine.is_here(engine.endpoint.host) else {}
+    return advice.of_selection(workspace.project, selection, nodes, facts, words)
+
+
+def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
+    """Records that an image serves its model here, after so many ``seconds``, which revision of the model it is, what
+    was true of the machines and of the server, and that what was compiled is complete."""
+    for member in started.server.members:
+        if folder := starting.local_compile_cache(member.engine.endpoint, member.service.labels):
+            compile_caches.record_complete(folder)
     if (model := selection.recipe.model) is None:
         return
     model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
-        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+        facts = answered.start_facts(workspace, selection, started)
+        answered.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
 
 
 # A model whose new image does not serve returns to the image before, once. That happens only after a change: the image
@@ -212,7 +233,7 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
         return None  # it was found good, or the user wants it whatever it lacks
-    outcomes = model_revision.outcomes(project, model)
+    outcomes = answered.outcomes(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in outcomes:
         return None
@@ -260,7 +281,7 @@ def _serve_image_before(
     ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
-    model_revision.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
+    answered.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
     workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
     try:
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
@@ -275,7 +296,7 @@ def _serve_image_before(
             hint=error.hint,
         ) from None
     result = _record_going_back(workspace, served, before, error.message)
-    record_answer(workspace, before, seconds)
+    record_answer(workspace, before, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 

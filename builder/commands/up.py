@@ -12,9 +12,8 @@ from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving
 from builder.definitions import command, configuration, mod
-from builder.engine import client, images
+from builder.engine import client, images, machine
 from builder.lock import lock_file
-from builder.moving import node_facts
 from builder.numbers import named_registry
 from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe, select_any
 
@@ -147,7 +146,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
         bring("nodes", lambda: ensure_on_nodes(workspace, now, nodes))
     # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
     engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
-    far = [name for name, engine in zip(nodes, engines, strict=True) if not node_facts.is_here(engine.host)]
+    far = [name for name, engine in zip(nodes, engines, strict=True) if not machine.is_here(engine.host)]
     download = transfers.DownloadRequest(request.text, nodes=tuple(far))
     bring("model", lambda: ensure_model(workspace, recipe, download))
     workspace.report(PartBegan("server"))

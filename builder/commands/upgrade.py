@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
-from builder.commands import build, comparing, measuring, proving, servers
+from builder.commands import build, comparing, measuring, proving, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
@@ -245,12 +245,14 @@ def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
 @dataclass(frozen=True)
 class UpgradeReport:
     """A finished upgrade: the ``changes`` between the two images, what was measured of both in words, and the image
-    that serves, empty where none does."""
+    that serves, empty where none does. ``machine`` is what is different in the machine since the image before worked,
+    which may be the reason as well."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
     measured: tuple[str, ...]
     served: str
+    machine: tuple[str, ...] = ()
 
 
 def _reported(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
@@ -289,11 +291,17 @@ def _latest(workspace: Workspace, name: ImageName | None) -> dict[tuple[str, str
 
 
 def upgrade_image(
-    workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False
+    workspace: Workspace,
+    text: str,
+    update: Mapping[str, str | None],
+    *,
+    older: bool = False,
+    machine_differs: bool = False,
 ) -> UpgradeReport:
     """Upgrades the model, recipe or definition called ``text``: builds a candidate with the sources of ``update`` (all
     if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing. A candidate
-    with older packages or sources is built only with ``older``.
+    with older packages or sources is built only with ``older``; one is judged only with ``machine_differs`` where the
+    machine is not the one on which the present image worked.
 
     An interrupted upgrade goes on where it was. Any error on the way rejects the candidate and is in the report; the
     model is then served as before. Raises ConflictError if the interrupted upgrade was for other sources.
@@ -303,6 +311,8 @@ def upgrade_image(
     with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
+            if not machine_differs:
+                _require_same_machine(workspace, fresh)
             upgrade_journal.journal_of(project, fresh.subject).write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
@@ -314,6 +324,26 @@ def upgrade_image(
         if upgrade.stage != "settle":
             serve_as_before(workspace, upgrade)
         return _finished(workspace, upgrade)
+
+
+def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """The differences in the machine since the image before worked for one of the models."""
+    if upgrade.image_before is None:
+        return ()
+    lines = (why.machine_since(workspace, upgrade.image_before, model) for model in upgrade.models)
+    return tuple(dict.fromkeys(line for each in lines for line in each))
+
+
+def _require_same_machine(workspace: Workspace, upgrade: Upgrade) -> None:
+    """Raises ConflictError where the machine is not the one on which the image before worked: a candidate would be
+    blamed for what the machine does."""
+    if changes := _machine_since(workspace, upgrade):
+        message = f"the machine is not the one on which {upgrade.before} worked, so that no image can be blamed"
+        raise ConflictError(
+            "\n".join([message, *changes]),
+            hint=f"if {upgrade.before} still works here, `builder restart` records it; `builder why {upgrade.subject}`"
+            " says how to go back; `--machine-differs` goes on all the same",
+        )
 
 
 def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
@@ -341,6 +371,8 @@ def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     """Takes every step that is left, the journal written before each. If ^C, SIGTERM or a closed terminal ends this
     early, the model is served as before."""
+    # As it is now: a candidate that answers, and the image before where it is measured again, record the machine anew.
+    differences = _machine_since(workspace, upgrade)
     try:
         while upgrade.stage != "done":
             upgrade = _stepped(workspace, upgrade)
@@ -349,7 +381,7 @@ def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
         if upgrade.stage != "done":
             serve_as_before(workspace, upgrade)
     upgrade_journal.journal_of(workspace.project, upgrade.subject).remove()
-    return _reported(workspace, upgrade)
+    return replace(_reported(workspace, upgrade), machine=differences)
 
 
 def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:

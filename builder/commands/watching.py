@@ -13,7 +13,7 @@ from builder.engine import containers
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.serving import readiness, running
+from builder.serving import readiness, running, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,8 +132,8 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     if state == "starting":
         lines = containers.container_log(server.head.engine.endpoint, head.id, tail=_RECENT_LINES)
         # Lines from before a restart do not count.
-        phase = readiness.latest_phase([line.text for line in lines if line.written >= head.started])
-    if phase and phase.name == readiness.READY and running.answers(server):
+        phase = server_log.latest_phase([line.text for line in lines if line.written >= head.started])
+    if phase and phase.name == server_log.READY and running.answers(server):
         state = "healthy"  # its health check has not run again yet
     numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
     if state in {"healthy", "unhealthy"}:

@@ -112,13 +112,15 @@ _OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
 @dataclass(frozen=True)
 class ClusterMember:
     """A node that takes part, its ``rank`` (0 is the head) and the ``address`` where the others reach it. ``argv`` is
-    the serve command, or Ray's worker; ``ray`` starts Ray beside the serve command of a head node."""
+    the serve command, or Ray's worker; ``ray`` starts Ray beside the serve command of a head node. The commands
+    ``before`` run first."""
 
     node: Node
     rank: int
     address: str
     argv: tuple[str, ...]
     ray: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
     """Raises UsageError where ``recipe`` does not serve on that many nodes."""
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
+    if 1 < nodes < recipe.min_nodes:
+        message = f"{recipe.file} takes {recipe.min_nodes} machines or more (`min_nodes`), and there are {nodes}"
+        raise UsageError(message, hint="name more nodes")
     if nodes < 2 and recipe.cluster_only:
         raise UsageError(
             f"{recipe.file} says `cluster_only`: several machines serve it together",
@@ -183,6 +188,9 @@ def cluster_of(
     if count > len(nodes):
         message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
         raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
+    if recipe.max_nodes and count > recipe.max_nodes:
+        message = f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), and its command {count}"
+        raise UsageError(message, hint="set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
@@ -194,7 +202,7 @@ def cluster_of(
             place = ("--nnodes", str(count), "--node-rank", str(rank), *master, *(("--headless",) if rank else ()))
             rendered = command.render_command(recipe, overrides, extra, backend, place)
             alike = alike if rank else rendered
-            members.append(ClusterMember(node, rank, address, rendered.argv))
+            members.append(ClusterMember(node, rank, address, rendered.argv, before=rendered.before))
     return Cluster(tuple(members), backend, alike, sizes, tuple(nodes[count:]), port)
 
 
@@ -207,7 +215,7 @@ def member_settings(settings: ContainerSettings, member: ClusterMember, backend:
         argv = ("bash", "-c", _WORKER, "bash", *member.argv)
     return replace(
         connected(settings, member.node, member.address, backend),
-        argv=argv,
+        argv=command.after_steps(member.before, argv),
         labels={**settings.labels, RANK: str(member.rank)},
         # The nodes talk to each other on ports that are chosen as they start.
         network="host",
@@ -229,7 +237,9 @@ def _joined_by_ray(
     meeting = f"--address=[{head}]:{port}" if ":" in head else f"--address={head}:{port}"
     worker = (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address")
     return [
-        ClusterMember(node, rank, address, (*worker, address) if rank else alike.argv, () if rank else ray)
+        ClusterMember(
+            node, rank, address, (*worker, address) if rank else alike.argv, () if rank else ray, alike.before
+        )
         for rank, (node, address) in enumerate(zip(nodes, addresses, strict=True))
     ]
 

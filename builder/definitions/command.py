@@ -8,13 +8,14 @@ bash runs only a command that is a shell script; this program splits any other c
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
-from builder.definitions import shell
+from builder.definitions import recipe_v2, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -310,10 +311,14 @@ _BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
+def _environment_texts(env: Mapping[str, Scalar]) -> dict[str, str]:
+    return {name: "" if value is None else str(value) for name, value in env.items()}
+
+
 def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
     """The variables whose text is fixed, and the lines of a script that export those which bash expands. Values become
     text as Python writes them, such as ``True``; null is an empty one."""
-    texts = {name: "" if value is None else str(value) for name, value in env.items()}
+    texts = _environment_texts(env)
     expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
     for name, text in expanded.items():
@@ -322,6 +327,14 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
             expanded[name] = _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
+
+def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str]:
+    """The variables of a recipe of version 2: no shell expands them."""
+    return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **_environment_texts(recipe.env)}
+
+
+# The number of the commands comes first, then they themselves, then the words of the server.
+_AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
 
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -350,7 +363,8 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 @dataclass(frozen=True)
 class ServeCommand:
     """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
-    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served."""
+    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
+    The commands ``before`` run in the container before each start of it."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -360,6 +374,7 @@ class ServeCommand:
     host: str | None
     model: str | None
     served: tuple[str, ...]
+    before: tuple[str, ...] = ()
 
 
 def render_command(
@@ -380,12 +395,17 @@ def render_command(
     parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
     words = (*shell.words(parsed, given), *appended)
     require_no_problems(name_problems(recipe, words))
-    fixed, exports = _environment(recipe.env)
+    fixed, exports = _environment(recipe.env) if recipe.version == 1 else (_plain_environment(recipe, backend), "")
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
         argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
+    before: tuple[str, ...] = ()
+    if recipe.before:
+        replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
+        replacing |= {key: shlex.quote(text) for key, text in given.items()}
+        before = tuple(recipe_v2.filled(step, replacing) for step in recipe.before)
     return ServeCommand(
         argv=argv,
         env=fixed,
@@ -395,12 +415,19 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
+        before=before,
     )
+
+
+def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The argument vector that runs the commands ``before``, one after the other, and then ``argv``; nothing after one
+    that fails."""
+    return ("bash", "-c", _AFTER_STEPS, "bash", str(len(before)), *before, *argv) if before else argv
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
-    units, misread = shell.parse_placeholders(recipe.command)
+    units, misread = _units(recipe, {})
     _, wrong = _parsed(recipe, units, {}, "mp" if recipe.cluster_only else None)
     return tuple(sorted({*_problems(recipe, misread), *wrong}))
 
@@ -408,7 +435,7 @@ def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    parsed, wrong = _parsed(recipe, shell.parse_placeholders(recipe.command)[0], {}, None)
+    parsed, wrong = _parsed(recipe, _units(recipe, {})[0], {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
         return ()
@@ -429,7 +456,7 @@ def _completed(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
 ) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
     """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
-    units, misread = shell.parse_placeholders(recipe.command)
+    units, misread = _units(recipe, overrides)
     given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
     parsed, wrong = _parsed(recipe, units, given, backend)
     require_no_problems((*_problems(recipe, misread), *wrong))
@@ -445,16 +472,31 @@ def _completed(
     return parsed, given, tuple(options)
 
 
+def _units(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
+    """The units of the command's template, and what is wrong in it."""
+    if recipe.version == 1:
+        return shell.parse_placeholders(recipe.command)
+    return shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
+
+
+def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
+    """The values of the recipe by the keys of its command, ``used``."""
+    values = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
+    if recipe.version == 2:
+        return dict(recipe_v2.texts(values))
+    if backend is None and "tensor_parallel" in used:
+        values["tensor_parallel"] = 1  # of all keys, the community's launcher sets this one for one machine
+    return values
+
+
 def _parsed(
     recipe: Recipe, units: Sequence[Unit], given: Mapping[str, str], backend: Backend | None
 ) -> tuple[ParsedCommand, tuple[Problem, ...]]:
     """The command as bash reads it with the values of the recipe in it, and its problems."""
-    defaults = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
-    if backend is None and "tensor_parallel" in shell.keys(units):
-        defaults["tensor_parallel"] = 1  # of all keys, the community's launcher sets this one for one machine
+    defaults = _values(recipe, backend, shell.keys(units))
     own = {key: value for key, value in defaults.items() if key not in given}
     text = _without(shell.filled(units, own), _EMPTY_LINE)
-    if backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
+    if recipe.version == 1 and backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
     parsed = shell.scan(text)
     wrong = [

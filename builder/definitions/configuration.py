@@ -229,7 +229,8 @@ class Configuration:
     ``builder`` names a buildx instance. ``container`` are the options of every container that serves; ``reserve`` the
     bytes of memory that servers leave to their machine; ``node_timeout`` the seconds in which a node has to answer;
     ``release_age`` the days that a release must be out. ``commit_wheels`` is the index of one commit's wheels of vLLM,
-    with ``COMMIT`` in its place. ``requires`` is the evidence by model, an empty name standing for all of them."""
+    with ``COMMIT`` in its place. ``requires`` is the evidence by model, an empty name standing for all of them.
+    ``silenced`` are the notes with which the user silenced advisories, by their ids."""
 
     registry: str | None = None
     builder: str | None = None
@@ -243,6 +244,8 @@ class Configuration:
     bench: tuple[BenchProfile, ...] = BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
     mod_sources: Mapping[str, str] = field(default_factory=dict)
+    silenced: Mapping[str, str] = field(default_factory=dict)
+    recipe_registries: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
@@ -297,6 +300,8 @@ def load_configuration(project: Project) -> Configuration:
         bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
+        silenced=data.get("silenced") or {},
+        recipe_registries=data.get("recipe_registries") or {},
     )
 
 

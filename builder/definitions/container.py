@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from builder.base import hub_cache, redaction
 from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.definitions import command
-from builder.definitions.command import reached_at
+from builder.definitions.command import after_steps, reached_at
 from builder.definitions.configuration import RequestedOptions
 
 if TYPE_CHECKING:
@@ -469,7 +469,7 @@ def settings(
     return ContainerSettings(
         name=container_name(name),
         image=image_name,
-        argv=command.argv,
+        argv=after_steps(command.before, command.argv),
         env=with_variables(environment(command, serving), options),
         secrets=(*wanted, *(name for name in SECRETS if name not in command.env and name not in options.env)),
         gpus=gpus,

@@ -1,6 +1,6 @@
 """A recipe names a model, its image and mods, and the serve command.
 
-The recipe itself comes first, then how a recipe is found, other launchers' formats, and notes on keys.
+The recipe itself comes first, then how a recipe is found, and notes on keys. Version 2 has a module of its own.
 Corrections of a pasted recipe come last. Only certain errors are corrected.
 """
 
@@ -19,7 +19,7 @@ from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
 from builder.base.project import below_project
 from builder.base.words import RECIPE_FILE, did_you_mean
-from builder.definitions import configuration
+from builder.definitions import configuration, recipe_v2
 from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence
 from builder.definitions.fields import SCHEMAS, read_text
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from builder.definitions.shell import Scalar
 
 
-# Recipes: ``recipes/NAME.yaml``, the community's version 1.
+# Recipes: ``recipes/NAME.yaml``, the community's version 1, or version 2, which is sparkrun's.
 
 CHECKPOINT = "checkpoint:"
 """Begins the `model` of a recipe that serves a checkpoint of the project."""
@@ -44,7 +44,8 @@ class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). ``cluster`` is ``ray``
     or ``none`` where the recipe says what joins several nodes; ``requires`` is the evidence without which no new image
-    serves the model; ``checkpoint`` names the checkpoint of the project whose weights are served as the model."""
+    serves the model; ``checkpoint`` names the checkpoint of the project whose weights are served as the model.
+    A recipe of version 2 says how many machines serve it, and which commands run ``before`` each start."""
 
     file: str
     name: str
@@ -65,6 +66,10 @@ class Recipe:
     text: str = field(repr=False, compare=False)
     requires: RequiredEvidence = NOTHING_REQUIRED
     checkpoint: str | None = None
+    version: int = 1
+    min_nodes: int = 1
+    max_nodes: int | None = None
+    before: tuple[str, ...] = ()
 
     @property
     def repository(self) -> str:
@@ -133,18 +138,21 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
         data, repetitions = yaml_file.load_shared(text, file)
     except FileProblemsError as error:
         return ParsedRecipe(None, error.problems), False
-    problems = yaml_file.problems(data, SCHEMA, text, file)
+    is_version_2 = isinstance(data, dict) and recipe_v2.is_version_2(data)
+    if is_version_2 and (foreign := recipe_v2.runtime_problem(data, text, file)):
+        return ParsedRecipe(None, (foreign,)), True
+    problems = yaml_file.problems(data, recipe_v2.SCHEMA if is_version_2 else SCHEMA, text, file)
     if not isinstance(data, dict):
         return ParsedRecipe(None, problems), False
-    if foreign := _foreign_format(data, text, file):
-        return ParsedRecipe(None, (foreign,)), True
     if data.get("requires"):
         conditions = configuration.problems(data["requires"], ("requires",), text, file)
         problems = tuple(sorted({*problems, *conditions}))
-    unknown = tuple(_unknown_keys(data, text, file))
+    unknown = tuple(_unknown_keys(data, text, file, recipe_v2.keys() if is_version_2 else keys()))
     notes = [*_repeated_keys(repetitions, file), *unknown]
+    if is_version_2:
+        return _parsed_version_2(data, text, file, problems, notes), text.isascii() or recipe_v2.is_marked(data)
     written = data.get("recipe_version")
-    if written is not None and _version(written) != 1:
+    if written is not None and recipe_v2.version_of(written) != 1:
         location = yaml_file.location_of(("recipe_version",), text, file)
         notes.append(Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1"))
     if problems:
@@ -153,8 +161,21 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
     return ParsedRecipe(_recipe(data, text, file), (), tuple(notes)), is_as_typed
 
 
+def _parsed_version_2(
+    data: dict[str, Any], text: str, file: str, problems: tuple[Problem, ...], notes: list[Problem]
+) -> ParsedRecipe:
+    if not problems:
+        try:
+            meant = recipe_v2.values(data, text, file)
+            notes += recipe_v2.notes(data, text, file)
+            return ParsedRecipe(_recipe(meant, text, file, 2), (), tuple(notes))
+        except ValueError as error:
+            problems = (Problem(yaml_file.location_of(("defaults",), text, file), f"`defaults`: {error}"),)
+    return ParsedRecipe(None, problems, tuple(notes))
+
+
 def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe."""
+    """The valid keys of a recipe of version 1."""
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
@@ -180,7 +201,7 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
     return replace(parsed, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
 
 
-def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
+def _recipe(data: dict[str, Any], text: str, file: str, version: int = 1) -> Recipe:
     model: str | None = data.get("model")
     checkpoint: str | None = None
     defaults = dict(data.get("defaults") or {})
@@ -210,6 +231,10 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
         text=text,
         requires=configuration.parsed(data.get("requires")),
         checkpoint=checkpoint,
+        version=version,
+        min_nodes=data["min_nodes"] if version == 2 else 1,
+        max_nodes=data["max_nodes"] if version == 2 else None,
+        before=data["before"] if version == 2 else (),
     )
 
 
@@ -290,49 +315,17 @@ def find_recipe(project: Project, text: str) -> Path | None:
     return matching[0] if matching else None
 
 
-# Recipes of sparkrun (https://github.com/spark-arena/sparkrun) have versions or a runtime of its own.
-
-_SPARKRUN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes")
-
-
-def _foreign_format(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
-    """The one problem of a recipe that is sparkrun's; None for any other."""
-    versions = ("recipe_version", "sparkrun_version", "version")
-    key, which = next((key for key in versions if _version(data.get(key)) in range(2, 5)), None), ""
-    runtime = data.get("runtime")
-    is_complete = all(needed in data for needed in ("name", "container", "command"))
-    # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
-    is_of_both = (
-        is_complete and _version(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(("vllm", "eugr"))
-    )
-    if key:
-        which = f", version {_version(data[key])}"
-    elif runtime is not None and not is_of_both:
-        key, which = "runtime", f" (runtime {runtime})" if isinstance(runtime, str) else ""
-    elif not is_complete:
-        key = next((key for key in _SPARKRUN_KEYS if key in data), None)
-    if not key:
-        return None
-    message = f"this is a recipe of sparkrun{which}; builder reads version 1, that of spark-vllm-docker"
-    return Problem(yaml_file.location_of((key,), text, file), message)
-
-
-def _version(value: object) -> int | None:
-    try:
-        return int(float(str(value)))
-    except (ValueError, OverflowError):
-        return None
-
+# Keys that no recipe has, and keys that stand twice.
 
 # Below this, a suggestion would send the author to a key that means something else.
 _NEAR = 0.8
 
 
-def _unknown_keys(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[str, ...]) -> Iterator[Problem]:
     """A note for each key that no recipe has: newer launchers have keys of their own."""
-    absent = [key for key in keys() if key not in data]
+    absent = [key for key in valid if key not in data]
     for key in data:
-        if key in keys():
+        if key in valid:
             continue
         # `solo` begins `solo_only`.
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
@@ -446,10 +439,10 @@ def pasted_problem(text: str, file: str) -> Problem | None:
 
 def _lines(text: str) -> Iterator[_Line]:
     """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
-    key = ""
+    key, top_level = "", {*keys(), *recipe_v2.keys()}
     for index, line in enumerate(text.split("\n")):
         match = _KEY.match(line.lstrip("".join(map(chr, _BLANKS))))
-        is_key = bool(match and match["key"] in keys())
+        is_key = bool(match and match["key"] in top_level)
         foreign = _FOREIGN_KEY.match(line) if key == "command" else None
         if (begins := match if is_key else foreign) is not None:
             key = begins["key"]
@@ -462,7 +455,7 @@ def _corrected(line: _Line) -> str:
     # In a block of text, what follows the block's own indentation is part of the text.
     if "\t" in blank and not (line.key == "command" and blank.startswith(" ")):
         text = blank.replace("\t", _STEP) + text[len(blank) :]
-    if line.key in {"name", "description"}:
+    if line.key in {"name", "description", "metadata"}:
         return text
     if line.key != "command":
         text = _BULLET.sub(r"\1-", text)

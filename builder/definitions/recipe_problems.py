@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from builder.base import redaction
 from builder.base.errors import BuilderError, FileProblemsError, Problem, require_no_problems
 from builder.base.words import did_you_mean
-from builder.definitions import command, container, image, mod
+from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
+        collected += _without_value(recipe, words)
+    if not collected:
         collected += (*command.name_problems(recipe, words), *command.option_problems(recipe, words))
         with suppress(FileProblemsError):  # a name, which is told above
             collected += json_option_problems(recipe, command.render_command(recipe, {}))
@@ -48,6 +50,13 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         if reason := container.fault(text):
             collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
     return tuple(sorted(collected))
+
+
+def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The options of a recipe of version 2 whose value is a placeholder that nothing fills."""
+    for used in command.options(words) if recipe.version == 2 else ():
+        if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
+            yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:

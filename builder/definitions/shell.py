@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from builder.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
 # Placeholders follow the rules of Python's ``str.format``, and name plain keys only: ``{a.b}`` and ``{a[0]}`` would
@@ -73,6 +73,22 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
                 f"`{shown}`: a placeholder is a plain key, such as {{port}}; other braces are doubled: {{{{ and }}}}"
             )
             wrong.append(CommandProblem(written, at, message))
+    return tuple(units), tuple(wrong)
+
+
+def parse_plain_placeholders(
+    template: str, keys: Collection[str]
+) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
+    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder where
+    ``keys`` has it, and all else that is in braces stays as it is."""
+    units: list[Unit] = []
+    wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
+    for match in re.finditer(r"\{.*?\}|[\s\S]", template):
+        written, key = match[0], match[0].strip("{}")
+        if len(written) > 1 and key in keys:
+            units.append(Unit(Placeholder(key, written, match.start()), match.start()))
+        else:
+            units += (Unit(char, at) for at, char in enumerate(written, match.start()))
     return tuple(units), tuple(wrong)
 
 
@@ -216,7 +232,7 @@ class _Reader:
         while self.at < len(self.units):
             self._step()
         for opened, at in self.stack:
-            if opened in _QUOTES:
+            if opened in _QUOTES and self._top != "opaque":  # only bash can tell where that ends
                 self._report(at, opened, f"the quote {opened} that opens here is never closed")
         if self.cut_off:
             first, *others = self.cut_off
@@ -313,6 +329,8 @@ class _Reader:
             self._put("text")
             if self.at < len(self.units):
                 self._put("text")
+        elif self._top == "{" and self.text.startswith("${", self.at):
+            self._open("{", 2)
         elif self._top == "{" and char in "'\"`$":
             self._open("opaque")
         else:

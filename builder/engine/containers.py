@@ -266,7 +266,8 @@ class Service:
     """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
     image of that name at the time. ``status`` is the engine's word (created, running, restarting, exited …), so is
     ``health`` (starting, healthy, unhealthy), which is empty without a health check. ``started`` is RFC 3339;
-    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end."""
+    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end, and ``out_of_memory`` is True
+    if the kernel killed it for memory."""
 
     id: str
     name: str
@@ -278,6 +279,7 @@ class Service:
     started: str
     restarts: int
     exit_code: int
+    out_of_memory: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -413,6 +415,7 @@ def _service(description: Mapping[str, Any]) -> Service:
         started=state.get("StartedAt") or "",
         restarts=description.get("RestartCount") or 0,
         exit_code=state.get("ExitCode") or 0,
+        out_of_memory=bool(state.get("OOMKilled")),
     )
 
 

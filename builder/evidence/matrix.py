@@ -6,14 +6,13 @@ The project's own runs decide each cell of the table; what others ran is shown b
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.base import files, records, words
-from builder.base.errors import Location, Problem, UsageError
+from builder.base import files, records, signatures, words
+from builder.base.errors import Location, Problem
 from builder.evidence import store
 from builder.evidence.run_record import SAME
 
@@ -248,7 +247,7 @@ def state_witness(
     folder = store.evidence_folder(project, name) / FOLDER
     path = folder / f"{machine}.json"
     content = records.text_of(statement, {}).encode()
-    signature = _signed(content, key) if key else None
+    signature = signatures.sign(content, key, _NAMESPACE) if key else None
     files.make_folder(folder)
     path.with_suffix(".json.sig").unlink(missing_ok=True)
     files.write_atomically(path, content)
@@ -274,7 +273,7 @@ def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witn
             problems.append(Problem(shown, f"it is not about {name}, or not under the name of its machine"))
         elif statement.fingerprint != fingerprint:
             problems.append(Problem(shown, f"it tells of other content than images.lock: {statement.fingerprint}"))
-        elif (fits := _signature_fits(path, content)) is False:
+        elif (fits := signatures.fits(path.with_suffix(".json.sig"), content, _NAMESPACE)) is False:
             problems.append(Problem(shown, "its signature does not fit: the statement was changed after it was signed"))
         else:
             statements.append(statement)
@@ -289,30 +288,3 @@ def _machine_id() -> bytes:
         import socket
 
         return socket.gethostname().encode()
-
-
-def _signed(content: bytes, key: Path) -> bytes:
-    argv = ["ssh-keygen", "-Y", "sign", "-q", "-n", _NAMESPACE, "-f", str(key.absolute())]
-    try:
-        done = subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{key}: cannot sign: {error}", hint="ssh-keygen signs: it is in openssh-client") from None
-    if done.returncode:
-        message = done.stderr.decode(errors="replace").strip()
-        raise UsageError(
-            f"{key}: cannot sign: {message}", hint="name a private SSH key, or its public half where an agent has it"
-        )
-    return done.stdout
-
-
-def _signature_fits(path: Path, content: bytes) -> bool | None:
-    """True where the signature beside a statement is one of it, False where it is not, None where there is none or
-    nothing here can check it."""
-    signature = path.with_suffix(".json.sig")
-    if not signature.is_file():
-        return None
-    argv = ["ssh-keygen", "-Y", "check-novalidate", "-q", "-n", _NAMESPACE, "-s", str(signature)]
-    try:
-        return subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return None

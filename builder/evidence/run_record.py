@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from builder.base import records
 from builder.base.errors import FileProblemsError, Location, Problem
+from builder.base.machine_record import Machine  # noqa: TC001 (the type of a record)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,25 +31,14 @@ Settings: TypeAlias = Mapping[str, int | float | str]
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The machine on which a figure was measured; ``memory`` in bytes. Empty or 0 where it is not known."""
-
-    gpu: str = ""
-    gpus: int = 0
-    driver: str = ""
-    platform: str = ""
-    cpu: str = ""
-    memory: int = 0
-
-
-@dataclass(frozen=True)
 class Subject:
     """A run's subject: all that its result belongs to. None where a part was not looked at, or there is none.
 
     ``image`` is the name that the image had then (``vllm-node-tf5:7``); ``fingerprint`` says which one it is.
     ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the chat template that was in
     effect. ``recipe`` is its path in the project. ``arguments`` (``sha256:…``) covers the serve command, see
-    `subjects.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone.
+    `subjects.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone. ``machine`` is the one that
+    answers, and ``workers`` are those that serve together with it.
     """
 
     image: str
@@ -60,6 +50,7 @@ class Subject:
     arguments: str | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | None = None
+    workers: tuple[Machine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,8 @@ class Evidence:
     ``version`` that of the tool (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script, profile
     or texts: with another one, it is another figure. ``started`` is RFC 3339 in UTC.
 
-    ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``raw`` is the digest
+    ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
+    vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
     meant; the verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the
     project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
@@ -125,6 +117,7 @@ class Evidence:
     figures: tuple[Figure, ...] = ()
     findings: tuple[Finding, ...] = ()
     goldens: Mapping[str, str] = field(default_factory=dict)
+    chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     raw: str | None = None
     accepted: str = ""
     foreign: str = ""
@@ -136,6 +129,7 @@ SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
+_FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
@@ -148,10 +142,22 @@ def evidence_document(evidence: Evidence) -> dict[str, Any]:
     data = {name: value for name, value in records.plain(evidence).items() if value or name in _ALWAYS}
     data.pop("file", None)
     data["seconds"] = float(evidence.seconds)
-    data["subject"] = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    subject = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    if evidence.subject.machine:
+        subject["machine"] = _machine_document(evidence.subject.machine)
+    if evidence.subject.workers:
+        subject["workers"] = list(map(_machine_document, evidence.subject.workers))
+    data["subject"] = subject
     if evidence.figures:
         data["figures"] = list(map(figure_document, evidence.figures))
     return {"format": FORMAT, **data}
+
+
+def _machine_document(machine: Machine) -> dict[str, Any]:
+    """A machine without what is not known. The first facts of it that were recorded are always there, so that the
+    identity of an earlier run stays."""
+    values = records.plain(machine).items()
+    return {name: value for name, value in values if value or name in _FIRST_FACTS or (name == "cma" and value == 0)}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.errors import Problem
+    from builder.base.machine_record import Machine
     from builder.base.project import Project
-    from builder.evidence.run_record import Evidence, Kind, Machine, Subject
+    from builder.evidence.run_record import Evidence, Kind, Subject
     from builder.lock.model import ImageName, Lock
 
 Standing = Literal["proven", "changed", "failed", "stale", "unproven"]

@@ -138,15 +138,21 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
     """The digest (``sha256:…``) over the part of a serve command that a run of this kind depends on: for a proof the
     template, the parsers and the like, else every option, and the environment, but the model, its revision and the
     address. ``words`` are those of a `ServeCommand`, ``env`` is the recipe's. The order of options does not count."""
+    options = options_of(kind, words)
+    variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
+    text = json.dumps([options, variables], sort_keys=True)
+    return sha256_of(text.encode(errors="replace"))
+
+
+def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
+    """The options of a serve command that a run of this kind depends on, by their names, each with its values."""
     options: dict[str, list[str | None]] = {}
     for used in command.options(words):
         name = used.option.lstrip("-").replace("_", "-")
         if name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS:
             values = command.values(words, used.option) if used.goes_on else (used.value,)
             options[name] = [None if value is None else _plain(value) for value in values]
-    variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
-    text = json.dumps([options, variables], sort_keys=True)
-    return sha256_of(text.encode(errors="replace"))
+    return options
 
 
 def _plain(value: str) -> str:

@@ -437,6 +437,8 @@ def _executable(path: Path) -> bool:
 
 # Upstream commits behind sources that moved, from the mirrors of their repositories.
 
+_WITHOUT_NETWORK = 5  # commits
+
 
 @dataclass(frozen=True)
 class UpstreamCommits:
@@ -450,9 +452,10 @@ class UpstreamCommits:
 
 
 def commits_of(
-    project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
+    project: Project, changes: Changes, commit_filter: CommitFilter | None, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Every source that moved, with its commits. A repository that does not answer is noted and is no error."""
+    """Every source that moved, with its commits. A repository that does not answer is noted and is no error. Without a
+    filter no network is used: the newest commits are those that the mirror has, if it has both ends."""
     from builder.sources import mirror
 
     commits = []
@@ -467,6 +470,9 @@ def commits_of(
             reason = "it was not taken from git, so only versions are known"
         elif not (mirror.is_commit(old) and mirror.is_commit(new)):
             reason = "a wheel does not name its whole commit, so only versions are known"
+        elif commit_filter is None:
+            gained = mirror.commits_present(project.mirrors, change.git, old, new, _WITHOUT_NETWORK)
+            reason = "" if gained else "its commits are not in the mirror"
         else:
             between = partial(
                 mirror.commits_between, project.mirrors, change.git, notify=lambda text: report(Message(text))

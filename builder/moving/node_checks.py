@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import TYPE_CHECKING
 
 from builder.base.events import Diagnosis
@@ -102,7 +101,7 @@ def _is_ip(text: str) -> bool:
 
 
 # Checks of a DGX Spark: what would keep an image from being built there, or a model from being served.
-# docs/image-contents.md lists the known faults of its driver and its kernel, with their sources.
+# What is known to go wrong with its driver and its kernel, `builder advisories` has.
 
 GIB = 1 << 30
 # The images have CUDA 13, which wants this driver: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
@@ -111,11 +110,6 @@ OLDEST_DRIVER = 580
 MEMORY_TO_BUILD = 16 * GIB
 # Swap in use by more than this share of it: what is served waits for the disk.
 SWAP_IN_USE = 0.25
-# CUDA graphs deadlock on a GB10: https://github.com/eugr/spark-vllm-docker (README of March 2026).
-_DEADLOCKING_DRIVER = 590
-# RDMA memory cannot be registered: https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/14,
-# https://github.com/MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark/issues/259
-_KERNELS_WITHOUT_ROCE = re.compile(r"7\.0\.0-(?:1019-nvidia|31-generic)(?:-64k)?")
 _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brings the driver with its own updates"
 
 
@@ -137,22 +131,12 @@ def driver(version: str) -> Diagnosis:
     if major < OLDEST_DRIVER:
         message = f"NVIDIA {version}; CUDA 13, which the images have, wants {OLDEST_DRIVER} or later"
         return Diagnosis("driver", "error", message, _UPDATE)
-    if major == _DEADLOCKING_DRIVER:
-        message = f"NVIDIA {version}: with a driver {_DEADLOCKING_DRIVER}, CUDA graphs deadlock on a GB10"
-        remedy = f"install a driver {OLDEST_DRIVER}; until then, `--enforce-eager` serves without CUDA graphs"
-        return Diagnosis("driver", "warning", message, remedy)
     return Diagnosis("driver", "ok", f"NVIDIA {version}")
 
 
 def kernel(release: str) -> Diagnosis:
-    """Checks the ``release`` of the kernel, as `uname -r` prints it."""
-    if not _KERNELS_WITHOUT_ROCE.fullmatch(release):
-        return Diagnosis("kernel", "ok", release or "unknown")
-    message = f"{release} registers no RDMA memory: no server over several nodes starts (ibv_reg_mr_iova2, ENOMEM)"
-    remedy = (
-        "start the kernel before it, such as 6.17.0-1032-nvidia or 7.0.0-30-generic; one node alone is not affected"
-    )
-    return Diagnosis("kernel", "warning", message, remedy)
+    """Tells the ``release`` of the kernel, as `uname -r` prints it."""
+    return Diagnosis("kernel", "ok", release or "unknown")
 
 
 def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:

@@ -6,96 +6,23 @@ import ipaddress
 import json
 import re
 import shlex
-import subprocess
 import time
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from builder.base import hub_cache, processes
+from builder.base import hub_cache, machine_record, processes
 from builder.base.errors import NodeError
-from builder.base.processes import tied_to_parent
 from builder.definitions import cluster
-from builder.engine import client
+from builder.engine.machine import HERE, is_here, run_on_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-
-# Nothing can be typed here: a password, or a question about a host key, is an answer.
-_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-HERE = "unix://"
-_SSH_FAILED = 255
+    from builder.base.machine_record import Machine
 
 
-def is_here(host: str) -> bool:
-    return host.startswith(HERE)
-
-
-def run_on_machine(
-    environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
-) -> str:
-    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns its output. ``arguments`` must
-    be plain words, as ssh gives them to a shell. Raises NodeError."""
-    command = ["sh", "-s", "--", *arguments]
-    if is_here(host):
-        argv = command
-    elif urlsplit(host).scheme == "ssh":
-        argv = client.ssh_argv(host, _OPTIONS, command)
-    else:
-        raise NodeError(
-            f"its engine is reached at {host}, and its machine not at all",
-            hint="name the node in builder.yaml as ssh://USER@HOST",
-        )
-    try:
-        done = subprocess.run(
-            [*tied_to_parent(), *argv],
-            input=script,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=dict(environ),
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NodeError(f"{_name(host)} had not answered after {timeout:g} s") from None
-    except FileNotFoundError as error:
-        raise NodeError(f"this machine has no program `{error.filename}`") from None
-    if done.returncode:
-        raise _error(host, done)
-    return done.stdout
-
-
-def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    reason = lines[-1] if lines else f"it ended with {done.returncode}"
-    if done.returncode != _SSH_FAILED or is_here(host):
-        return NodeError(f"{_name(host)}: {reason}")
-    if "Host key verification failed" in done.stderr:
-        hint = f"`ssh {_login(host)}` once, and compare the key that it shows"
-    elif "Permission denied" in done.stderr:
-        hint = f"`ssh-copy-id {_login(host)}` lets this user in without a password"
-    else:
-        hint = f"does `ssh {_login(host)}` let you in without a password?"
-    return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
-
-
-def _name(host: str) -> str:
-    return "this machine" if is_here(host) else urlsplit(host).hostname or host
-
-
-def _login(host: str) -> str:
-    address = urlsplit(host)
-    user = f"{address.username}@" if address.username else ""
-    return f"{f'-p {address.port} ' if address.port else ''}{user}{address.hostname}"
-
-
-_MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
-# NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …
-_DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 # One line a GPU, such as `12.1`. It hangs where the driver is wedged.
 _COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
 _SECONDS = 20.0
@@ -119,10 +46,11 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
     if not is_spark(proc):
         return None
+    machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
     capability, silence = _compute_capability(environ)
     return SparkFacts(
-        driver=driver_version(processes.text(proc / "driver/nvidia/version")),
-        kernel=processes.text(proc / "sys/kernel/osrelease").strip(),
+        driver=machine.driver,
+        kernel=machine.kernel,
         compute_capability=capability,
         silence=silence,
         sizes=processes.sizes(processes.text(proc / processes.MEMORY)),
@@ -130,14 +58,13 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     )
 
 
-def driver_version(text: str) -> str:
-    """The driver's version in the text of /proc/driver/nvidia/version; empty where there is none."""
-    match = _DRIVER.search(text)
-    return match[1] if match else ""
-
-
 def is_spark(proc: Path) -> bool:
-    return any(_MODEL.search(processes.text(path)) for path in sorted(proc.glob(processes.GPUS)))
+    files = machine_record.read_files({"proc": proc}, (f"proc/{processes.GPUS}",))
+    return _has_gb10(machine_record.parse_machine(files, {}))
+
+
+def _has_gb10(machine: Machine) -> bool:
+    return "GB10" in machine.gpu.split()
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -235,6 +162,7 @@ sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/
 echo "time $(date +%s.%N)"
 echo "name $(uname -n)"
 echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
+echo "parameters $(cat "$proc/cmdline" 2>/dev/null)"
 grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
 sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
 for file in "$devices"/infiniband/*; do
@@ -292,7 +220,8 @@ class MachineFacts:
     """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
     ``snapshots`` are those in the folder of models that was asked about, each as (ORG--NAME, commit); ``clock_offset``
     is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release;
-    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10."""
+    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10.
+    ``parameters`` are the kernel's."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -303,6 +232,7 @@ class MachineFacts:
     clock_error: float
     kernel: str = ""
     driver: str | None = None
+    parameters: str = ""
 
     def interface(self, name: str) -> NetworkInterface | None:
         return next((interface for interface in self.interfaces if interface.name == name), None)
@@ -337,7 +267,13 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
         raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
-    is_spark = any("GB10" in gpu.split() for gpu in values.get("gpu", ()))
+    files = {
+        "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
+        "proc/cmdline": values.get("parameters", [""])[0],
+        "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
+        **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
+    }
+    machine = machine_record.parse_machine(files, {})
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -349,8 +285,9 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
-        kernel=values.get("kernel", [""])[0],
-        driver=driver_version("\n".join(values.get("driver", ()))) if is_spark else None,
+        kernel=machine.kernel,
+        parameters=machine.parameters,
+        driver=machine.driver if _has_gb10(machine) else None,
     )
 
 

@@ -12,19 +12,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from builder.base import processes
+from builder.base import machine_record, processes
 from builder.base.errors import BuilderError
-from builder.engine import containers
+from builder.engine import machine
 
 if TYPE_CHECKING:
+    from builder.base.machine_record import Machine
     from builder.engine.client import Endpoint
 
 
 PROC = Path("/proc")
 # GB10 of the DGX Spark and its kin; the GPUs of Jetson boards share their memory in the same way.
-_UNIFIED = re.compile(r"^Model:.*\b(GB10|Thor|Orin)\b", re.MULTILINE)
-_READING = f"cat {PROC}/{processes.MEMORY} {PROC}/{processes.GPUS} 2>/dev/null"
-_READING_SECONDS = 60.0
+_UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
+_PLACES = (f"proc/{processes.MEMORY}", f"proc/{processes.GPUS}")
 
 
 class MachineMemory(NamedTuple):
@@ -37,24 +37,18 @@ class MachineMemory(NamedTuple):
 def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
     """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
     ``image``; None where its GPU has memory of its own, or nothing can be learned."""
-    if endpoint.host.startswith("unix://"):
-        files = (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))
-        return parse_memory("".join(map(processes.text, files)))
     try:
-        return parse_memory(read_in_container(endpoint, image))
+        here = machine.is_here(endpoint.host)
+        files = (
+            machine_record.read_files({"proc": proc}, _PLACES) if here else machine.read_in_container(endpoint, image)
+        )
     except BuilderError:
         return None
+    return shared_memory(machine_record.parse_machine(files, {}))
 
 
-def read_in_container(endpoint: Endpoint, image: str) -> str:
-    """The text of the files of an engine's machine, as far as they are there, read in a container of ``image``."""
-    with containers.running(endpoint, image, labels={"builder.serve.check": "memory"}) as container:
-        return container.run(["sh", "-c", _READING], timeout=_READING_SECONDS).output
-
-
-def parse_memory(text: str) -> MachineMemory | None:
-    """The memory that the text of these files tells; None unless one of the GPUs shares it."""
-    sizes = processes.sizes(text)
-    if not _UNIFIED.search(text) or not {"MemTotal", "MemAvailable"} <= sizes.keys():
+def shared_memory(record: Machine) -> MachineMemory | None:
+    """The memory of a machine with this record; None unless its GPU shares it."""
+    if not _UNIFIED.search(record.gpu) or not (record.memory and record.available):
         return None
-    return MachineMemory(sizes["MemTotal"], sizes["MemAvailable"])
+    return MachineMemory(record.memory, record.available)

@@ -1,17 +1,12 @@
-"""The image and the revision that serve a model.
-
-The images that have answered on this machine come first, with the seconds that they took to start, then the revisions
-of a model, then its pairing. The record of answers is kept in the state folder, by model and fingerprint, and may be
-deleted: an image that does not start is then put back at most once more.
-"""
+"""The revision of a model that is served, and its pairing with an image."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from builder.base import files, hub_cache, records, words
+from builder.base import hub_cache
 from builder.base.errors import UnsafePathError
 from builder.base.hub_cache import revision
 from builder.definitions import recipe
@@ -26,73 +21,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
-
-Outcome = Literal["answered", "replaced"]
-_MOST_IMAGES = 200  # of a model; the latest are kept
-# A candidate compiles what the current image has compiled before, so that its start may take several times as long.
-_TIMES = 5
-LEAST_SECONDS = 15 * 60.0
-_LONGEST_START = 24 * 3600.0
-# A first start may download the model and compile all of it.
-_SECONDS_WITHOUT_A_RECORD = 60 * 60.0
-
-
-@dataclass(frozen=True)
-class StartLimit:
-    """The ``seconds`` in which a candidate has to answer, and where that number comes from."""
-
-    seconds: float
-    reason: str
-
-
-@dataclass(frozen=True)
-class RecordedStart:
-    """The outcome of an image, and the longest of the ``seconds`` that it took to answer; 0 where it did not."""
-
-    outcome: Outcome
-    seconds: float
-
-
-def outcomes(project: Project, model: str) -> Mapping[str, str]:
-    """The outcome of each image that was started for a model, by its fingerprint."""
-    return {fingerprint: start.outcome for fingerprint, start in _starts(project).get(model, {}).items()}
-
-
-def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model``: five times the longest recorded start of the image that the model is
-    paired with, at least 15 minutes; an hour where no start of that image is recorded."""
-    paired = lock.models.get(model or "")
-    current = lock.image(paired.pairing.image) if paired else None
-    start = _starts(project).get(model or "", {}).get(current.fingerprint) if current else None
-    seconds = start.seconds if start else 0.0
-    # The file may hold anything, and a wait with a limit that is no time has no end.
-    if paired is None or not 0 < seconds < _LONGEST_START:
-        return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
-    if _TIMES * seconds < LEAST_SECONDS:
-        return StartLimit(LEAST_SECONDS, f"{paired.pairing.image} took {words.duration_text(seconds)}")
-    return StartLimit(_TIMES * seconds, f"{_TIMES} times the {words.duration_text(seconds)} of {paired.pairing.image}")
-
-
-def record_answered(project: Project, model: str, fingerprint: str, outcome: Outcome, seconds: float = 0.0) -> None:
-    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer."""
-    recorded = _starts(project)
-    of_model = recorded.get(model, {})
-    before = of_model.pop(fingerprint, None)
-    latest = RecordedStart(outcome, round(max(seconds, before.seconds if before else 0.0), 1))
-    if latest != before:
-        kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
-        files.write_state(project.answered, records.text_of({**recorded, model: dict(kept)}, {}).encode())
-
-
-def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
-    """The recorded starts, by model and fingerprint; none where the file is missing or damaged."""
-    try:
-        return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])
-    except (OSError, records.RecordError):
-        return {}
-
-
-# Revisions of models.
 
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:

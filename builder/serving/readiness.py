@@ -1,185 +1,39 @@
 """Waiting until a server answers, or until it is certain that the server never will.
 
-The cause of a crash comes first, then the phases of a start, the wait, known faults of the GB10, and the metrics.
-The causes and phases are recognised in the lines that vLLM logs.
+The wait comes first, and then the metrics.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import ConflictError, NoImageHelpsError, ServeFailedError
-from builder.base.events import Diagnosis, Message, Report, Stage
+from builder.base.events import Message, Report
 from builder.base.redaction import redacted
-from builder.definitions import cluster, command
+from builder.definitions import cluster
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.lock import lock_file
+from builder.serving import server_log
 from builder.serving.running import answers
+from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from builder.base.project import Project
     from builder.engine.containers import Service
-    from builder.lock.model import ImageName, NumberedImage
-    from builder.serving.model_revision import StartLimit
+    from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
-    from builder.serving.selection import SelectedImage
     from builder.serving.starting import StartedServer
-
-
-# The cause of a server's end, read from the lines that it logged, and what to do about it.
-
-# What vLLM puts before each line of its processes, and its own logger before the message (0.19 to 0.32).
-_PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s?)?(?:(?:INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?")
-_ERROR = re.compile(r"(?:^|(?<=[\s.:(]))[A-Z]\w*(?:Error|Exception|Interrupt): \S.*")
-_BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-# Programs that end before Python has anything to raise: argparse, and the shell.
-_REFUSED = re.compile(
-    r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
-    r"|.*\bexec \S+ failed: .*"
-)
-# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
-_VALIDATION = re.compile(r"validation errors? for \w+")
-_FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
-# The last errors of processes that only tell that another one ended, which has logged the cause before.
-_NO_CAUSE = re.compile(
-    r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
-    r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
-)
-
-
-class KnownCause(NamedTuple):
-    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image helps
-    only where the cause is ``in_image``."""
-
-    pattern: str
-    hint: str
-    in_image: bool = False
-
-
-_KNOWN = (
-    KnownCause(
-        r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings=",
-        "the model itself takes no more: a smaller `--max-model-len`, in the recipe or as an option of `builder run`",
-    ),
-    KnownCause(
-        r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
-        r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
-        r"|couldn't connect to 'http|Cannot find the requested files in the",
-        "the model is not there: `builder download {model}` fetches it, or says why it cannot be had",
-    ),
-    KnownCause(
-        r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error",
-        "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
-    ),
-    KnownCause(
-        r"(?i)address already in use",
-        "`--port N` takes another port; `builder status` shows what serves on this one",
-    ),
-    KnownCause(
-        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
-        # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
-        r"Device memory budget \(\d+ B\) is too small for one I/O operation"
-        r"|buffer_size \(\d+ B\) exceeds device memory budget",
-        "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
-        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
-        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
-        in_image=True,
-    ),
-)
-
-
-def crash_cause(lines: Sequence[str]) -> str:
-    """Returns the cause in a line: the last error that names one; empty if there is none."""
-    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    return next(filter(None, (_error(texts, index) for index in reversed(range(len(texts))))), "")
-
-
-def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
-    """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
-    text = crash_cause(lines)
-    return next((each for each in _KNOWN if text and re.search(each.pattern, text)), None)
-
-
-def _error(texts: Sequence[str], index: int) -> str:
-    """The error that the line at ``index`` tells, with the lines that belong to it; empty where it tells none."""
-    text = texts[index]
-    if _NO_CAUSE.search(text):
-        return ""
-    if match := _ERROR.search(text):
-        fault = _VALIDATION.search(text) and _FAULT.match("\n".join(texts[index + 1 :]))
-        if not fault:
-            return match[0]
-        told = fault["text"].partition("[type=")[0].rstrip()
-        return told if fault["own"] or not fault["field"] else f"{fault['field']}: {told}"
-    if _BARE.fullmatch(text):
-        frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
-        frame = next(frames, None)
-        return f"{text} in {frame['file']}, line {frame['line']}" if frame else text
-    return text if _REFUSED.match(text) else ""
-
-
-# The phases of a server's start, recognised in the lines that vLLM logs.
-
-READY = "ready"
-
-# Log lines of vLLM 0.19 to 0.32, in the order of a start (v1/worker/gpu_model_runner.py, v1/engine/core.py,
-# model_executor/model_loader/, compilation/, model_executor/warmup/); uvicorn writes the last.
-_PHASES = (
-    (r"Fetching \d+ files|Downloading", "downloading the model"),
-    (r"Starting to load model|Loading weights|[Ll]oading safetensors|checkpoint shards", "loading weights"),
-    (r"torch\.compile|Dynamo bytecode|[Cc]ompil(e|ing) (a graph|and warming)|Cache the graph", "compiling"),
-    (r"[Aa]utotun(e|ing)|Warming up|warmup starting|Initial profiling|Model loading took", "warming up"),
-    (r"Capturing CUDA graphs|CUDA graph capture|Profiling CUDA graph", "capturing graphs"),
-    (r"Graph capturing finished|init engine|Starting vLLM (API )?server|Waiting for application", "starting to answer"),
-    (r"Application startup complete", READY),
-)
-_PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
-# Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
-_SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
-_LEFT_OUT = re.compile(
-    r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
-)
-# A profiler that is off while graphs are captured says so by the same word.
-_CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
-
-
-@dataclass(frozen=True)
-class Phase(Stage):
-    """A phase; ``percent`` is how much of it is done, if the log says so."""
-
-    percent: int | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.percent is None else f"{self.name}, {self.percent} %"
-
-
-def of_line(line: str) -> Phase | None:
-    """Returns the phase that a line of the log belongs to; None if it shows none."""
-    # A progress bar redraws its line after \r: only its last state counts.
-    last = line.rpartition("\r")[2]
-    name = next((name for pattern, name in _PHASES if re.search(pattern, last)), None)
-    if name is None or _SETTINGS.search(last) or (name in _CAN_BE_LEFT_OUT and _LEFT_OUT.search(last)):
-        return None
-    percent = _PERCENT.search(last)
-    return Phase(name, int(percent[1] or percent[2]) if percent else None)
-
-
-def latest_phase(lines: Iterable[str]) -> Phase | None:
-    """Returns the last phase in these lines; None if they show none."""
-    return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
 # Waiting for a started server until it answers, or until it is clear that it never will.
@@ -243,7 +97,7 @@ def _watch(
     head = server.head
     most_crashes = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
-    phase: Phase | None = None
+    phase: server_log.Phase | None = None
     most = f"{words.duration_text(limit.seconds)} ({limit.reason})" if limit else ""
     if limit:
         report(Message(f"waiting for {server.name} for at most {most}"))
@@ -251,7 +105,7 @@ def _watch(
         service, ended = _look(server)
         lines = containers.container_log(head.engine.endpoint, service.id, after=after)
         after = lines[-1].written if lines else after
-        for latest in filter(None, (of_line(line.text) for line in lines)):
+        for latest in filter(None, (server_log.of_line(line.text) for line in lines)):
             if latest != phase:
                 phase = latest
                 report(phase)
@@ -295,7 +149,7 @@ def _states(server: RunningServer) -> list[Service]:
     return states
 
 
-def _is_ready(server: RunningServer, service: Service, phase: Phase | None, *, is_due: bool) -> bool:
+def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase | None, *, is_due: bool) -> bool:
     """True if the server answers: by its log if it has no health check, as its port is not known; otherwise by its
     health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
@@ -315,13 +169,15 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
         node = member.node
         times = f" {crashes} times" if crashes > 1 else ""
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
-        cause = crash_cause(lines)
+        cause = server_log.crash_cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
-    known_cause = next(filter(None, (known_crash_cause(lines) for *_, lines in ended)), None)
+    known_cause = next(filter(None, (server_log.known_crash_cause(lines) for *_, lines in ended)), None)
     no_image_helps = known_cause is not None and not known_cause.in_image
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if not no_image_helps:
         hints.append(_rollback_hint(project, selected.recipe.model))
+    if selected.recipe.model:
+        hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
@@ -332,6 +188,9 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
+    service = containers.find_container(member.engine.endpoint, member.service.id)
+    if service and service.exit_code:  # one that runs again has 0
+        lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -349,72 +208,6 @@ def _rollback_hint(project: Project, name: str | None) -> str:
     if model and model.previous:
         return f"no image that {name} was paired with before can take its place: look at the log"
     return f"no other image was ever paired with {name or 'it'} to go back to: look at the log"
-
-
-# The known faults of the GB10's software that a numbered image has and a recipe meets. docs/image-contents.md lists
-# them with their sources; `tests/mods/test_known_faults.py` reads vLLM's in its releases.
-
-# https://github.com/vllm-project/vllm/issues/52504, 42354 and 41725
-_HANGING_NCCL = "2.28.9"
-_FIRST_INSTANTTENSOR = "0.2.1"
-# https://github.com/vllm-project/vllm/pull/53007, looked for up to 0.33
-LARGE_DRAFTER_BLOCKS = ">=0.30,<0.34"
-
-
-def of_selection(project: Project, selection: SelectedImage, nodes: int) -> tuple[Diagnosis, ...]:
-    """The faults that the selected image has where its recipe serves on so many ``nodes``."""
-    words = command.render_command(selection.recipe, {}, ()).words
-    packages = packages_of(project, selection.image, selection.record)
-    return tuple(of_software(selection.name, packages, words, nodes))
-
-
-def packages_of(project: Project, name: ImageName, image: NumberedImage) -> dict[str, str]:
-    """The versions of the packages and sources of an image, by name, as far as its build directory tells them."""
-    from builder.numbers import adopted, build_directory
-
-    directory = project.build_directory(name.repository, name.number)
-    inside = adopted.read_adopted(directory) if image.adopted else None
-    packages = (
-        inside.packages if inside else build_directory.packages(build_directory.read_if_possible(directory) or ())
-    )
-    return {**packages, **{source: version.version for source, version in image.versions.items()}}
-
-
-def of_software(name: str, packages: Mapping[str, str], words: Sequence[str], nodes: int) -> Iterator[Diagnosis]:
-    """The faults of an image called ``name`` with these ``packages``, where ``words`` serve on so many ``nodes``."""
-    nccl = next((packages[package] for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12") if package in packages), "")
-    if nodes > 1 and nccl == _HANGING_NCCL:
-        message = f"{name} has NCCL {nccl}: over several nodes, tensor parallelism with CUDA graphs hangs"
-        remedy = "take an image with NCCL 2.29.7 (vLLM 0.27.1 to 0.32); `--enforce-eager` serves without CUDA graphs"
-        yield Diagnosis("NCCL", "warning", message, remedy)
-    loads_with = command.option(words, "--load-format", "--load_format")
-    loader = packages.get("instanttensor", "")
-    if loads_with == "instanttensor" and loader and not _is_in(loader, f">={_FIRST_INSTANTTENSOR}"):
-        message = f"{name} has InstantTensor {loader}, which counts the page cache as used memory: the start may stop"
-        remedy = "`instanttensor==0.2.2` under `python.packages` in image.yaml, or `--load-format auto` in the recipe"
-        yield Diagnosis("loader", "warning", message, remedy)
-    if _drafts_with_dflash(words) and _is_in(packages.get("vllm", ""), LARGE_DRAFTER_BLOCKS):
-        message = f"{name} has vLLM {packages['vllm']}, in which a drafter with sliding windows takes more KV cache"
-        remedy = "vLLM 0.28 and 0.29 take less; a smaller `--max-model-len` leaves room, too"
-        yield Diagnosis("drafter", "warning", message, remedy)
-
-
-def _is_in(version: str, versions: str) -> bool:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return bool(version) and SpecifierSet(versions).contains(version, prereleases=True)
-    except InvalidVersion:
-        return False
-
-
-def _drafts_with_dflash(words: Sequence[str]) -> bool:
-    text = command.option(words, "--speculative-config", "--speculative_config", "-sc")
-    with suppress(ValueError):
-        value = json.loads(text or "")
-        return isinstance(value, dict) and value.get("method") == "dflash"
-    return False
 
 
 # The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:

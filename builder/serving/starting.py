@@ -23,7 +23,7 @@ from builder.base.events import Message
 from builder.definitions import container
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, GPU_MEMORY, LABEL
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving import compile_caches
 from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
@@ -31,9 +31,12 @@ from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from concurrent.futures import Future
 
     from builder.base.events import Report
+    from builder.base.machine_record import Machine
     from builder.definitions.container import ContainerSettings, GpuMemory
+    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
@@ -228,11 +231,13 @@ def _can_listen(host: str | None, port: int) -> bool:
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that runs or starts now. ``was_running`` is True if it did before."""
+    """A server that runs or starts now. ``was_running`` is True if it did before. ``machines`` are those of its
+    containers, as they were when it was started; none if it ran before."""
 
     server: RunningServer
     selection: ServedImage
     was_running: bool
+    machines: tuple[Machine, ...] = ()
 
 
 def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: Report) -> StartedServer:
@@ -251,6 +256,9 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     for planned in prepared.containers:
         _begin_compiling(planned, report)
     created: list[ServerMember] = []
+    reading = begin_reading(
+        [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers], environ
+    )
     try:
         for planned in prepared.containers:
             created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
@@ -262,7 +270,19 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     except BaseException:
         remove_server(RunningServer(tuple(created)))
         raise
-    return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False)
+    machines = tuple(each.result() for each in reading)
+    return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False, machines=machines)
+
+
+def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
+    """Begins to read the machines of these engines, each with the name of an image that it has. Those of nodes are read
+    while the containers are made."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(max_workers=8)
+    reading = [pool.submit(machine.read_machine, endpoint, environ, image) for endpoint, image in engines]
+    pool.shutdown(wait=False)
+    return reading
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
@@ -306,15 +326,15 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
     )
 
 
-def local_compile_cache(planned: PlannedContainer) -> Path | None:
+def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path | None:
     """The folder on this machine with the compile caches of a container; None where it uses none, or runs elsewhere."""
-    folder = planned.settings.labels.get(COMPILED)
-    return Path(folder) if folder and planned.engine.endpoint.host.startswith("unix://") else None
+    folder = labels.get(COMPILED)
+    return Path(folder) if folder and endpoint.host.startswith("unix://") else None
 
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
     """Removes what is not complete in the compile caches that a container is to use, unless a server uses them now."""
-    folder = local_compile_cache(planned)
+    folder = local_compile_cache(planned.engine.endpoint, planned.settings.labels)
     services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
         return

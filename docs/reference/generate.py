@@ -6,17 +6,20 @@ from __future__ import annotations
 import inspect
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
 from builder.cli.main import GROUPS, cli
 from builder.commands import explaining
+from builder.definitions import advisories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.explaining import DescribedFile
+    from builder.definitions.advisories import Advisory
 
 
 HERE = Path(__file__).parent
@@ -31,6 +34,7 @@ def pages() -> dict[str, str]:
         "json.md": json_outputs(),
         "exit-codes.md": codes(),
         "recipe-notes.md": recipe_notes(),
+        "advisories.md": known_advisories(),
     }
     return {name: MADE + text.rstrip() + "\n" for name, text in made.items()}
 
@@ -128,6 +132,37 @@ def recipe_notes() -> str:
         parts += [f"| {_cell(_plain(each.says))} | {_cell(each.means)} | {_cell(each.do)} |" for each in wanted]
         parts.append("")
     return "\n".join(parts)
+
+
+def known_advisories() -> str:
+    parts = [
+        "# Advisories\n",
+        "What is known to go wrong, as `builder advisories` lists it. [How to use it](../how-to/advisories.md).\n",
+        "## Facts\n",
+        "| fact | |\n|---|---|",
+    ]
+    facts = {**advisories.VERSIONS, **advisories.TEXTS}
+    facts |= {f"{name}.NAME": text for name, text in advisories.CLOSED.items()}
+    parts += [f"| `{name}` | {text} |" for name, text in facts.items()]
+    for file, text in advisories.shipped_files().items():
+        heading = text.partition("\n")[0].removeprefix("# ").partition(". docs/")[0].rstrip(".")
+        parts += [f"\n## {heading}\n", "| advisory | what happens | where | what to do |", "|---|---|---|---|"]
+        parts += list(map(_advisory, advisories.parse_advisories(text, file)))
+    return "\n".join(parts)
+
+
+def _advisory(advisory: Advisory) -> str:
+    versions = [f"`{fact} {versions}`" for fact, versions in advisory.affects.items()]
+    where = "<br>".join([*versions, *map(_condition, advisory.when.items())])
+    links = ", ".join(f"[{number}]({source})" for number, source in enumerate(advisory.sources, 1))
+    more = f" {advisory.details}" if advisory.details else ""
+    cells = (f"`{advisory.id}`", f"{advisory.what}.{more} ({links})", where, advisory.do)
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _condition(part: tuple[str, Any]) -> str:
+    shown = yaml.safe_dump(part[1], default_flow_style=True, width=10_000).strip().removesuffix("...").strip()
+    return f"`{part[0]}: {shown}`"
 
 
 def _plain(text: str) -> str:

@@ -57,7 +57,7 @@ from builder.base.events import NodeEvent
 from builder.base.events import TransferProgress
 from builder.base.events import WaitingStarted
 from builder.lab.measure.outcome import MeasuringProgress
-from builder.serving.readiness import Phase
+from builder.serving.server_log import Phase
 
 with progress.reporter() as report:
     for gigabytes in (1, 2):

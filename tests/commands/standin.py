@@ -8,6 +8,7 @@ It rates forced texts, too: each byte is a token.
 --crash-further  ends with an error on further nodes only
 --stubborn       ignores SIGTERM
 --headless       answers nobody, as vLLM on further nodes
+--chooses NAME   says that it chose this attention backend
 """
 
 import json
@@ -87,6 +88,11 @@ say("arguments " + json.dumps(sys.argv))
 say("token " + str(len(os.environ.get("HF_TOKEN", ""))))
 if "--stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "--chooses" in sys.argv:
+    backend = option("--chooses", "")
+    say(
+        f"INFO 11-21 04:00:00 [cuda.py:381] Using {backend} attention backend out of potential backends: ['{backend}']."
+    )
 say(f"INFO Starting to load model {sys.argv[2]}...")
 time.sleep(float(option("--slow", "0")))
 if "--headless" not in sys.argv:

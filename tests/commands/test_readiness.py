@@ -14,10 +14,10 @@ from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.serving import readiness
-from builder.serving.model_revision import StartLimit
-from builder.serving.readiness import Phase
+from builder.serving.answered import StartLimit
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
 from builder.serving.selection import for_recipe
+from builder.serving.server_log import Phase
 from builder.serving.starting import StartedServer
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE

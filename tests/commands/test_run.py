@@ -562,23 +562,50 @@ def test_a_number_with_another_template_starts_with_what_the_one_before_compiled
     root = kitchen.project.root
     recipe = root / "recipes/chat.yaml"
     projects.write(recipe, recipe.read_text(encoding="utf-8").replace("mods/standin]", "mods/standin, mods/template]"))
-    compiled = {}
-    for number, text in ((3, "one"), (4, "two")):
+    names, compiled = [], []
+    for text in ("one", "two"):
         projects.add_mod(root, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": text})
-        assert builder("build", "chat").stdout.startswith(f"built {kitchen.repository}:{number} in ")
-        if number == 3:
+        names.append(builder("build", "chat").stdout.split()[1])  # others may have taken numbers of this repository
+        if text == "one":
             builder("run", "chat")
             folder = Path(inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED])
             projects.write(folder / "triton/kernel", "compiled")
             builder("restart", "chat")
         else:
-            shown = builder("show", f"{kitchen.repository}:4").stdout
-            assert f"warm, with what {kitchen.repository}:3 compiled" in " ".join(shown.split())
+            assert f"warm, with what {names[0]} compiled" in " ".join(builder("show", names[1]).stdout.split())
             # A start that ended in the middle leaves its mark, and what it left is not used.
             projects.write(folder / "begun", "")
             projects.write(folder / "triton/half", "comp")
             assert "1 incomplete or damaged files" in " ".join(builder("restart", "chat").stderr.split())
-        compiled[number] = inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED]
-    assert compiled[3] == compiled[4]
+        compiled.append(inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED])
+    assert compiled[0] == compiled[1] == str(folder)
     assert sorted(path.name for path in (folder / "triton").iterdir()) == ["kernel"]
     assert not json.loads(builder("show", f"{kitchen.repository}:2", "--json").stdout)["warm"]
+
+
+def test_a_recipe_of_version_2_serves_with_its_steps_and_variables(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    text = f"""\
+recipe_version: "2"
+name: {kitchen.name}
+model: {MODEL}
+runtime: vllm
+container: {kitchen.repository}
+max_nodes: 1
+defaults: {{port: {kitchen.port}, served_model_name: house}}
+env: {{HOUSE: "$HOME and more"}}
+pre_exec: ["echo before {{port}} $HOUSE"]
+command: |
+  vllm serve {{model}} \\
+    --port {{port}} --x '{{"a": 1}}'
+"""
+    (kitchen.project.recipes / "chat.yaml").write_text(text, encoding="utf-8")
+    builder("run", "chat")
+    get(kitchen, "/health")
+    config = inspect(endpoint, kitchen.name)["Config"]
+    assert "HOUSE=$HOME and more" in config["Env"]
+    served = ["vllm", "serve", MODEL, "--port", str(kitchen.port), "--x", '{"a": 1}', "--served-model-name", "house"]
+    assert [*config["Entrypoint"], *config["Cmd"]][-len(served) :] == served
+    assert f"before {kitchen.port} $HOME and more\n" in builder("logs", "chat").stdout
+    builder("stop", "chat")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -62,6 +63,11 @@ def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
     (state,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
     assert (state["state"], state["nodes"]) == ("healthy", ["one", "two"])
+    (start,) = json.loads(cluster.project.answered.read_text(encoding="utf-8"))[MODEL].values()
+    assert start["starts"][0]["nodes"] == ["one", "two"]
+    assert [each["kernel"] for each in start["starts"][0]["machines"]] == [os.uname().release] * 2
+    why = json.loads(builder("why", MODEL, "--json").stdout)
+    assert (why["worked"], why["causes"]) == (None, [])
 
     builder("rollback", MODEL)
     assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout

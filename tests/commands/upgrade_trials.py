@@ -55,9 +55,9 @@ PUT_BACK_SECONDS = 60.0
 # A stand-in has no GPU, whose memory is what decides this.
 IN_ITS_PLACE = """\
 import sys
-from builder.serving import model_revision
+from builder.serving import answered
 from builder.serving import beside
-model_revision.LEAST_SECONDS = 20.0
+answered.LEAST_SECONDS = 20.0
 beside.fits = lambda *_: False
 from builder.cli.main import run_program
 sys.exit(run_program(sys.argv[1:]))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 # Commands that write nothing, or not in the project: to a machine, to a registry, to what serves.
 ELSEWHERE = {
     *(
-        "bases",
-        "mirror",
+        *("advisories show", "bases", "mirror", "recipes convert", "why"),
         "completion",
         "diff",
+        "why",
         "doctor",
         "explain",
         "help",
@@ -40,7 +40,7 @@ ELSEWHERE = {
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "checkpoints compare", "compare", "probe", "prove"),
     # One file that is there whole or not at all.
-    "report",
+    *("advisories update", "report"),
     # Build, pull, rebuild, copy, download and run, one after the other.
     "up",
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.

@@ -172,3 +172,12 @@ def test_the_examples_of_writing_a_mod(tmp_path: Path, endpoint: Endpoint, reque
         return terminal.text(terminal.run(line, project.root, terminal.with_builder(os.environ)))
 
     examples.check(PAGES / "write-a-mod.md", run, write=request.config.getoption("--write-golden"))
+
+
+def test_the_examples_of_recipes_of_others(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    project = projects.make(tmp_path / "project", SHIPPED)
+
+    def run(line: str) -> str:
+        return terminal.text(terminal.run(line, project.root, terminal.with_builder(os.environ)))
+
+    examples.check(PAGES / "recipes-of-others.md", run, write=request.config.getoption("--write-golden"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from builder.base.machine_record import Machine
 from builder.base.project import Project
 from builder.evidence import store
-from builder.evidence.run_record import Evidence, Figure, Finding, Machine, Subject
+from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock.model import ImageName
 
 NAME = ImageName("vllm-node-tf5", 7)

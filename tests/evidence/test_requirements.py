@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.base.errors import ConflictError, FileProblemsError
+from builder.base.machine_record import Machine
 from builder.base.project import Project
 from builder.definitions.configuration import RequiredEvidence, RequiredFigure
 from builder.evidence import requirements, statistics, store, subjects
 from builder.evidence.requirements import RecordedRuns
-from builder.evidence.run_record import Evidence, Figure, Machine, Subject
+from builder.evidence.run_record import Evidence, Figure, Subject
 from builder.evidence.statistics import SeriesComparison, compare_runs
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from tests import projects

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
+from builder.base import machine_record
 from builder.base.errors import FileProblemsError
+from builder.base.machine_record import Machine
 from builder.evidence import run_record
 from builder.evidence.run_record import Evidence, Figure, Subject
+from tests import spark_tree
 from tests.evidence.runs import bench, proof
+from tests.spark_tree import Tree
 
 
 def parsed(text: str) -> Evidence:
@@ -40,6 +45,40 @@ def changed(path: str, value: Any) -> str:
 @pytest.mark.parametrize("evidence", [proof(), bench(), proof("changed", subject=Subject("a:1", "sha256:1"))])
 def test_what_is_written_is_read_back(evidence: Evidence) -> None:
     assert parsed(run_record.evidence_text(evidence)) == evidence
+
+
+def test_the_whole_machine_and_what_vllm_chose_are_read_back(tmp_path: Path) -> None:
+    root = spark_tree.write(tmp_path, Tree(cma="0 kB", parameters="kho=off"))
+    folders = {name: root / name for name in ("proc", "sys", "etc")}
+    machine = machine_record.parse_machine(machine_record.read_files(folders), {}, "linux/arm64", "Docker 29.1.0")
+    subject = replace(bench().subject, machine=machine, workers=(replace(machine, kernel="6.17.0-1014-nvidia"),))
+    evidence = replace(bench(), subject=subject, chosen={"attention backend": ("FLASHINFER",)})
+    text = run_record.evidence_text(evidence)
+    assert parsed(text) == evidence
+    assert json.loads(text)["subject"]["machine"]["cma"] == 0
+    for private in (spark_tree.SERIAL, spark_tree.MAC):
+        assert private not in text
+
+
+@pytest.mark.parametrize("planted", ["1.0; reboot", "$(id)", "`id`", "a|b", "a\nb", "<b>"])
+def test_a_version_that_is_a_command_is_no_evidence(planted: str) -> None:
+    """`why` tells versions as what to install again."""
+    assert "does not match" in fault(changed("subject.machine.toolkit", planted))
+    assert fault(changed("subject.machine.firmware", {"BIOS": planted}))
+    assert fault(changed("subject.machine.firmware", {planted: "1"}))
+
+
+def test_a_machine_of_which_less_was_recorded_keeps_the_identity_of_its_run() -> None:
+    earlier = Machine(gpu="NVIDIA GB10", gpus=1, driver="580.95.05", platform="linux/arm64")
+    evidence = replace(bench(), subject=replace(bench().subject, machine=earlier))
+    assert run_record.evidence_document(evidence)["subject"]["machine"] == {
+        "gpu": "NVIDIA GB10",
+        "gpus": 1,
+        "driver": "580.95.05",
+        "platform": "linux/arm64",
+        "cpu": "",
+        "memory": 0,
+    }
 
 
 def test_a_reader_needs_no_statistics() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.machine_record import Machine
 from builder.evidence import standing
-from builder.evidence.run_record import Machine
 from builder.evidence.standing import ImageEvidence, PairingStanding
 from tests.evidence.runs import COMMIT, MACHINE, MODEL, SUBJECT, bench, proof
 

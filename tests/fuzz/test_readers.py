@@ -19,7 +19,7 @@ from builder.base import yaml_file
 from builder.base.errors import BuilderError, FileProblemsError
 from builder.base.project import Project
 from builder.commands import recipes
-from builder.definitions import build_target, command, configuration, image, mod, recipe
+from builder.definitions import advisories, build_target, command, configuration, image, mod, recipe
 from builder.definitions.fields import checked, read_text
 from builder.definitions.mod import is_address
 from builder.evidence import run_record
@@ -41,6 +41,7 @@ pytestmark = pytest.mark.slow
 
 COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
 ROOT = shipped_files.project().root
+VERSION_2 = Path(__file__).parents[1] / "definitions/recipes/version_2"
 CONFIGURATION = b"""\
 registry: registry.lan:5000/models
 builder: remote
@@ -69,6 +70,7 @@ check:
 """
 
 EVIDENCE = "evidence/small/1/run.json"
+ADVISORIES = "advisories.yaml"
 FAR = b"""\
 # a template of a model's own
 description: From elsewhere
@@ -146,6 +148,12 @@ def read_recipe(project: Project) -> None:
     assert build_target.find_target(project, "chat").recipe is not None
 
 
+def read_advisories(project: Project) -> None:
+    text = read_text(project.root / ADVISORIES, ADVISORIES)
+    for each in advisories.parse_advisories(text, ADVISORIES):
+        advisories.applies({"vllm": "0.30.0", "nodes": 2, "option": {}}, each)
+
+
 def read_evidence(project: Project) -> None:
     """Reads a run; what is read is written as something that says the same."""
     content = (project.root / EVIDENCE).read_bytes()
@@ -179,7 +187,7 @@ KINDS = {
     "source of a copy": Kind("mods/flashqla.source", (SOURCE,), read_source),
     "recipe": Kind(
         "recipes/chat.yaml",
-        tuple(path.read_bytes() for path in sorted(ROOT.glob("recipes/*.yaml"))),
+        tuple(path.read_bytes() for folder in (ROOT / "recipes", VERSION_2) for path in sorted(folder.glob("*.yaml"))),
         read_recipe,
     ),
     "evidence": Kind(
@@ -188,6 +196,9 @@ KINDS = {
         read_evidence,
     ),
     "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load_configuration),
+    "advisories": Kind(
+        ADVISORIES, tuple(text.encode() for text in advisories.shipped_files().values()), read_advisories
+    ),
 }
 
 

@@ -17,8 +17,9 @@ import sys
 import time
 from pathlib import Path
 
+from builder.base.machine_record import Machine
 from builder.evidence import run_record
-from builder.evidence.run_record import Evidence, Figure, Finding, Machine, Subject
+from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
 

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from builder.definitions import advisories
 from builder.lock import lock_file
-from builder.serving import readiness
+from builder.serving import server_log
 from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
@@ -105,8 +106,18 @@ def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], 
     assert having[fault] == told
 
 
-def test_doctor_tells_the_drafters_fault_of_the_same_releases(having: dict[str, list[str]]) -> None:
-    assert having[DRAFTER_BLOCKS] == [each for each in RELEASES if each in SpecifierSet(readiness.LARGE_DRAFTER_BLOCKS)]
+@pytest.mark.parametrize(
+    ("fault", "advisory"),
+    [
+        ("Gemma 4 MTP: embedding not shared", "gemma-4-mtp-embedding"),
+        ("MiniMax: QK norm by CUDA IPC across machines", "minimax-qk-norm-ipc"),
+        ("DeepSeek: cooperative top-k on SM12x", "deepseek-top-k-sm12x"),
+        (DRAFTER_BLOCKS, "dflash-large-blocks"),
+    ],
+)
+def test_the_advisories_tell_the_same_releases(having: dict[str, list[str]], fault: str, advisory: str) -> None:
+    (versions,) = (each.affects["vllm"] for each in advisories.shipped_set().advisories if each.id == advisory)
+    assert having[fault] == [each for each in RELEASES if each in SpecifierSet(versions)]
 
 
 def test_no_cubin_of_the_pinned_flashinfer_is_for_this_chip(released: Releases) -> None:
@@ -129,7 +140,7 @@ def test_the_releases_of_the_loader_that_count_the_page_cache(released: Releases
     told = [written for each in raised if "device memory budget" in (written := sentence(each)).lower()]
     assert len(told) == 2
     for each in told:
-        cause = readiness.known_crash_cause([f"RuntimeError: {each}"])
+        cause = server_log.known_crash_cause([f"RuntimeError: {each}"])
         assert cause, each
         assert "InstantTensor before 0.2.1" in cause.hint
 
@@ -141,7 +152,7 @@ def sentence(raised: ast.expr) -> str:
 
 
 def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:
-    """But for that of drafters: no shipped recipe meets it (`tests/serving/test_readiness.py`)."""
+    """But for that of drafters: no shipped recipe meets it (`tests/definitions/test_advisories.py`)."""
     pinned = lock_file.read_lock(shipped_files.project().lock).pins
     sources = [pins.sources for by_platform in pinned.values() for pins in by_platform.values()]
     shipped = {by_name["vllm"].version for by_name in sources if "vllm" in by_name}

@@ -8,7 +8,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.serving import model_revision
+from builder.serving import answered
 from tests import locks
 
 MODEL = "Org/Model-1B"
@@ -32,24 +32,24 @@ def test_a_candidate_may_take_five_times_as_long_as_the_current_image(
 ) -> None:
     project = Project(tmp_path)
     for each in starts:
-        model_revision.record_answered(project, MODEL, NUMBERED.fingerprint, "answered", each)
-    assert model_revision.start_limit(project, LOCK, MODEL) == model_revision.StartLimit(seconds, reason)
+        answered.record_answered(project, MODEL, NUMBERED.fingerprint, "answered", each)
+    assert answered.start_limit(project, LOCK, MODEL) == answered.StartLimit(seconds, reason)
 
 
 def test_the_last_outcome_of_each_image_counts(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    assert model_revision.outcomes(project, MODEL) == {}
-    model_revision.record_answered(project, MODEL, "sha256:1", "answered")
-    model_revision.record_answered(project, MODEL, "sha256:2", "answered")
-    model_revision.record_answered(project, MODEL, "sha256:2", "replaced")
-    assert model_revision.outcomes(project, MODEL) == {"sha256:1": "answered", "sha256:2": "replaced"}
+    assert answered.outcomes(project, MODEL) == {}
+    answered.record_answered(project, MODEL, "sha256:1", "answered")
+    answered.record_answered(project, MODEL, "sha256:2", "answered")
+    answered.record_answered(project, MODEL, "sha256:2", "replaced")
+    assert answered.outcomes(project, MODEL) == {"sha256:1": "answered", "sha256:2": "replaced"}
 
 
 @pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])
 def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> None:
     project = Project(tmp_path)
-    model_revision.record_answered(project, MODEL, "sha256:2", "replaced")
+    answered.record_answered(project, MODEL, "sha256:2", "replaced")
     entry = f'{{"outcome": "answered", "seconds": {planted}}}'
     project.answered.write_text(f'{{"{MODEL}": {{"{NUMBERED.fingerprint}": {entry}}}}}')
-    limit = model_revision.start_limit(project, LOCK, MODEL)
-    assert limit == model_revision.StartLimit(3600, "no start of the current image is recorded")
+    limit = answered.start_limit(project, LOCK, MODEL)
+    assert limit == answered.StartLimit(3600, "no start of the current image is recorded")

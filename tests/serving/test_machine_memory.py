@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.machine_record import Machine
 from builder.engine.client import Endpoint
-from builder.serving.memory import MachineMemory, parse_memory, shared_with_gpu
+from builder.serving.memory import MachineMemory, shared_memory, shared_with_gpu
 from tests import spark_proc
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def test_a_machine_without_nvidia_s_driver_is_left_alone(tmp_path: Path) -> None
     assert shared_with_gpu(HERE, "none:1", tmp_path / "missing") is None
 
 
-@pytest.mark.parametrize("text", ["", "MemTotal: 1 kB\n", "Model: \t\t NVIDIA GB10\n", "MemTotal: x kB\nModel: GB10\n"])
-def test_text_that_tells_too_little(text: str) -> None:
-    assert parse_memory(text) is None
+@pytest.mark.parametrize("record", [Machine(), Machine(memory=9, available=3), Machine(gpu="NVIDIA GB10", memory=9)])
+def test_a_record_that_tells_too_little(record: Machine) -> None:
+    assert shared_memory(record) is None

@@ -26,7 +26,7 @@ from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.lab.measure.llama_benchy import LLAMA_BENCHY
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
-from builder.serving import memory, readiness
+from builder.serving import memory, readiness, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -261,7 +261,7 @@ def log_figures(lines: Sequence[LogLine], started: str) -> tuple[Figure, ...]:
     for name, pattern, unit, better, factor in _LINES:
         if match := next((match for line in lines if (match := re.search(pattern, line.text))), None):
             result.append(Figure(name, {}, unit, better, (float(match[1].replace(",", "").rstrip(".")) * factor,)))
-    ready = next((e for e in lines if (phase := readiness.of_line(e.text)) and phase.name == readiness.READY), None)
+    ready = next((e for e in lines if (phase := server_log.of_line(e.text)) and phase.name == server_log.READY), None)
     with suppress(ValueError):
         if ready:
             seconds = (datetime.fromisoformat(ready.written) - datetime.fromisoformat(started)).total_seconds()

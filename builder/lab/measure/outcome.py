@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from builder.evidence.run_record import Figure, Finding, Kind, Subject, Verdict
     from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
+    from builder.serving.server_log import ChoiceChange
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class ComparedNumbers:
-    """The comparison of ``second`` with ``first``; ``failures`` say which of them failed, and how."""
+    """The comparison of ``second`` with ``first``; ``failures`` say which of them failed, and how. ``chosen`` is what
+    vLLM chose otherwise on the second."""
 
     first: ImageName
     second: ImageName
@@ -103,6 +105,7 @@ class ComparedNumbers:
     judgement: Judgement
     figures: tuple[ComparedFigure, ...]
     failures: tuple[str, ...]
+    chosen: tuple[ChoiceChange, ...] = ()
 
 
 def compare_alternating(

@@ -1,4 +1,4 @@
-"""A server that is measured: its model, what a result belongs to, its key and its machine.
+"""A server that is measured: its model, what a result belongs to, and its key.
 
 The key is shown and written nowhere (`redaction.learn`). Other programs get it through their environment alone.
 """
@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import functools
 import json
-import platform
 import re
 import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import http_client, processes, redaction
-from builder.base.errors import BuilderError, ConflictError, MeasuringError
+from builder.base import http_client, redaction
+from builder.base.errors import ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
 from builder.definitions import command
 from builder.definitions.container import LABEL
-from builder.engine import containers
+from builder.engine import containers, machine
 from builder.evidence import store, subjects
-from builder.evidence.run_record import Machine
 from builder.lock import kinds, lock_file
 from builder.lock.model import ImageName
-from builder.serving import memory
+from builder.serving import answered
 from builder.serving.running import StartOptions, answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.client import Endpoint
     from builder.evidence.run_record import Kind, Subject
     from builder.lab.measure.outcome import Outcome
     from builder.numbers.workspace import Workspace
@@ -74,7 +71,8 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
         environ=workspace.environment,
         overrides=_overrides(server),
     )
-    return replace(present, machine=read_machine(server.head.engine.endpoint, server.image))
+    read = [machine.read_machine(each.engine.endpoint, workspace.environment, server.image) for each in server.members]
+    return replace(present, machine=read[0], workers=tuple(read[1:]))
 
 
 def keep_run(
@@ -94,7 +92,8 @@ def keep_run(
     if measured.image is None or belongs_to is None:
         return None
     belongs_to = replace(belongs_to, overrides={**belongs_to.overrides, **(weights or {})})
-    return store.add_run(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
+    evidence = replace(outcome.evidence(belongs_to), chosen=answered.chosen_by(measured.running))
+    return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:
@@ -269,44 +268,3 @@ def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[st
             yield from shlex.split(script, comments=True)
         except ValueError:  # a script in which not every quote is one, as in a here-document
             yield from script.split()
-
-
-# The machine that a model is served on, as a figure records it.
-
-_LONGEST = 200  # characters of a name in evidence
-
-
-def read_machine(endpoint: Endpoint, image: str, proc: Path = memory.PROC) -> Machine:
-    """The engine's machine; of a remote one only what a container of ``image`` sees."""
-    if endpoint.host.startswith("unix://"):
-        texts = [processes.text(path) for path in (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))]
-        driver, cpu = processes.text(proc / "driver/nvidia/version"), processes.text(proc / "cpuinfo")
-        architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        return parse_machine("".join(texts), driver, cpu, f"linux/{architecture}")
-    try:
-        return parse_machine(memory.read_in_container(endpoint, image))
-    except BuilderError:
-        return Machine()
-
-
-def parse_machine(files: str, driver: str = "", cpu: str = "", of_platform: str = "") -> Machine:
-    gpus = re.findall(r"^Model:\s*(\S.*?)\s*$", files, re.MULTILINE)
-    version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
-    return Machine(
-        gpu=gpus[0][:_LONGEST] if gpus else "",
-        gpus=len(gpus),
-        driver=version[1][:_LONGEST] if version else "",
-        platform=of_platform,
-        cpu=_processor(cpu)[:_LONGEST],
-        memory=processes.sizes(files).get("MemTotal", 0),
-    )
-
-
-def _processor(cpu: str) -> str:
-    """The name of the processor in /proc/cpuinfo. On arm64 the kernel writes none, but the number of each core's
-    implementer and part (https://docs.kernel.org/arch/arm64/cpu-feature-registers.html, MIDR_EL1)."""
-    if model := re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE):
-        return model[1].strip()
-    cores = re.findall(r"^CPU (?:implementer|part)\s*:\s*(0x[0-9a-f]+)$", cpu, re.MULTILINE)
-    kinds = dict.fromkeys(f"{implementer}/{part}" for implementer, part in zip(cores[::2], cores[1::2], strict=False))
-    return " ".join(["arm64", *kinds]) if kinds else ""

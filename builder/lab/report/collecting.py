@@ -17,12 +17,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from builder.base import words
-from builder.base.errors import FileProblemsError, SourceError, UnsafePathError
+from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
 from builder.lab import changes, run_sets
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
+from builder.serving import advice
+from builder.serving.selection import select_image
 from builder.sources import mirror
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from builder.lock.model import NumberedImage, Version
 
 FORMAT = 1
-Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven"]
+Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
 _INCOMPLETE = "only versions and mods can be compared: a build directory is missing, or was adopted"
@@ -287,6 +289,7 @@ class _Sources:
         for model, shown_model in zip(sorted(self.lock.models), models, strict=True):
             every += self._of_pairing(model, shown_model)
             every += self._of_requirements(model, environ)
+            every += self._of_advisories(model)
         for repository, record in self.lock.images.items():
             kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
             if gone := [str(number) for number in kept if not _is_there(self.project, repository, number)]:
@@ -350,6 +353,13 @@ class _Sources:
             first = self.disclosure.note(error.message.splitlines()[0])
             text = f"what it requires cannot be read{f': {first}' if first else ''}"
             yield "missing", name, str(image), text, "builder recipes check"
+
+    def _of_advisories(self, name: str) -> Iterator[tuple[Concern, str, str, str, str]]:
+        with suppress(BuilderError):  # a recipe with an error is reported elsewhere
+            selection = select_image(self.project, self.lock, name)
+            for each in advice.of_selection(self.project, selection):
+                shows = f"builder advisories show {each.message.partition(':')[0]}"
+                yield "advisory", name, selection.name, f"{each.message}; {each.remedy}", shows
 
 
 def _command(run: Part, model: str, image: str) -> str:

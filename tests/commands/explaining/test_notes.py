@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 DEFINITIONS = projects.REPOSITORY_ROOT / "builder/definitions"
-MODULES = ("command.py", "recipe.py", "recipe_problems.py", "shell.py")
+MODULES = ("command.py", "recipe.py", "recipe_problems.py", "recipe_v2.py", "shell.py")
 # What takes a message, by the place of that among its arguments.
 TAKING = {"Problem": 1, "CommandProblem": 2, "report": 2}
 # Put together from messages that are explained, or from what others say.
-PASSED_ON = frozenset({"{}", "{}: {}", "`{}`: {}", "{} {}: {}", "in the value of {{}}: {}"})
+PASSED_ON = frozenset({"{}", "`defaults`: {}", "{}: {}", "`{}`: {}", "{} {}: {}", "in the value of {{}}: {}"})
 PASSED_ON |= {"no volume mounts {}; {}", "{}: vLLM refuses that for a hybrid model such as this one"}
 
 

@@ -295,26 +295,23 @@ runtime_config:
 """
 
 
-def test_a_recipe_of_sparkrun_is_one_problem(tmp_path: Path) -> None:
+def test_a_recipe_for_another_runtime_is_one_problem(tmp_path: Path) -> None:
     assert recipe_texts.problem_lines(tmp_path, SPARKRUN) == [
-        "r.yaml:1:1: this is a recipe of sparkrun, version 2; builder reads version 1, that of spark-vllm-docker"
+        "r.yaml:3:1: this recipe is for the runtime `sglang`; builder serves with vLLM alone"
     ]
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    "head",
     [
-        ("recipe_version: 3\n", "1:1: this is a recipe of sparkrun, version 3;"),
-        ("recipe_version: '4.0'\n", "1:1: this is a recipe of sparkrun, version 4;"),
-        ("version: 2\n", "1:1: this is a recipe of sparkrun, version 2;"),
-        ("recipe_version: '1'\nruntime: vllm-ray\n", "2:1: this is a recipe of sparkrun (runtime vllm-ray);"),
-        ("runtime: {}\n", "1:1: this is a recipe of sparkrun;"),
-        ("recipe_version: '1'\nbuilder: eugr\n", "2:1: this is a recipe of sparkrun;"),
+        *("recipe_version: 3\n", "recipe_version: '4.0'\n", "version: 2\n", "recipe_version: '1'\nruntime: vllm-ray\n"),
+        *("runtime: vllm\n", "recipe_version: '1'\nbuilder: eugr\n", "name: x\nmetadata: {}\n"),
     ],
 )
-def test_what_tells_it(tmp_path: Path, head: str, said: str) -> None:
-    (problem,) = recipe_texts.problem_lines(tmp_path, f"{head}model: Org/M\ncommand: x\n")
-    assert problem.startswith(f"r.yaml:{said}")
+def test_what_tells_version_2(tmp_path: Path, head: str) -> None:
+    parsed = recipe_texts.read(tmp_path, f"{head}model: Org/M\ncommand: x\n")
+    assert parsed.recipe
+    assert parsed.recipe.version == 2
 
 
 def test_a_recipe_of_version_1_may_have_its_keys(tmp_path: Path) -> None:

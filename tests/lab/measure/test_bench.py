@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.base import events
+from builder.base import events, machine_record
 from builder.base.errors import MeasuringError, UsageError
 from builder.definitions.configuration import BUILT_IN, BenchProfile
 from builder.engine.containers import LogLine
-from builder.lab.measure import bench, llama_benchy, served_model
+from builder.lab.measure import bench, llama_benchy
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.lab.measure.own_script import EndedProcess
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
@@ -336,11 +336,18 @@ def test_the_cpu_build_tells_its_cache_as_well() -> None:
 
 
 def test_a_machine_by_its_files() -> None:
-    files = "MemTotal:       125000000 kB\nMemAvailable:   100 kB\nModel: \t\t NVIDIA GB10\nIRQ: 3\n"
-    driver = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\n"
-    parsed = served_model.parse_machine(files, driver, CORES, "linux/arm64")
+    files = {
+        "proc/meminfo": "MemTotal:       125000000 kB\nMemAvailable:   100 kB\n",
+        "proc/driver/nvidia/gpus/0/information": "Model: \t\t NVIDIA GB10\nIRQ: 3\n",
+        "proc/driver/nvidia/version": (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\n"
+        ),
+        "proc/cpuinfo": CORES,
+    }
+    parsed = machine_record.parse_machine(files, {}, "linux/arm64")
     assert (parsed.gpu, parsed.gpus, parsed.driver) == ("NVIDIA GB10", 1, "580.95.05")
     assert (parsed.cpu, parsed.platform) == ("arm64 0x41/0xd87 0x41/0xd85", "linux/arm64")
     assert parsed.memory == 125_000_000 * 1024
-    assert served_model.parse_machine("", cpu="processor\t: 0\nmodel name\t: AMD EPYC 9554\n").cpu == "AMD EPYC 9554"
-    assert served_model.parse_machine("").gpus == 0
+    named = machine_record.parse_machine({"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9554\n"}, {})
+    assert named.cpu == "AMD EPYC 9554"
+    assert machine_record.parse_machine({}, {}).gpus == 0

@@ -134,19 +134,6 @@ def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
     assert "apt full-upgrade" in driver.remedy
 
 
-def test_a_driver_and_kernels_with_a_known_fault(tmp_path: Path) -> None:
-    programs = spark_proc.nvidia_smi(tmp_path / "bin")
-    proc = spark_proc.write_whole(tmp_path / "proc", driver="590.48.01", kernel="7.0.0-1019-nvidia")
-    diagnoses = found(proc, programs)
-    assert diagnoses["driver"].verdict == "warning"
-    assert diagnoses["driver"].message == "NVIDIA 590.48.01: with a driver 590, CUDA graphs deadlock on a GB10"
-    assert diagnoses["kernel"].verdict == "warning"
-    assert diagnoses["kernel"].message.startswith("7.0.0-1019-nvidia registers no RDMA memory")
-    assert node_checks.kernel("7.0.0-31-generic").verdict == "warning"
-    for release in ("6.17.0-1032-nvidia", "7.0.0-30-generic", "7.0.0-1020-nvidia", ""):
-        assert node_checks.kernel(release).verdict == "ok"
-
-
 def test_a_driver_that_is_not_loaded(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc")
     (proc / "driver/nvidia/version").unlink()

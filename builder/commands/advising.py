@@ -1,0 +1,143 @@
+"""The command advisories: those that are known, and an update of them from a repository or a file."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base import files, signatures, words, yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
+from builder.base.redaction import redacted
+from builder.base.words import did_you_mean
+from builder.definitions import advisories, configuration
+from builder.definitions.advisories import AdvisorySet
+from builder.definitions.fields import LARGEST_TEXT, decoded
+from builder.moving import copies, release
+from builder.sources import foreign_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.base.project import Project
+    from builder.definitions.advisories import Advisory
+    from builder.sources.git import Notify
+
+NAMESPACE = "builder-advisories"
+_FOLDER = "builder/definitions/known_advisories"
+_SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True)
+class KnownAdvisories:
+    """All advisories, by id, with the notes that silence some of them. ``update`` is the last one in this project, with
+    its own advisories; ``unknown`` are ids that builder.yaml silences and nobody knows."""
+
+    advisories: tuple[Advisory, ...]
+    silenced: Mapping[str, str]
+    update: AdvisorySet | None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(sorted(self.silenced.keys() - {each.id for each in self.advisories}))
+
+
+def known_advisories(project: Project) -> KnownAdvisories:
+    """Reads all advisories."""
+    silenced = configuration.load_configuration(project).silenced
+    return KnownAdvisories(advisories.every_advisory(project), silenced, advisories.updated(project))
+
+
+def find_advisory(project: Project, name: str) -> Advisory:
+    """The advisory with this id. Raises UsageError where there is none."""
+    every = {each.id: each for each in advisories.every_advisory(project)}
+    if name not in every:
+        hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"
+        raise UsageError(f"no advisory is called `{name}`", hint=hint)
+    return every[name]
+
+
+def shown_condition(advisory: Advisory) -> str:
+    """The condition beside the versions, as YAML; empty without one."""
+    return yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""
+
+
+def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
+    """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository; without one,
+    from where the last update came from, or where this program comes from. With ``signers``, a file of allowed signers,
+    each file needs a signature beside it. Nothing changes where anything is wrong.
+
+    Raises FileProblemsError for faults in the files, SourceError where a repository does not answer or has none,
+    UsageError for a file that cannot be read or is not signed.
+    """
+    before = advisories.updated(project)
+    source = source or (before.source if before else "") or _own_source()
+    commit = ""
+    if Path(source).is_file():
+        contents = _of_file(Path(source), signers)
+    else:
+        address = copies.parse_address(source)
+        upstream = copies.find_repository(project, address, notify)
+        commit = upstream.commit
+        taken = foreign_files.read_foreign_files(project.mirrors, address.url, commit, address.path, notify)
+        contents = {file.path: file.content for file in taken}
+    texts = {path: content for path, content in contents.items() if path.endswith(_SUFFIX)}
+    if not texts:
+        raise SourceError(f"{redacted(source)} has no advisories", hint=f"they are in files that end in {_SUFFIX}")
+    signed = _signer(contents, texts, signers) if signers else ""
+    parsed = {path: advisories.parse_advisories(decoded(text, path), path, source) for path, text in texts.items()}
+    _refuse_repeated(parsed)
+    every = tuple(each for group in parsed.values() for each in group)
+    update = AdvisorySet(every, redacted(source), commit, words.now(), signed)
+    try:
+        files.make_folder(project.state)
+        files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
+    except OSError as error:
+        raise SystemFailureError(f"{project.state} cannot be written: {error.strerror or error}") from None
+    return update
+
+
+def _own_source() -> str:
+    if not (address := release.repository()):
+        hint = "name one: `builder advisories update GIT-URL//FOLDER`, or a file"
+        raise UsageError("this installation does not say where it comes from", hint=hint)
+    return f"{address}//{_FOLDER}"
+
+
+def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
+    """The content of a file, and of the signature beside it where one is asked for."""
+    signature = path.with_name(path.name + signatures.SUFFIX)
+    try:
+        contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
+        if signers and signature.is_file():
+            contents[signature.name] = files.read_plain_file(signature, LARGEST_TEXT)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    return contents
+
+
+def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: Path) -> str:
+    """The principals who signed ``texts``. Raises UsageError for a text that none of ``signers`` signed."""
+    signing = set()
+    with tempfile.TemporaryDirectory() as folder:
+        signature = Path(folder, "signature")
+        for path, text in texts.items():
+            signature.write_bytes(contents.get(path + signatures.SUFFIX, b""))
+            if not (name := signatures.signer(signature, text, NAMESPACE, signers)):
+                hint = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}` signs it, with a key in {signers}"
+                raise UsageError(f"{path} has no valid signature of an allowed signer: nothing was taken", hint=hint)
+            signing.add(name)
+    return ", ".join(sorted(signing))
+
+
+def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:
+    places: dict[str, str] = {}
+    wrong = []
+    for path, group in parsed.items():
+        for each in group:
+            if each.id in places:
+                wrong.append(Problem(Location(path), f"`{each.id}` is in {places[each.id]} as well"))
+            places[each.id] = path
+    if wrong:
+        raise FileProblemsError(tuple(wrong))

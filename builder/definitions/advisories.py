@@ -1,0 +1,346 @@
+"""Advisories: what is known to go wrong, as data. Each has a condition over facts, which decides if it applies.
+
+The facts come first, then the format of the files, then the evaluation. A condition over a fact that nobody knows is
+unknown itself, and an advisory that is unknown does not match: nothing is guessed. ``docs/how-to/advisories.md`` shows
+how to write one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from builder.base import records, yaml_file
+from builder.base.errors import Problem, require_no_problems
+from builder.base.words import did_you_mean
+from builder.definitions.fields import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from builder.base.project import Project
+
+
+# The facts, each under its name. A fact that is missing is unknown; one that is None is known to be absent. A mapping
+# is complete: what it lacks is absent.
+
+FactValue: TypeAlias = "str | int | float | bool | tuple[str, ...] | None"
+Facts: TypeAlias = "Mapping[str, FactValue | Mapping[str, FactValue]]"
+
+VERSIONS = {
+    "vllm": "vLLM",
+    "torch": "PyTorch",
+    "transformers": "transformers",
+    "flashinfer": "FlashInfer",
+    "nccl": "NCCL, as the image's Python package has it",
+    "instanttensor": "InstantTensor",
+    "driver": "NVIDIA's driver",
+    "nodes": "how many machines serve together",
+    "memory": "the machine's memory, in GiB",
+}
+TEXTS = {
+    "chip": "the GPU as the kernel names it (NVIDIA GB10), or the one that the image is built for",
+    "kernel": "the kernel's release, as `uname -r` prints it; compared by its numbers: 7.0.0-1019-nvidia is 7.0.0.1019",
+    "kernel.parameters": "the kernel's command line",
+    "driver.modules": "the kind of the driver's modules: open, proprietary",
+    "model": "the model's id on the Hub, or its folder",
+    "quantization": "`--quantization`, and what the model's name says: nvfp4, mxfp4, fp8, awq, gptq, autoround",
+    "definition": "the image's definition and those below it",
+    "container": "the image that the recipe names",
+    "base": "the base image of the definition",
+    "entrypoint": "the program that the server's container starts with, before the command",
+    "mod": "the mods in the image",
+}
+CLOSED = {
+    "package": "the version of a Python package in the image: `package.ray`",
+    "option": "the value of an option of `vllm serve`: `option.kv-cache-dtype`; of one with JSON also "
+    "`option.speculative-config.method`",
+    "firmware": "the version of a part's firmware, as fwupd or the kernel names the part: `firmware.BIOS`",
+    "env": "a variable of the server's environment: `env.VLLM_USE_V1`",
+}
+
+
+# The files
+
+SHIPPED = Path(__file__).parent / "known_advisories"
+COMPILED = SHIPPED / "compiled.json"
+"""All files of that folder in one, which is read a hundred times faster. `make reference` writes it."""
+UPDATED = "advisories.json"
+"""The file in a project's state folder with the advisories of an update."""
+_HEAD = {"format": 1}
+SCHEMA = "advisory"
+_WORDS = ("any", "all", "not")
+_COMPARISON = re.compile(r"\s*(==|!=|<=|>=|<|>|~=)\s*([0-9][\w.+!*]*)\s*")
+
+
+@dataclass(frozen=True)
+class Advisory:
+    """An advisory: ``what`` happens and what to ``do``, a line each; ``affects`` are ranges of versions by fact, and
+    ``when`` is the rest of the condition. ``checked`` is the day when its ``sources`` were looked at. ``origin`` says
+    where it comes from, and is empty for one that came with this program."""
+
+    id: str
+    what: str
+    do: str
+    sources: tuple[str, ...]
+    checked: str
+    affects: Mapping[str, str] = field(default_factory=dict)
+    when: Mapping[str, Any] = field(default_factory=dict)
+    details: str = ""
+    certain: bool = False
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class AdvisorySet:
+    """Advisories from one ``source``: a repository at a ``commit``, or a file. ``taken`` is when they came here (RFC
+    3339 in UTC), ``signed`` the principal whose signature was verified, if any. All are empty for those that came with
+    this program."""
+
+    advisories: tuple[Advisory, ...]
+    source: str = ""
+    commit: str = ""
+    taken: str = ""
+    signed: str = ""
+
+
+@dataclass(frozen=True)
+class Match:
+    """An advisory that applies."""
+
+    advisory: Advisory
+
+    def __str__(self) -> str:
+        return f"{self.advisory.id}: {self.advisory.what}"
+
+
+def parse_advisories(text: str, file: str, origin: str = "") -> tuple[Advisory, ...]:
+    """The advisories in the text of a file. Raises FileProblemsError with every fault at its place."""
+    data = checked(text, file, SCHEMA)
+    require_no_problems(
+        Problem(yaml_file.location_of(path, text, file), message)
+        for name, entry in data.items()
+        for path, message in _faults(name, entry)
+    )
+    return tuple(_advisory(name, entry, origin) for name, entry in data.items())
+
+
+def shipped_files() -> dict[str, str]:
+    """The texts of the shipped files, by name."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def shipped_set() -> AdvisorySet:
+    """The advisories in the shipped files."""
+    parsed = (each for file, text in shipped_files().items() for each in parse_advisories(text, file))
+    return AdvisorySet(tuple(parsed))
+
+
+def text_of(advisory_set: AdvisorySet) -> str:
+    """The text of the file that `read_set` reads."""
+    return records.text_of(advisory_set, _HEAD)
+
+
+def read_set(path: Path) -> AdvisorySet:
+    """Reads advisories that this program wrote. Raises OSError, RecordError."""
+    return records.read_file(path, AdvisorySet, _HEAD)
+
+
+@cache
+def _shipped() -> tuple[Advisory, ...]:
+    return read_set(COMPILED).advisories
+
+
+def updated(project: Project) -> AdvisorySet | None:
+    """The advisories of the last update in this project; None without one, or where its file is damaged."""
+    try:
+        return read_set(project.state / UPDATED)
+    except (OSError, records.RecordError):
+        return None
+
+
+def every_advisory(project: Project) -> tuple[Advisory, ...]:
+    """All advisories, by id. Of two with the same id, the one that was checked later counts."""
+    newest = {each.id: each for each in _shipped()}
+    for each in update.advisories if (update := updated(project)) else ():
+        if each.id not in newest or each.checked >= newest[each.id].checked:
+            newest[each.id] = each
+    return tuple(newest[name] for name in sorted(newest))
+
+
+def _advisory(name: str, entry: Mapping[str, Any], origin: str) -> Advisory:
+    return Advisory(id=name, **{**entry, "sources": tuple(entry["sources"])}, origin=origin)
+
+
+def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    for fact, versions in entry.get("affects", {}).items():
+        path = (name, "affects", fact)
+        yield from ((path, message) for message in _fact_faults(fact))
+        if _comparisons(versions) is None:
+            yield path, f'"{versions}" is no range of versions, such as ">=0.30,<0.34"'
+    yield from _condition_faults((name, "when"), entry.get("when", {}))
+    if not entry.get("affects") and not entry.get("when"):
+        yield (name,), "it needs `affects` or `when`: else it would always apply"
+
+
+def _condition_faults(
+    path: yaml_file.YamlPath, condition: Mapping[str, Any]
+) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    for key, test in condition.items():
+        if key == "not":
+            yield from _condition_faults((*path, key), test)
+        elif key in _WORDS:
+            for index, each in enumerate(test):
+                yield from _condition_faults((*path, key, index), each)
+        else:
+            yield from (((*path, key), message) for message in _fact_faults(key))
+            if isinstance(test, str) and test.strip()[:1] in tuple("=!<>~") and _comparisons(test) is None:
+                yield (*path, key), f'"{test}" is no comparison, such as ">=2" or ">=0.30,<0.34"'
+
+
+def _fact_faults(fact: str) -> Iterator[str]:
+    group, dot, name = fact.partition(".")
+    if fact in VERSIONS or fact in TEXTS or (dot and name and group in CLOSED):
+        return
+    names = [*VERSIONS, *TEXTS, *(f"{each}.NAME" for each in CLOSED)]
+    listed = f"known: {', '.join(names)}"
+    yield f"no fact is called `{fact}`; {did_you_mean(fact, names, code=True) or listed}"
+
+
+# The evaluation
+
+_Truth: TypeAlias = "bool | None"
+_UNKNOWN = object()
+
+
+def matching(facts: Facts, advisories: Iterable[Advisory]) -> list[Match]:
+    """The advisories that apply where the ``facts`` are so. One that depends on a fact that is missing does not."""
+    return [Match(each) for each in advisories if applies(facts, each)]
+
+
+def applies(facts: Facts, advisory: Advisory) -> _Truth:
+    """True if the advisory applies, False if not, None where that depends on a fact that is missing."""
+    return _every((_holds(facts, advisory.when), _holds(facts, advisory.affects)))
+
+
+def _holds(facts: Facts, condition: Mapping[str, Any]) -> _Truth:
+    return _every(_part_holds(facts, key, test) for key, test in condition.items())
+
+
+def _part_holds(facts: Facts, key: str, test: Any) -> _Truth:
+    if key == "any":
+        return _negated(_every(_negated(_holds(facts, each)) for each in test))
+    if key == "all":
+        return _every(_holds(facts, each) for each in test)
+    if key == "not":
+        return _negated(_holds(facts, test))
+    value = _value(facts, key)
+    return None if value is _UNKNOWN else _fits(key, value, test)
+
+
+def _every(parts: Iterable[_Truth]) -> _Truth:
+    result: _Truth = True
+    for part in parts:
+        if part is False:
+            return False
+        result = None if part is None else result
+    return result
+
+
+def _negated(truth: _Truth) -> _Truth:
+    return None if truth is None else not truth
+
+
+def _value(facts: Facts, key: str) -> Any:
+    group, dot, name = key.partition(".")
+    if dot and group in CLOSED:
+        names = facts.get(group)
+        return names.get(name) if isinstance(names, Mapping) else _UNKNOWN
+    return facts.get(key, _UNKNOWN)
+
+
+def _fits(key: str, value: Any, test: Any) -> _Truth:
+    if isinstance(test, list):
+        return _negated(_every(_negated(_fits(key, value, each)) for each in test))
+    text = _text(test)
+    if text in {"present", "absent"}:
+        return (value is None) == (text == "absent")
+    if value is None:
+        return False
+    comparisons = _comparisons(text)
+    if comparisons is not None:
+        as_numbers = key in {"nodes", "memory"} or key.startswith(("option.", "env."))
+        return _in_range(_text(value), text, as_numbers=as_numbers, is_loose=not key.startswith("package."))
+    values = value if isinstance(value, tuple) else (value,)
+    return any(fnmatch.fnmatchcase(_text(each).lower(), text.lower()) for each in values)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Ranges of versions. Most are plain numbers, which need no `packaging`: its import takes longer than all of this.
+
+_PLAIN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.(post|dev)(\d+))?(?:\+[\w.-]+)?")
+# What setuptools-scm writes where a clone has no tags: it tells of no release.
+_NO_TAG = re.compile(r"0\.(?:0|1)(?:\.0)?\.?dev")
+_NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
+_LONGEST = 8
+
+
+@cache
+def _comparisons(text: str) -> tuple[tuple[str, str], ...] | None:
+    """The comparisons in a range, None where the text is none."""
+    parts = [_COMPARISON.fullmatch(part) for part in text.split(",")]
+    return None if None in parts else tuple((part[1], part[2]) for part in parts if part)
+
+
+def _in_range(text: str, wanted: str, *, as_numbers: bool, is_loose: bool) -> _Truth:
+    """True if a version (or a number) is in a range; None where it is neither."""
+    if as_numbers:
+        return _numbers_in_range(text, wanted)
+    if _NO_TAG.match(text):
+        return None
+    plain = _PLAIN.fullmatch(text)
+    bounds = [_PLAIN.fullmatch(bound) for _, bound in _comparisons(wanted) or ()]
+    if plain and plain[2] != "dev" and all(bounds) and "~=" not in wanted:
+        pairs = zip(_comparisons(wanted) or (), bounds, strict=True)
+        return all(_compares(sign, _parts(plain), _parts(bound)) for (sign, _), bound in pairs if bound)
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return SpecifierSet(wanted).contains(Version(text), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        leading = _NUMBERS.match(text)
+        if not is_loose or not leading or leading[0] == text:
+            return None
+        return _in_range(leading[0].replace("-", "."), wanted, as_numbers=False, is_loose=False)
+
+
+def _numbers_in_range(text: str, wanted: str) -> _Truth:
+    try:
+        number = float(text)
+        return all(_compares(sign, number, float(bound)) for sign, bound in _comparisons(wanted) or ())
+    except ValueError:
+        return None
+
+
+def _parts(version: re.Match[str]) -> tuple[int, ...]:
+    """The numbers of a version, and what comes before or after its release."""
+    parts = tuple(map(int, version[1].split(".")))
+    return (*parts, *(0,) * (_LONGEST - len(parts)), -1 if version[2] == "dev" else int(version[3] or 0))
+
+
+def _compares(sign: str, left: Any, right: Any) -> bool:
+    below = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}
+    return bool(below.get(sign, (left == right) == (sign == "==")))
+
+
+if __name__ == "__main__":
+    COMPILED.write_text(text_of(shipped_set()), encoding="utf-8")

@@ -1,0 +1,189 @@
+"""A recipe of one version becomes one of the other, with what has no counterpart there as comments at its top.
+
+Both versions render the same command where nothing is named; every result is read again and compared.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, UsageError, require_no_problems
+from builder.base.yaml_file import Block
+from builder.definitions import command, recipe_v2, shell
+from builder.definitions.recipe import Recipe, parse_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.definitions.shell import Unit
+
+
+# Keys that both versions have with one meaning here.
+_ALIKE = ("model_revision", "draft_model", "build_args", "mods", "volumes", "requires")
+# Keys of this program that the other programs do not know.
+_OURS = {"volumes": "mounts nothing", "requires": "requires nothing", "draft_model": "does not download that model"}
+
+
+def converted(recipe: Recipe, version: int) -> str:
+    """The text of ``recipe`` in the other ``version``. Raises UsageError where it is of that version already, or its
+    result would not start the same server, FileProblemsError for a recipe whose command cannot be read."""
+    if recipe.version == version:
+        raise UsageError(f"{recipe.file} is of version {version} already")
+    require_no_problems(command.command_problems(recipe))
+    data = yaml_file.load_shared(recipe.text, recipe.file)[0]
+    document, lost = _to_2(recipe, data) if version == 2 else _to_1(recipe, data)
+    document = {key: value for key, value in document.items() if value not in (None, "", [], (), {})}
+    head = f"# Version {version} of {_one_line(recipe.file)}, written by `builder recipes convert`.\n"
+    missing = [f"# What version {version} cannot say:\n", *map(_comment, lost)] if lost else []
+    text = f"{head}{''.join(missing)}{yaml_file.dump(document)}"
+    _require_same(recipe, text)
+    return text
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _comment(text: str) -> str:
+    lines = textwrap.wrap(_one_line(text), 108, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"# {'- ' if not number else '  '}{line}\n" for number, line in enumerate(lines))
+
+
+def _require_same(recipe: Recipe, text: str) -> None:
+    """Raises UsageError where the converted text starts another server on one machine."""
+    parsed = parse_recipe(text, recipe.file)
+    if parsed.recipe is None:
+        raise UsageError(f"{recipe.file} cannot be converted: {parsed.problems[0]}")
+    sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
+    before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
+    if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
+        raise UsageError(
+            f"{recipe.file} cannot be converted: its command would be another one",
+            hint="write the new command by hand; `builder recipes show` shows the one that is started",
+        )
+
+
+def _defaults(recipe: Recipe) -> dict[str, Any]:
+    return {key: value for key, value in recipe.defaults.items() if key != "model" or recipe.model is None}
+
+
+# From version 1 to version 2.
+
+
+def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    lost = [f"`{key}` is this program's: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
+    units, _ = shell.parse_placeholders(recipe.command)
+    with suppress(FileProblemsError):
+        rendered = command.render_command(recipe, {})
+    environment, lost_variables = _plain(recipe)
+    size = recipe.defaults.get("tensor_parallel")
+    if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
+        lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")
+    document = {
+        "recipe_version": "2",
+        "name": recipe.name,
+        "description": recipe.description,
+        "model": data.get("model") or rendered.model,
+        "runtime": {"ray": "vllm-ray", "none": "vllm-distributed"}.get(recipe.cluster or "", "vllm"),
+        "container": recipe.container,
+        "min_nodes": 2 if recipe.cluster_only else None,
+        "max_nodes": 1 if recipe.solo_only else None,
+        **{key: data.get(key) for key in _ALIKE},
+        "defaults": _defaults(recipe),
+        "env": environment,
+        "command": Block(f"{''.join(_written_plain(units, recipe)).strip()}\n"),
+    }
+    return document, [*lost, *lost_variables]
+
+
+def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
+    """The template of version 2. A format such as ``{share:.2f}`` becomes the text that it makes of the default; so
+    does a placeholder within other braces, which would be kept as it is written."""
+    open_braces = 0
+    for unit in units:
+        placeholder = unit.item
+        if isinstance(placeholder, str):
+            open_braces += (placeholder == "{") - (placeholder == "}")
+            yield placeholder
+        elif placeholder.spec or placeholder.conversion or open_braces > 0:
+            yield shell.text_of(placeholder, recipe.defaults.get(placeholder.key, recipe.model))
+        else:
+            yield f"{{{placeholder.key}}}"
+
+
+def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
+    """The variables as sparkrun sets them, and those that bash expands in version 1."""
+    fixed = command.render_command(recipe, {}).env
+    lost = [
+        f"`env.{name}`: version 1 has bash expand {value}, version 2 keeps it as it is written"
+        for name, value in recipe.env.items()
+        if name not in fixed
+    ]
+    return {name: fixed.get(name, str(value)) for name, value in recipe.env.items()}, lost
+
+
+# From version 2 to version 1.
+
+
+def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    texts = recipe_v2.texts({**({"model": recipe.model} if recipe.model else {}), **recipe.defaults})
+    units, _ = shell.parse_plain_placeholders(recipe.command, texts)
+    used = {"tensor_parallel", *shell.keys(units)}
+    defaults = {
+        key: texts[key] if "{" in str(value) else value
+        for key, value in _defaults(recipe).items()
+        if value is not None and key in used
+    }
+    document = {
+        "recipe_version": "1",
+        "name": recipe.name,
+        "description": recipe.description,
+        "model": data["model"],
+        "container": recipe.container,
+        "cluster": recipe.cluster,
+        "solo_only": recipe.solo_only or None,
+        "cluster_only": recipe.cluster_only or None,
+        **{key: data.get(key) for key in _ALIKE},
+        "model_revision": recipe.revision,
+        "draft_model": recipe.draft_model,
+        "mods": list(recipe.mods),
+        "volumes": list(recipe.volumes),
+        "defaults": {key: value for key, value in defaults.items() if key in shell.keys(units)},
+        "env": {name: re.sub(r'([$`"\\])', r"\\\1", str(value)) for name, value in recipe.env.items()},
+        "command": Block(f"{''.join(_written_doubled(units)).strip()}\n"),
+    }
+    return document, list(_lost(recipe, data, shell.keys(units)))
+
+
+def _written_doubled(units: tuple[Unit, ...]) -> Iterator[str]:
+    for unit in units:
+        if isinstance(unit.item, str):
+            yield unit.item * 2 if unit.item in "{}" else unit.item
+        else:
+            yield f"{{{unit.item.key}}}"
+
+
+def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Iterator[str]:
+    if recipe.min_nodes > 2:
+        yield f"`min_nodes` {recipe.min_nodes}: version 1 knows one machine or several"
+    if recipe.max_nodes and recipe.max_nodes > 1:
+        yield f"`max_nodes` {recipe.max_nodes}: version 1 has no limit"
+    for step in recipe.before:
+        yield f"`pre_exec`: {textwrap.shorten(step, 70)}; put it into the `run.sh` of a mod"
+    size = recipe.defaults.get("tensor_parallel")
+    if size not in (None, 1) and "tensor_parallel" in used:
+        yield f"`tensor_parallel` {size}: version 1 sets it to 1 on one machine"
+    for note in recipe_v2.notes(data, recipe.text, recipe.file):
+        if "pre_exec" not in note.message and "runs in the container" not in note.message:
+            yield f"line {note.location.line}: {note.message}"
+    facts = [key for key in data.get("metadata") or () if key != "description"]
+    if facts:
+        yield f"`metadata`: {', '.join(map(str, facts))}"
+    valid = recipe_v2.keys()
+    for key in data:
+        if key not in valid:
+            yield f"`{key}` has no counterpart"

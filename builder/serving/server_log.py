@@ -1,0 +1,432 @@
+"""The log of a vLLM server, read: the cause of its end, the phases of its start, and what vLLM chose by itself.
+
+Everything is recognised in lines that vLLM logs. A line that no pattern knows is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from builder.base.events import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+# The cause of a server's end, read from the lines that it logged, and what to do about it.
+
+# What vLLM puts before each line of its processes, and its own logger before the message (0.19 to 0.32).
+_PREFIX = re.compile(
+    r"^(?:\([\w ]+pid=\d+(?:, ip=[\d.]+)?\)\s?)*(?:(?P<level>INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?"
+)
+_ERROR = re.compile(r"(?:^|(?<=[\s.:(]))(?:[A-Z]\w*)?(?:Error|Exception|Interrupt): \S.*")
+_BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
+# The message of some errors begins on the next line.
+_OPEN = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception):")
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Programs that end before Python has anything to raise: argparse, and the shell.
+_REFUSED = re.compile(
+    r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
+    r"|.*\bexec \S+ failed: .*"
+)
+# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
+_VALIDATION = re.compile(r"validation errors? for \w+")
+_FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
+# The last errors of processes that only tell that another one ended, which has logged the cause before.
+_NO_CAUSE = re.compile(
+    r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
+    r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
+)
+
+
+class KnownCause(NamedTuple):
+    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image helps
+    only where the cause is ``in_image``."""
+
+    pattern: str
+    hint: str
+    in_image: bool = False
+
+
+_KNOWN = (
+    KnownCause(
+        r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings=",
+        "the model itself takes no more: a smaller `--max-model-len`, in the recipe or as an option of `builder run`",
+    ),
+    KnownCause(
+        r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
+        r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
+        r"|couldn't connect to 'http|Cannot find the requested files in the",
+        "the model is not there: `builder download {model}` fetches it, or says why it cannot be had",
+    ),
+    KnownCause(
+        r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error",
+        "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
+    ),
+    KnownCause(
+        r"died unexpectedly",
+        "a process of the server was ended from outside, most often by the kernel or earlyoom for want of memory:"
+        " `journalctl -k -g oom` tells; a smaller `--gpu-mem` or `--max-model-len` takes less",
+        in_image=True,
+    ),
+    KnownCause(
+        r"(?i)address already in use",
+        "`--port N` takes another port; `builder status` shows what serves on this one",
+    ),
+    KnownCause(
+        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
+        # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
+        r"Device memory budget \(\d+ B\) is too small for one I/O operation"
+        r"|buffer_size \(\d+ B\) exceeds device memory budget",
+        "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
+        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
+        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
+        in_image=True,
+    ),
+)
+
+
+# What libraries and the kernel write where Python has no error, or one that only tells that a library had one.
+_NATIVE = re.compile(
+    r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
+    r"|Fatal Python error: .*|\S+: error while loading shared libraries: .*|\S*: symbol lookup error: .*"
+    r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
+    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
+    r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|ERROR:\s+\[Errno \d+\] .*"
+    r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
+)
+# What a compiler says stands below the error that tells of it.
+_COMPILER = re.compile(r"ptxas (?:fatal|error) .*|nvcc fatal .*|\S+: fatal error: .*")
+_BELOW = 15
+# Errors that come of another one: they count where nothing else does.
+_CONSEQUENCE = re.compile(
+    r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError|CancelledError|SystemExit"
+    r"|KeyboardInterrupt|ProcessLookupError|ContextTerminated)\b|RuntimeError: cancelled|died unexpectedly"
+    r"|Connection (?:closed|reset) by|NCCL error|NCCL communicator was aborted|RPC call to \w+ timed out"
+    r"|Ninja build failed|Error building extension|CalledProcessError|Application startup failed"
+    r"|DistBackendError|DistNetworkError|DistStoreError|ncclRemoteError"
+)
+# https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
+_EXITS = {
+    126: "the command cannot be run (exit code 126): it is no program, or of another architecture",
+    127: "the command was not found in the image (exit code 127)",
+    132: "an instruction that the processor does not have (SIGILL, exit code 132)",
+    134: "a library gave up (SIGABRT, exit code 134)",
+    135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
+    137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
+    139: "a library crashed (SIGSEGV, exit code 139)",
+    143: "ended by SIGTERM (exit code 143): earlyoom, or whoever stopped it",
+}
+_END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of memory)?$")
+
+
+def end_line(exit_code: int, *, out_of_memory: bool) -> str:
+    """The last line of a log that is kept: how its container ended."""
+    return f"builder: the container ended with exit code {exit_code}{', out of memory' if out_of_memory else ''}"
+
+
+def exit_code(lines: Sequence[str]) -> int | None:
+    """The exit code in the last lines of a log that was kept; None where there is none."""
+    match = next((match for line in reversed(lines[-3:]) if (match := _END.match(line))), None)
+    return int(match[1]) if match else None
+
+
+def crash_cause(lines: Sequence[str]) -> str:
+    """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
+    the exit code of an `end_line` says; empty if there is none."""
+    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    strong, weak, warned = "", list[str](), list[str]()
+    for index in reversed(range(len(texts))):
+        if not (error := _error(texts, index)):
+            continue
+        if _level(lines[index]) in {"INFO", "WARNING"}:
+            warned.append(error)
+        elif _CONSEQUENCE.search(error):
+            weak.append(error)
+        else:
+            below = (match[0] for text in texts[index + 1 : index + _BELOW] if (match := _COMPILER.search(text)))
+            strong = ": ".join([error, *list(below)[:1]])
+            break
+    end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
+    if end and end[2]:
+        last = f" (its last error: {strong})" if strong else ""
+        return f"killed by the kernel: out of memory, the container's limit or the machine's (exit code {end[1]}){last}"
+    if strong:
+        return strong
+    native = [match[0] for text in texts if (match := _NATIVE.search(text))]
+    if native:
+        return f"{native[0]} ({weak[0]})" if weak else native[-1]
+    exit_text = _EXITS.get(int(end[1]), "") if end else ""
+    return next(filter(None, (*weak[:1], exit_text, *warned[:1])), "")
+
+
+def _level(line: str) -> str:
+    match = _PREFIX.match(line.rpartition("\r")[2])
+    return match["level"] or "" if match else ""
+
+
+def trouble(lines: Sequence[str]) -> str:
+    """The last line in which a library or the kernel tells of a fault, of a server that goes on; empty if none does."""
+    texts = (_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in reversed(lines))
+    return next((match[0] for text in texts if (match := _NATIVE.search(text))), "")
+
+
+def first_error(lines: Sequence[str]) -> str:
+    """The first error in a log, whatever came of it; empty if there is none."""
+    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    for index, text in enumerate(texts):
+        if (error := _error(texts, index)) and _level(lines[index]) not in {"INFO", "WARNING"}:
+            return error
+        if native := _NATIVE.search(text):
+            return native[0]
+    return ""
+
+
+def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
+    """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
+    text = crash_cause(lines)
+    return next((each for each in _KNOWN if text and re.search(each.pattern, text)), None)
+
+
+def _error(texts: Sequence[str], index: int) -> str:
+    """The error that the line at ``index`` tells, with the lines that belong to it; empty where it tells none."""
+    text = texts[index]
+    if _NO_CAUSE.search(text):
+        return ""
+    if match := _ERROR.search(text):
+        fault = _VALIDATION.search(text) and _FAULT.match("\n".join(texts[index + 1 :]))
+        if not fault:
+            return match[0]
+        told = fault["text"].partition("[type=")[0].rstrip()
+        return told if fault["own"] or not fault["field"] else f"{fault['field']}: {told}"
+    if _OPEN.fullmatch(text):
+        return f"{text} {next(filter(None, map(str.strip, texts[index + 1 : index + 5])), '')}".rstrip(": ")
+    if _BARE.fullmatch(text):
+        frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
+        frame = next(frames, None)
+        return f"{text} in {frame['file']}, line {frame['line']}" if frame else text
+    return text if _REFUSED.match(text) else ""
+
+
+# The phases of a server's start, recognised in the lines that vLLM logs.
+
+READY = "ready"
+
+# Log lines of vLLM 0.19 to 0.32, in the order of a start (v1/worker/gpu_model_runner.py, v1/engine/core.py,
+# model_executor/model_loader/, compilation/, model_executor/warmup/); uvicorn writes the last.
+_PHASES = (
+    (r"Fetching \d+ files|Downloading", "downloading the model"),
+    (r"Starting to load model|Loading weights|[Ll]oading safetensors|checkpoint shards", "loading weights"),
+    (r"torch\.compile|Dynamo bytecode|[Cc]ompil(e|ing) (a graph|and warming)|Cache the graph", "compiling"),
+    (r"[Aa]utotun(e|ing)|Warming up|warmup starting|Initial profiling|Model loading took", "warming up"),
+    (r"Capturing CUDA graphs|CUDA graph capture|Profiling CUDA graph", "capturing graphs"),
+    (r"Graph capturing finished|init engine|Starting vLLM (API )?server|Waiting for application", "starting to answer"),
+    (r"Application startup complete", READY),
+)
+_PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
+# Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
+_SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
+_LEFT_OUT = re.compile(
+    r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
+)
+# A profiler that is off while graphs are captured says so by the same word.
+_CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
+
+
+@dataclass(frozen=True)
+class Phase(Stage):
+    """A phase; ``percent`` is how much of it is done, if the log says so."""
+
+    percent: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.percent is None else f"{self.name}, {self.percent} %"
+
+
+def of_line(line: str) -> Phase | None:
+    """Returns the phase that a line of the log belongs to; None if it shows none."""
+    # A progress bar redraws its line after \r: only its last state counts.
+    last = line.rpartition("\r")[2]
+    name = next((name for pattern, name in _PHASES if re.search(pattern, last)), None)
+    if name is None or _SETTINGS.search(last) or (name in _CAN_BE_LEFT_OUT and _LEFT_OUT.search(last)):
+        return None
+    percent = _PERCENT.search(last)
+    return Phase(name, int(percent[1] or percent[2]) if percent else None)
+
+
+def latest_phase(lines: Iterable[str]) -> Phase | None:
+    """Returns the last phase in these lines; None if they show none."""
+    return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
+
+
+# What vLLM chose by itself. It chooses anew with each version, and says so in its log alone. The texts were looked up
+# in the sources of all releases from 0.19.0 to 0.33.0 (`tests/serving/test_server_log.py` looks again).
+
+
+class ChoicePattern(NamedTuple):
+    """One line that tells a choice: its ``name``, the pattern whose groups make up the value, and the text in vLLM's
+    ``source``. It is in the releases from ``since``, and no longer in ``until``; empty where it still is."""
+
+    name: str
+    pattern: str
+    source: str
+    since: str = "0.19"
+    until: str = ""
+
+
+ATTENTION, MOE, GRAPHS = "attention backend", "MoE backend", "CUDA graphs"
+LINEAR, KV_TOKENS, UNKNOWN = "linear kernels", "KV cache tokens", "unknown variables"
+CHOICES = (
+    ChoicePattern(
+        ATTENTION,
+        r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend out of potential backends",
+        "Using %s attention backend out of potential backends",
+    ),
+    ChoicePattern(ATTENTION, r"Using AttentionBackendEnum\.(\w+) backend\.", "Using %s backend."),
+    ChoicePattern(
+        "MLA prefill backend", r"Using (\w+) MLA prefill backend\.", "Using %s MLA prefill backend.", since="0.21"
+    ),
+    ChoicePattern(
+        "vision attention", r"Using backend (?:AttentionBackendEnum\.)?(\w+) for vit attention", "for vit attention"
+    ),
+    ChoicePattern("FlashAttention", r"Using FlashAttention version (\d+)", "Using FlashAttention version %s"),
+    ChoicePattern(
+        "KV cache layout", r"Using (\w+) KV cache layout for", "Using %s KV cache layout for %s backend.", until="0.29"
+    ),
+    ChoicePattern("KV cache layout", r"Using (\w+) KV cache layout\.", "Using %s KV cache layout.", since="0.29"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Fp8) MoE backend out", " Fp8 MoE backend out "),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (NvFp4) MoE backend out", " NvFp4 MoE backend out "),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Mxfp4) MoE backend\.", " Mxfp4 MoE backend."),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (MxFp8) MoE backend", " MxFp8 MoE backend"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (Int8) MoE backend out", " Int8 MoE backend out ", since="0.20"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (WNA16) MoE backend\.", " WNA16 MoE backend.", since="0.20"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8) MoE backend\.", " W4A8 MoE backend.", since="0.22"),
+    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8 Int8) MoE backend out", " W4A8 Int8 MoE backend out ", since="0.23"),
+    ChoicePattern(MOE, r"Using ([\w ]+) (Unquantized) MoE backend out", " Unquantized MoE backend out ", since="0.20"),
+    ChoicePattern(MOE, r"Using ([\w ]+) backend for (Unquantized) MoE", " backend for Unquantized MoE", until="0.20"),
+    ChoicePattern(MOE, r"Using (\w+) MoE backend$", "Using %s MoE backend", since="0.26"),
+    ChoicePattern(
+        MOE, r"Using (\w+) backend for (WNA16) MoE", "Using {self.kernel_backend} backend for WNA16 MoE", until="0.23"
+    ),
+    ChoicePattern(LINEAR, r"Selected (\w+) for (\w+)$", "Selected %s for %s"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (NVFP4) GEMM", "Using %s for NVFP4 GEMM", since="0.20"),
+    ChoicePattern(LINEAR, r"Using (?:\w+\.)?([\w-]+) for (NVFP4) GEMM", "Using {backend} for NVFP4 GEMM", until="0.20"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP8) GEMM", "Using %s for MXFP8 GEMM", since="0.20"),
+    ChoicePattern(
+        LINEAR, r"Using (?:\w+\.)?([\w-]+) backend for (MXFP8) GEMM", "Using %s backend for MXFP8 GEMM", until="0.20"
+    ),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP4) GEMM", "Using %s for MXFP4 GEMM", since="0.22"),
+    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP6) GEMM", "Using %s for MXFP6 GEMM", since="0.27"),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (mixed-precision) linear", "Using %s for mixed-precision linear", since="0.31"
+    ),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (GPTQMarlin)LinearMethod", "Using %s for GPTQMarlinLinearMethod", until="0.22"
+    ),
+    ChoicePattern(LINEAR, r"Using (\w+) for (AutoGPTQ)LinearMethod", "Using %s for AutoGPTQLinearMethod", since="0.22"),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (AWQMarlin)LinearMethod", "Using %s for AWQMarlinLinearMethod", until="0.24"
+    ),
+    ChoicePattern(
+        LINEAR, r"Using (\w+) for (AutoAWQMarlin)LinearMethod", "Using %s for AutoAWQMarlinLinearMethod", since="0.24"
+    ),
+    ChoicePattern(
+        "sampler", r"Using (FlashInfer) for top-p & top-k sampling", "Using FlashInfer for top-p & top-k sampling."
+    ),
+    ChoicePattern("model runner", r"Using (V2) Model Runner", "Using V2 Model Runner"),
+    ChoicePattern("quantization", r"with config: .*, quantization=([\w-]+), ", "quantization={self.model_config"),
+    ChoicePattern("KV cache type", r"with config: .*, kv_cache_dtype=([\w.-]+), ", "kv_cache_dtype={self.cache"),
+    ChoicePattern(
+        GRAPHS,
+        r"with config: .*'?\"?cudagraph_mode'?\"?: <?(?:CUDAGraphMode\.)?'?(\w+)",
+        "Initializing a V1 LLM engine (v%s) with config: %s",
+    ),
+    ChoicePattern(GRAPHS, r"setting cudagraph_mode=(\w+)", "; setting cudagraph_mode="),
+    ChoicePattern(GRAPHS, r"verriding cudagraph_mode (?:from )?\w+ to (\w+)", "verriding cudagraph_mode"),
+    ChoicePattern(GRAPHS, r"Cudagraph mode .*\. ?Overriding to (\w+)\.", "Overriding to "),
+    ChoicePattern(KV_TOKENS, r"KV cache size: ([\d,]+) tokens", "KV cache size: %s tokens"),
+    ChoicePattern(
+        UNKNOWN, r"Unknown vLLM environment variable detected: (\w+)", "Unknown vLLM environment variable detected: %s"
+    ),
+)
+# Of these the last line counts, and of the others each.
+_ONE = frozenset({GRAPHS, KV_TOKENS, "KV cache type", "quantization", "model runner", "FlashAttention"})
+_ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(\d+(?:\.\d+)+)")
+_MOST_VALUES, _LONGEST_VALUE = 20, 120
+
+Choices = Mapping[str, tuple[str, ...]]
+
+
+def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The choices that a log tells, by their names, each value once. Of several processes all say the same."""
+    chosen: dict[str, list[str]] = {}
+    version: tuple[int, ...] = ()
+    for line in lines:
+        text = line.rpartition("\r")[2].rstrip()
+        if engine := _ENGINE.search(text):
+            version = _parts(engine[1])
+        if not _TELLING.search(text):
+            continue
+        for choice in CHOICES:
+            if _holds(choice, version) and (match := re.search(choice.pattern, text)):
+                value = match[1] if match.lastindex == 1 else f"{match[1]} ({match[2]})"
+                values = chosen.setdefault(choice.name, [])
+                if choice.name in _ONE:
+                    values.clear()
+                if value[:_LONGEST_VALUE] not in values and len(values) < _MOST_VALUES:
+                    values.append(value[:_LONGEST_VALUE])
+    return {name: tuple(values) for name, values in chosen.items()}
+
+
+_TELLING = re.compile(r"\bUsing |\bSelected |with config: |udagraph|KV cache size|Unknown vLLM")
+
+
+def _holds(choice: ChoicePattern, version: tuple[int, ...]) -> bool:
+    """True if the pattern is of this version; the newest patterns are tried on what is newer than all known ones."""
+    if not version:
+        return True
+    return _parts(choice.since) <= version and not (choice.until and version >= _parts(choice.until))
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+# The tokens of the KV cache follow from the memory that is free: a little more or less is no other choice.
+_SAME_TOKENS = 0.05
+
+
+@dataclass(frozen=True)
+class ChoiceChange:
+    """A choice that differs, with the values of both sides; empty on a side that tells none."""
+
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before or 'none'} → {self.after or 'none'}"
+
+
+def choice_changes(before: Choices, after: Choices) -> tuple[ChoiceChange, ...]:
+    """The choices that differ. A log that told nothing is no difference."""
+    if not before or not after:
+        return ()
+    order = [*dict.fromkeys([*(choice.name for choice in CHOICES), *before, *after])]
+    changes = (
+        ChoiceChange(name, ", ".join(before.get(name, ())), ", ".join(after.get(name, ())))
+        for name in order
+        if {*before.get(name, ())} != {*after.get(name, ())}
+    )
+    return tuple(change for change in changes if change.name != KV_TOKENS or not _nearly(change))
+
+
+def _nearly(change: ChoiceChange) -> bool:
+    tokens = [
+        int(text.replace(",", "")) if text.replace(",", "").isdecimal() else 0 for text in (change.before, change.after)
+    ]
+    return 0 in tokens or abs(tokens[0] - tokens[1]) <= _SAME_TOKENS * max(tokens)
