@@ -41,8 +41,8 @@ def advisories(context: Context, as_json: bool) -> None:
         listed = [_document(each, overview.silenced.get(each.id)) for each in overview.advisories]
         print_json({"advisories": listed, "update": update, "unknown": list(overview.unknown)})
         return
-    rows = [(each.id, _affects(each), each.checked, each.what) for each in overview.advisories]
-    output.print_table(("ADVISORY", "VERSIONS", "CHECKED", "WHAT HAPPENS"), rows)
+    rows = [(each.id, ": ".join(filter(None, (_affects(each), each.what)))) for each in overview.advisories]
+    output.print_table(("ADVISORY", "WHAT HAPPENS"), rows)
     if overview.update:
         print_note(f"updated {_origin(overview.update)}")
     for name, note in overview.silenced.items():
