@@ -69,7 +69,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     every = registry_tags.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
-    read = registry_tags.published(engine, repository, chosen[:newest], wanted_platform)
+    read = registry_tags.published(engine, repository, chosen[:newest], wanted_platform, project.engine_cache)
     pins = _pinned(lock_file.read_project_lock(project), repository)
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()

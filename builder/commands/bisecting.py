@@ -578,7 +578,8 @@ def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) 
         return ""
     name = images.repository(span.bases[0])
     try:
-        published = registry_tags.published(workspace.engine, name, (good, bad), span.builds.platform)
+        cache = workspace.project.engine_cache
+        published = registry_tags.published(workspace.engine, name, (good, bad), span.builds.platform, cache)
     except SourceError as error:
         workspace.report(Message(error.message))
         return ""

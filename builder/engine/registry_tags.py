@@ -8,7 +8,6 @@ https://distribution.github.io/distribution/spec/auth/token/.
 from __future__ import annotations
 
 import base64
-import hashlib
 import ipaddress
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from builder.engine.client import Endpoint
 
-    Get = Callable[[str], Any]
+    Get = Callable[..., Any]
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(images.DIGEST)
@@ -36,6 +35,7 @@ _PAGE, _PAGES = 1000, 100
 _LARGEST = 8 << 20  # bytes: a list of tags, a manifest or an image's configuration
 _SECONDS = 60.0
 _AT_ONCE = 8
+_SECTION, _LARGEST_CACHE = "published", 5000
 _CERTIFICATES = Path("/etc/docker/certs.d")
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -82,12 +82,46 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
         return _tags(get)
 
 
-def published(endpoint: Endpoint, repository: str, wanted: Iterable[str], platform: str) -> tuple[PublishedImage, ...]:
+def digests(endpoint: Endpoint, repository: str, wanted: Iterable[str]) -> dict[str, str]:
+    """Returns the digests that the tags ``wanted`` stand for, by tag. Docker Hub does not count these requests as pulls
+    (https://docs.docker.com/docker-hub/usage/pulls/). Raises SourceError as `tags` does."""
+    with _session(endpoint, repository) as get:
+        return _digests(get, wanted)
+
+
+def published(
+    endpoint: Endpoint, repository: str, wanted: Iterable[str], platform: str, cache: Path
+) -> tuple[PublishedImage, ...]:
     """Reads what the registry says of the tags ``wanted``, for ``platform`` (``linux/arm64``); an image that is not for
-    it is left out. Raises SourceError where it cannot be read."""
+    it is left out. What was read is remembered by its digest in the file ``cache``, since Docker Hub counts each
+    manifest as a pull. Raises SourceError as `tags` does."""
+    section = f"{_SECTION} {platform}"
+    cached = images.load_cache(cache).get(section, {})
     with _session(endpoint, repository) as get, ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = pool.map(lambda tag: _published(get, tag, platform), wanted)
-        return tuple(image for image in read if image)
+        by_tag = _digests(get, wanted)
+        missing = [digest for digest in dict.fromkeys(by_tag.values()) if not isinstance(cached.get(digest), dict)]
+        read = dict(zip(missing, pool.map(lambda digest: _described(get, digest, platform), missing), strict=True))
+        every = {**cached, **read}
+        if read:
+            images.store_cache(cache, section, every if len(every) < _LARGEST_CACHE else read)
+        described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every[digest])
+        return tuple(
+            PublishedImage(
+                tag,
+                images.day_of(tag) or images.day_of(str(each["created"])[:10]),
+                digest,
+                dict(each["labels"]),
+                {str(layer): int(size) for layer, size in each["layers"].items()},
+            )
+            for tag, digest, each in described
+        )
+
+
+def _digests(get: Get, wanted: Iterable[str]) -> dict[str, str]:
+    names = tuple(wanted)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        heads = pool.map(lambda tag: get(f"manifests/{tag}", method="HEAD").headers["docker-content-digest"], names)
+        return {tag: _digest({"digest": digest}) for tag, digest in zip(names, heads, strict=True)}
 
 
 def _tags(get: Get) -> tuple[str, ...]:
@@ -106,22 +140,23 @@ def _tags(get: Get) -> tuple[str, ...]:
     return tuple(every)
 
 
-def _published(get: Get, tag: str, platform: str) -> PublishedImage | None:
-    answer = get(f"manifests/{tag}")
-    digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
-    manifest = answer.json()
+def _described(get: Get, digest: str, platform: str) -> dict[str, Any]:
+    """When an image was made, its labels and the sizes of its packed layers; empty for one of another platform."""
+    manifest = get(f"manifests/{digest}").json()
     if isinstance(manifest.get("manifests"), list):
         entry = next((each for each in manifest["manifests"] if _platform(each.get("platform")) == platform), None)
         if entry is None:
-            return None
+            return {}
         manifest = get(f"manifests/{_digest(entry)}").json()
     configuration = get(f"blobs/{_digest(manifest['config'])}").json()
     if _platform(configuration) != platform:
-        return None
+        return {}
     labels = (configuration.get("config") or {}).get("Labels") or {}
-    layers = {_digest(layer): int(layer["size"]) for layer in manifest["layers"]}
-    day = images.day_of(tag) or images.day_of(str(configuration.get("created"))[:10])
-    return PublishedImage(tag, day, digest, {str(key): str(value) for key, value in labels.items()}, layers)
+    return {
+        "created": str(configuration.get("created")),
+        "labels": {str(key): str(value) for key, value in labels.items()},
+        "layers": {_digest(layer): int(layer["size"]) for layer in manifest["layers"]},
+    }
 
 
 def _platform(entry: Any) -> str:
@@ -147,13 +182,13 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[Get]:
     try:
         with http_client.following(ca_file if secure and ca_file.is_file() else None) as client:
 
-            def send(url: str, authorization: str = "") -> Any:
+            def send(url: str, authorization: str = "", method: str = "GET") -> Any:
                 sent = {**headers, **({"authorization": authorization} if authorization else {})}
-                return http_client.send(client, "GET", url, largest=_LARGEST, seconds=_SECONDS, headers=sent)
+                return http_client.send(client, method, url, largest=_LARGEST, seconds=_SECONDS, headers=sent)
 
             authorization = _authorization(send, send(f"{root}tags/list?n=1"), login, secure=secure)
 
-            yield lambda rest: _successful(send(root + rest, authorization), rest)
+            yield lambda rest, method="GET": _successful(send(root + rest, authorization, method), rest)
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -256,7 +256,8 @@ def _flow(value: Any) -> str:
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
         return f"[{','.join(map(_flow, value))}]"
-    return quote(value) if isinstance(value, str) else str(value).lower()  # a number, or a truth value
+    # What is no number and no truth value is written as text: the image 1:1 is 61 to YAML.
+    return str(value).lower() if isinstance(value, int | float) else quote(str(value))
 
 
 def _folded(start: str, flow: str) -> Iterator[str]:

@@ -25,8 +25,15 @@ serve: {{gpus: none, ipc: private, shm_size: 64m}}
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
+{% import "_parts/step.j2" as parts_step %}
 FROM {{ base }} AS base
-RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
+RUN {{ parts_step.mounts() }} <<'EOF'
+# python3, with the same bytes each time: BuildKit may run it again, though nothing changed
+. /run/builder/step.sh
+begin_step
+apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
+end_step
+EOF
 {{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace, "base") }}
 """

@@ -225,3 +225,11 @@ def test_a_comment_goes_with_its_key(golden: str, full: Lock) -> None:
 def test_a_sharp_in_a_text_is_no_comment(golden: str) -> None:
     assert "# on 8 cores" in golden
     assert comments_of(golden) == {}
+
+
+def test_an_image_whose_name_is_a_number_is_no_number() -> None:
+    name = ImageName("1", 1)
+    lock = Lock().with_image(name, locks_of.numbered()).with_pairing("Org/M", Pairing(name))
+    text = dump_lock(lock)
+    assert '    image: "1:1"\n' in text
+    assert load(text, "images.lock")["models"]["Org/M"]["image"] == "1:1"

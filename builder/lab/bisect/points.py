@@ -354,19 +354,21 @@ def _dated_tags(workspace: Workspace, span: NumberSpan, question: ListPoints) ->
     """The tags with a day between two base images. Raises SourceError."""
     old, new = span.bases
     name = images.repository(old)
-    dated = [tag for tag in registry_tags.tags(workspace.engine, name) if images.day_of(tag)]
-    published = registry_tags.published(workspace.engine, name, dated, span.builds.platform)
-    ordered = sorted(published, key=lambda image: (image.day, image.tag))
-    digests, tags = [image.digest for image in ordered], [image.tag for image in ordered]
+    dated = (tag for tag in registry_tags.tags(workspace.engine, name) if images.day_of(tag))
+    tags = sorted(dated, key=lambda tag: (images.day_of(tag), tag))
+    by_digest: dict[str, str] = {}
     ends = []
     for base, point in ((old, question.after), (new, question.before)):
         named, _, digest = base.partition("@")
         tag = point or images.split_tag(named)[1]
-        # A tag such as `latest` has the digest of a dated one.
-        place = tags.index(tag) if tag in tags else digests.index(digest) if digest in digests else None
-        if place is None:
+        if tag not in tags:  # a tag such as `latest` has the digest of a dated one
+            by_digest = by_digest or {
+                digest: tag for tag, digest in registry_tags.digests(workspace.engine, name, tags).items()
+            }
+            tag = by_digest.get(digest, "")
+        if not tag:
             raise SourceError(f"{base} is none of the {len(tags)} images of {name} that have a date")
-        ends.append(place)
+        ends.append(tags.index(tag))
     return tuple(tags[ends[0] + 1 : ends[1]] or reversed(tags[ends[1] + 1 : ends[0]]))
 
 
