@@ -160,6 +160,7 @@ def test_a_card_without_memory_is_no_fault_of_the_image(endpoint: Endpoint, make
     assert "it had no memory left" in messages[-1]
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_engine_that_cannot_give_the_card(endpoint: Endpoint, make: Callable[..., str]) -> None:
     messages: list[str] = []

@@ -178,6 +178,7 @@ python: {{version: "3.12", packages: []}}
 """
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_a_build_stops_before_it_begins(small: Project, repository: str, builder: Command, tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"

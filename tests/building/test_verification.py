@@ -188,6 +188,7 @@ def test_another_platform_is_checked_where_the_machine_runs_it(
         check(endpoint, make(foreign, version="0.20.0"), foreign, host)
 
 
+@pytest.mark.long
 def test_another_platform_that_cannot_run_here_is_reported(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:

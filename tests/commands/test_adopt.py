@@ -283,6 +283,7 @@ def test_an_image_is_named_by_tag_digest_or_id(
         keeping.adopt_image(context, details.id)
 
 
+@pytest.mark.long
 def test_a_name_that_no_repository_can_have_is_refused(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_name_that_no_repository_can_have_is_refused(
     assert not small.lock.exists()
 
 
+@pytest.mark.long
 def test_a_definition_is_no_repository(small: Project, builder: Command, foreign: Callable[..., str]) -> None:
     refused = builder("adopt", foreign("0.24.0"), "--as", "small", code=2).stderr
     assert "`small` is an image definition" in refused

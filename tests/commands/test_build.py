@@ -52,6 +52,7 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     assert not list((small.state / "work").iterdir())
 
 
+@pytest.mark.long
 def test_for_programs(small: Project, builder: Command, repository: str) -> None:
     def build(*arguments: str) -> dict[str, Any]:
         return json_outputs.parsed("build", builder("build", "chat", "--json", *arguments).stdout)
@@ -72,6 +73,7 @@ def test_for_programs(small: Project, builder: Command, repository: str) -> None
     assert (failed.stdout, "run.sh ended with 4" in failed.stderr) == ("", True)
 
 
+@pytest.mark.long
 def test_the_state_folder_may_lie_on_another_disk(
     small: Project, builder: Command, repository: str, endpoint: Endpoint
 ) -> None:
@@ -137,6 +139,7 @@ def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version two\n"
 
 
+@pytest.mark.long
 def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
@@ -257,6 +260,7 @@ def test_force_builds_the_same_content_under_the_next_number(small: Project, bui
     assert numbers[1].fingerprint == numbers[2].fingerprint
 
 
+@pytest.mark.long
 def test_an_image_that_was_deleted_is_built_anew_under_the_next_number(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_number_that_only_the_engine_knows_is_not_taken_again(
     assert done.stdout.startswith(f"built {repository}:7 in ")
 
 
+@pytest.mark.long
 def test_locked_refuses_to_resolve_anything(small: Project, builder: Command) -> None:
     done = builder("build", "chat", "--locked", code=4)
     assert "images.lock does not cover base of small" in done.stderr

@@ -65,6 +65,7 @@ def test_an_image_that_is_gone_is_built(remembered: str, build: Build, endpoint:
     assert f"(thought) built {repository}:2 in" in build("chat")
 
 
+@pytest.mark.long
 def test_a_tag_that_means_another_image_is_seen(
     remembered: str, build: Build, endpoint: Endpoint, repository: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_tag_that_means_another_image_is_seen(
     assert f"(thought) built {repository}:2 in" in build("chat")
 
 
+@pytest.mark.long
 def test_a_mark_is_said(remembered: str, build: Build, builder: Command, repository: str) -> None:
     builder("mark", f"{repository}:1", "bad")
     said = f"already built as {repository}:1, which is marked bad: --force builds it again\n"
@@ -79,6 +81,7 @@ def test_a_mark_is_said(remembered: str, build: Build, builder: Command, reposit
     assert build("chat") == said
 
 
+@pytest.mark.long
 def test_what_a_killed_build_left_undone_is_done(
     remembered: str, build: Build, small: Project, endpoint: Endpoint, repository: str
 ) -> None:
@@ -88,6 +91,7 @@ def test_what_a_killed_build_left_undone_is_done(
     assert build("chat") == remembered
 
 
+@pytest.mark.long
 def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, repository: str) -> None:
     assert build("chat", "--dry-run").startswith("(thought) ")
     assert build("chat", "--model", "Org/Other").endswith(f"Org/Other is now paired with {repository}:1\n")
@@ -96,6 +100,7 @@ def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, re
     assert build("small").startswith(f"(thought) built {repository}:3")
 
 
+@pytest.mark.long
 def test_a_later_number_with_the_same_inputs_may_come_back(
     remembered: str, build: Build, endpoint: Endpoint, repository: str
 ) -> None:
@@ -110,6 +115,7 @@ def test_a_later_number_with_the_same_inputs_may_come_back(
     assert build("chat").startswith(f"(thought) already built as {repository}:2\n")
 
 
+@pytest.mark.long
 def test_a_recipe_from_elsewhere_is_thought_through(
     remembered: str, build: Build, small: Project, repository: str
 ) -> None:
@@ -127,6 +133,7 @@ def test_no_engine_is_said(remembered: str, builder: Command) -> None:
     assert "no Docker engine answers" in done.stderr
 
 
+@pytest.mark.long
 def test_the_latest_answers_stay(remembered: str, build: Build, small: Project) -> None:
     (ours,) = (small.state / "unchanged").iterdir()
     for number in range(70):
@@ -140,6 +147,7 @@ def test_the_latest_answers_stay(remembered: str, build: Build, small: Project) 
     assert build("chat") == remembered
 
 
+@pytest.mark.long
 def test_what_is_remembered_may_be_deleted(remembered: str, build: Build, small: Project) -> None:
     for path in (small.state / "unchanged").iterdir():
         projects.write(path, "{")

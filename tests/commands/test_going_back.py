@@ -103,6 +103,7 @@ def test_where_the_one_before_does_not_start_either_nothing_moves(kitchen: Kitch
     assert paired(kitchen) == after
 
 
+@pytest.mark.long
 def test_nothing_goes_back_to_what_never_answered_here(kitchen: Kitchen, builder: Builder) -> None:
     broken = build(kitchen, builder, BROKEN)
     assert "before it answered" in builder("run", "chat", code=1).stderr

@@ -46,6 +46,7 @@ def evidence(kitchen: Kitchen) -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
+@pytest.mark.long
 def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     write_probe(kitchen, "models", CHECK, figures={"models": {"unit": "models", "better": "neither"}})
     done = builder("probe", "chat", "models")

@@ -24,6 +24,7 @@ echo "a loop with PID $!"
 """
 
 
+@pytest.mark.long
 def test_a_recipe_with_a_mod_that_no_image_keeps_is_built_without_it(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

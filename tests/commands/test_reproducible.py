@@ -75,6 +75,7 @@ def test_an_image_of_deterministic_steps_has_one_digest(
     assert [built_anew().id, built_anew().id] == [first.id, first.id]
 
 
+@pytest.mark.long
 def test_the_layers_of_metadata_and_mods_do_not_depend_on_the_run(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], ImageDetails]
 ) -> None:

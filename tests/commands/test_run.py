@@ -325,6 +325,7 @@ def test_nvidias_entrypoint_runs_the_command_of_an_image_that_was_built_elsewher
         remove_all(endpoint, other)
 
 
+@pytest.mark.long
 def test_a_definition_that_keeps_its_entrypoint_serves_through_it(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -399,6 +400,7 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
+@pytest.mark.long
 def test_an_image_that_is_missing_is_built_again_and_serves(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

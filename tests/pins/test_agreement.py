@@ -109,6 +109,7 @@ def upstream(tmp_path: Path) -> Iterator[Upstream]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_flashinfer_is_the_one_that_vllm_names_and_moves_with_it(upstream: Upstream) -> None:
     pins = upstream.pinned()
@@ -125,6 +126,7 @@ def test_flashinfer_is_the_one_that_vllm_names_and_moves_with_it(upstream: Upstr
     assert flashinfer(upstream.pinned(mixed)).version == "0.7.0"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_own_ref_that_disagrees_is_an_error_with_its_place(upstream: Upstream) -> None:
     upstream.define(flashinfer="ref: v0.7.0")
@@ -161,6 +163,7 @@ def test_packages_of_a_definition_that_disagree_are_named_with_their_place(
     assert len(message.splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "package", ["torch>=2.9", "torch", "torch==2.11.0; platform_machine == 'x86_64'", "tilelang==0.1.12"]
@@ -170,6 +173,7 @@ def test_packages_that_agree_or_that_vllm_does_not_name_are_fine(upstream: Upstr
     upstream.pinned()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_pull_request_moves_flashinfer_and_must_not_move_what_is_installed(upstream: Upstream) -> None:
     upstream.vllm.commit(

@@ -142,6 +142,7 @@ def test_from_another_definition_there_is_no_base(project: Project) -> None:
         image.load_chain(project, "top", PLATFORM)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_packages_go_on_top_of_what_the_base_has(project: Project, tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", name, "1.0", requires=("torch",)) for name in ("extra", "child")]

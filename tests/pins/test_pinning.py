@@ -161,6 +161,7 @@ def test_what_is_requested_by_an_exact_version_may_be_newer(project: Project, as
     assert pinning.exactly_requested(named) == {"kernel", "flash-qla"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(
     project: Project, as_of_settings: UserSettings
@@ -175,6 +176,7 @@ def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(
     assert pin.as_of == LIMIT
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_packages_of_a_closure_that_is_kept_are_not_too_new(project: Project, as_of_settings: UserSettings) -> None:
     """Nothing moves by itself: not back, either, because another package was added."""
@@ -192,6 +194,7 @@ def test_packages_of_a_closure_that_is_kept_are_not_too_new(project: Project, as
     assert resolve(other, project, as_of_settings, before).as_of == "2026-05-15T00:00:00Z"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_image_on_top_takes_nothing_newer_than_the_one_below(project: Project, as_of_settings: UserSettings) -> None:
     below, top = define(project, "packages: [serve]"), define(project, "packages: [kernel]", "top")
@@ -204,6 +207,7 @@ def test_an_image_on_top_takes_nothing_newer_than_the_one_below(project: Project
     assert (versions(completed), completed.as_of) == ({"kernel": "1.0"}, LIMIT)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_index_without_dates_is_said(project: Project, undated: UserSettings) -> None:
     messages: list[str] = []
@@ -225,6 +229,7 @@ def test_a_day_that_is_none_is_an_error_with_its_line(project: Project) -> None:
         define(project, "as_of: yesterday, packages: [serve]")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_the_chain_passes_on(project: Project, as_of_settings: UserSettings) -> None:
     from builder.lock.model import Lock
@@ -339,6 +344,7 @@ def test_without_a_source_there_is_no_closure(definition_pins_project: Project, 
     assert (faults(completed), completed.pins) == (["vllm"], Pins(DEFINITION_PINS_BASE))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
     definition_pins_project: Project, tmp_path: Path, vllm: Vllm
@@ -433,6 +439,7 @@ def lock(definition_pins_project: Project, environ: dict[str, str]) -> Lock:
     return lock
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_targets_ask_their_common_source_once_and_get_the_same(
     definition_pins_project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
@@ -494,6 +501,7 @@ def test_stale_pins_are_refused_where_nothing_may_be_resolved(definition_pins_pr
     assert set(chain.stale_chain(lock, image.load_chain(definition_pins_project, "top", PLATFORM))) == {"one", "top"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(
     definition_pins_project: Project, tmp_path: Path
@@ -519,6 +527,7 @@ def versions_of(pins: Pins) -> dict[str, str]:
     return {package.name: package.version for package in pins.python.packages}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("written", ["vllm==0.19.1", "vllm"])
 def test_a_wheel_goes_to_the_version_that_is_chosen_and_stays_there(
@@ -542,6 +551,7 @@ def test_a_wheel_goes_to_the_version_that_is_chosen_and_stays_there(
     assert pinning.resolve_missing(definition, chosen, (), here, {"vllm": None}).pins == first
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_wheel_written_with_its_version_stays_where_it_was_chosen_though_python_moves(
     definition_pins_project: Project, tmp_path: Path
@@ -637,6 +647,7 @@ def test_what_the_shipped_lock_has_goes_together(name: str) -> None:
     assert pins.python.as_of > vllm.date
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_pull_request_leaves_the_packages_alone(
     definition_pins_project: Project, tmp_path: Path, vllm: Vllm
@@ -665,6 +676,7 @@ def test_another_pull_request_leaves_the_packages_alone(
     assert faults(moved) == ["python"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_source_moves_to_its_newest_release_and_tells_which_are_too_young(
     definition_pins_project: Project, tmp_path: Path, vllm: Vllm

@@ -60,6 +60,7 @@ def fetch(tmp_path: Path, definition: image.ImageDefinition, pins: Pins, message
     return vendored.refetch_pull(project, definition, pins, {}, lambda event: messages.append(str(event)))
 
 
+@pytest.mark.long
 def test_all_patches_are_had_again_and_told(
     tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
@@ -71,6 +72,7 @@ def test_all_patches_are_had_again_and_told(
     ] * 2
 
 
+@pytest.mark.long
 def test_the_pinned_state_is_taken_not_the_present_one(
     tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_patch_that_is_there_is_not_fetched(
     assert vllm.requests_of(lambda: fetch(tmp_path, definition, pinned.pins, [])) == 0
 
 
+@pytest.mark.long
 def test_another_patch_than_the_pinned_one_is_an_error(
     tmp_path: Path, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
@@ -101,6 +104,7 @@ def test_another_patch_than_the_pinned_one_is_an_error(
         fetch(tmp_path, definition, Pins(BASE, {"vllm": other}), [])
 
 
+@pytest.mark.long
 def test_what_upstream_no_longer_has_is_said(
     tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:

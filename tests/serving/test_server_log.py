@@ -311,6 +311,7 @@ SOURCES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_texts_are_those_of_vllms_releases() -> None:
     """Each text is in the sources of each release that its pattern is for, and in no other one since 0.19."""

@@ -261,6 +261,7 @@ def test_only_what_the_base_lacks_is_added_and_nothing_of_it_moves(stub_wheels_s
     assert stub_wheels_resolve(stub_wheels_settings, "extra") == {"extra": "1.0"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_asked_for_itself_stays_where_it_fits_and_moves_where_it_does_not(
     stub_wheels_settings: UserSettings,
@@ -391,6 +392,7 @@ def test_an_index_without_dates_gives_the_packages_of_today(
     assert (pin.as_of, pin.undated) == ("", ())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_packages_without_dates_do_not_keep_the_others_from_their_day(
     tmp_path: Path, wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
@@ -440,6 +442,7 @@ def test_local_wheels_are_of_any_age(
     assert versions(upload_dates_resolve(settings, "2026-04-01T00:00:00Z")) == {"serve": "2.0", "kernel": "9.0"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_release_is_as_old_as_its_first_wheel(
     tmp_path: Path, served: Callable[[dict[Path, str]], UserSettings]

@@ -307,6 +307,7 @@ def joined(start: Start, code: str = SLEEP) -> tuple[Guarded, Guarded, Guarded]:
     return head, *further
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_node_ends_all_of_them(start: Start) -> None:
     head, first, second = joined(start)
@@ -316,6 +317,7 @@ def test_a_killed_node_ends_all_of_them(start: Start) -> None:
         assert cluster.ENDED_ELSEWHERE in process.communicate()[0].splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_head_that_ends_ends_the_others(start: Start) -> None:
     head, first, second = joined(start)
@@ -324,6 +326,7 @@ def test_a_head_that_ends_ends_the_others(start: Start) -> None:
     assert (first.wait(10), second.wait(10)) == (1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_command_that_ends_by_itself_gives_its_code(start: Start) -> None:
     head, first, second = joined(start, "import time; time.sleep(4); raise SystemExit(7)")
@@ -342,6 +345,7 @@ def test_a_command_that_does_not_end_is_killed(start: Start) -> None:
     assert first.wait(40) == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_strangers_end_nothing(start: Start, port: int) -> None:
     head, first, _ = joined(start)
@@ -352,6 +356,7 @@ def test_strangers_end_nothing(start: Start, port: int) -> None:
     assert (head.poll(), first.poll()) == (None, None)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nodes_wait_for_the_head_and_meet_again(start: Start) -> None:
     head, first, second = joined(start)
@@ -360,6 +365,7 @@ def test_nodes_wait_for_the_head_and_meet_again(start: Start) -> None:
     joined(start)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_address_of_version_6(start: Start) -> None:
     first, head = start(1, address="::1"), start(0, address="::1")

@@ -62,6 +62,7 @@ def test_no_error_and_no_request(page: Path) -> None:
     assert document.count('class="col"') == 4
 
 
+@pytest.mark.long
 def test_what_the_page_must_not_do_would_show(page: Path, tmp_path: Path) -> None:
     """The same page with a picture of elsewhere and a script: the policy refuses both, and the console says so; without
     the policy the network is asked, and the log says that."""

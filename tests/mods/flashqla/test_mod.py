@@ -97,6 +97,7 @@ def test_the_hook_fits_the_releases_that_only_the_kernels_exclude(released: Rele
         assert releases.apply(NAME, "hook.patch", site) == "applied", version
 
 
+@pytest.mark.long
 def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tilelang: Path, tmp_path: Path) -> None:
     done = releases.run_script(NAME, "check.sh", baked(released, tilelang, tmp_path, "0.18.1"))
     assert done.returncode == 1
@@ -175,6 +176,7 @@ def test_the_batches_of_the_warm_up_have_every_kernel_compiled_that_serving_asks
     assert json.loads(done.stdout) == {"Hopper": [], "GB10": []}
 
 
+@pytest.mark.long
 def test_the_kernels_want_the_very_tilelang_that_vllm_pins(released: Releases) -> None:
     """Why the mod is not for vLLM 0.26: no release of FlashQLA goes with it, and 0.1.2 alone with those before."""
     assert required(released, "vllm", "0.21.0") == required(released, "flash_qla", "0.1.2")

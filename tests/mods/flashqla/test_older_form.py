@@ -42,6 +42,7 @@ def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
         assert (done.returncode, done.stderr) == (0, ""), version
 
 
+@pytest.mark.long
 def test_the_check_sees_a_stand_in_that_others_would_take_for_the_cuda_runtime(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:

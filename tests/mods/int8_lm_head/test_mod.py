@@ -121,6 +121,7 @@ def test_rows_are_quantised_alone_so_that_a_part_has_the_rows_of_the_whole(answe
     assert answer["quantised"] == {"parts": True, "zeros": [0.0, 1e-12], "largest": 127, "off by half a step": True}
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_each_tile_fits_into_the_shared_memory_of_gb10(answer: Any) -> None:

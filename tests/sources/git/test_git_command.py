@@ -73,6 +73,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         mirror.resolve_ref(tmp_path, "http://127.0.0.1:9/x.git", "main")
 
 
+@pytest.mark.long
 def test_a_server_that_says_nothing_is_given_up(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "PAUSES", ())
     monkeypatch.setattr(git, "STALLED_SECONDS", 1)

@@ -68,6 +68,7 @@ def test_one_that_does_not_apply_is_named_with_file_and_hunk(vllm: Vllm) -> None
     assert problem == f"pull request 50000 does not apply to {vllm.history.main[:7]} after pull request 1: {where}"
 
 
+@pytest.mark.long
 def test_one_that_conflicts_with_another_is_named_with_those_before_it(vllm: Vllm) -> None:
     (problem,) = problems(vllm, patches(vllm, 40898, 40004, 40727))
     assert problem.startswith(
@@ -105,6 +106,7 @@ def test_a_patch_that_leads_out_of_the_source_is_refused(vllm: Vllm) -> None:
     assert not vllm.messages
 
 
+@pytest.mark.long
 def test_all_problems_are_found_at_once(vllm: Vllm) -> None:
     reported = problems(vllm, patches(vllm, 40003, 40898, 40727, 40002))
     assert [line.split(" ")[2] for line in reported] == ["40003", "40727", "40002"]
@@ -207,6 +209,7 @@ def test_what_it_took_over_from_its_branch_meanwhile_is_not_its_own(upstream: Up
     assert upstream.own() == OwnCommits(upstream.main, head)
 
 
+@pytest.mark.long
 def test_one_that_was_opened_for_another_branch_names_it(upstream: Upstream) -> None:
     dev = upstream.commit("refs/heads/dev", {"dev.py": "1\n"}, upstream.main)
     head = upstream.commit(HEAD, {"drafter.py": "7\n"}, dev)
@@ -494,6 +497,7 @@ def test_one_whose_changes_are_there_is_already_in_and_part_of_it_is_told(
     assert pull_merge_upstream.refused(7, whole) == f"pull request 7 is already in {whole[:7]}: drop it"
 
 
+@pytest.mark.long
 def test_requests_on_one_another_are_merged_in_their_order(pull_merge_upstream: PullMergeUpstream) -> None:
     first = pull_merge_upstream.request(
         7, {"serve.py": lines(1, 40, line30="thirty", line5="five")}, pull_merge_upstream.main
@@ -513,6 +517,7 @@ def test_requests_on_one_another_are_merged_in_their_order(pull_merge_upstream: 
     assert pull_merge_upstream.refused(7, earlier=(alone,)) == held
 
 
+@pytest.mark.long
 def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream) -> None:
     heads = [
         pull_merge_upstream.request(6, {"else.py": "1\n"}, pull_merge_upstream.main),
