@@ -174,24 +174,29 @@ def warm_from(project: Project, lock: Lock, environ: Mapping[str, str], name: Im
 _RECORD, _BEGUN = "complete.json", "begun"
 _HEAD = {"version": 1}
 _LARGEST = 64 << 20
-Entry = tuple[int, str]
+Entry = tuple[int, str, int]
 
 
 @dataclass(frozen=True)
 class _CompleteFiles:
-    """The size in bytes and the SHA-256 of each complete file, by its path in the folder."""
+    """The size in bytes, the SHA-256 and the time of change (ns) of each complete file, by its path in the folder."""
 
     files: Mapping[str, Entry]
 
 
 def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
-    """Prepares a folder for a start: removes files that are not as the record of complete files has them and, after a
-    start that did not succeed, files that the record does not have. Returns the paths that were removed. A folder that
-    another user made is left as it is."""
+    """Prepares a folder for a start: removes files whose content is not as the record of complete files has it and,
+    after a start that did not succeed, files that the record does not have. Returns the paths that were removed. What a
+    server that had answered wrote again later has another time, and stays. A folder that another user made is left as
+    it is."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return ()
     complete, begun = _complete(folder), (folder / _BEGUN).exists()
-    wrong = [path for path in complete if _entry(folder / path) != complete[path]]
+    wrong = []
+    for path, entry in complete.items():
+        now = _entry(folder / path)
+        if now != entry and (begun or now is None or now[2] == entry[2]):
+            wrong.append(path)
     if begun:
         wrong += sorted({str(path.relative_to(folder)) for path in _files(folder)} - complete.keys())
     wrong = [path for path in wrong if (folder / path).exists() or (folder / path).is_symlink()]
@@ -226,7 +231,8 @@ def _complete(folder: Path) -> Mapping[str, Entry]:
 def _entry(path: Path) -> Entry | None:
     try:
         with path.open("rb") as opened:
-            return os.fstat(opened.fileno()).st_size, hashlib.file_digest(opened, "sha256").hexdigest()
+            stat = os.fstat(opened.fileno())
+            return stat.st_size, hashlib.file_digest(opened, "sha256").hexdigest(), stat.st_mtime_ns
     except OSError:
         return None
 

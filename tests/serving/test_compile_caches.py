@@ -199,7 +199,11 @@ def test_only_what_is_complete_is_used_again(tmp_path: Path) -> None:
     # A server that has answered compiles more, and ends well.
     compile_caches.record_complete(tmp_path)
     projects.write(tmp_path / "triton/later", "complete")
+    projects.write(tmp_path / "flashinfer/c", "complete, and written again")
     assert compile_caches.begin(HERE, tmp_path, "x:1") == ()
+    compile_caches.record_complete(tmp_path)
+    compile_caches.begin(HERE, tmp_path, "x:1")
+    projects.write(tmp_path / "triton/last", "comp")
 
     # The next one is killed in the middle; a disk loses bits, with neither size nor time changed.
     projects.write(tmp_path / "vllm/a/half", "hal")
@@ -207,11 +211,11 @@ def test_only_what_is_complete_is_used_again(tmp_path: Path) -> None:
     projects.write(tmp_path / "triton/b", "complets")
     os.utime(tmp_path / "triton/b", ns=(times.st_atime_ns, times.st_mtime_ns))
     removed = compile_caches.begin(HERE, tmp_path, "x:1")
-    assert set(removed) == {"triton/b", "triton/later", "vllm/a/half"}
+    assert set(removed) == {"triton/b", "triton/last", "vllm/a/half"}
     left = {
         str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"
     }
-    assert left == {"vllm/a/kernel", "flashinfer/c", "begun"}
+    assert left == {"vllm/a/kernel", "flashinfer/c", "triton/later", "begun"}
     assert (tmp_path / "tilelang").is_symlink()
 
 
@@ -236,3 +240,12 @@ def test_a_damaged_record_and_one_that_leads_elsewhere_remove_nothing_elsewhere(
     (folder / "begun").unlink()
     assert compile_caches.begin(HERE, folder, "x:1") == ()
     assert (folder / "vllm/kernel").read_text() == "x"
+
+
+def test_a_file_that_lost_bits_is_not_used_after_a_good_start(tmp_path: Path) -> None:
+    projects.write(tmp_path / "triton/b", "complete")
+    compile_caches.record_complete(tmp_path)
+    times = (tmp_path / "triton/b").stat()
+    projects.write(tmp_path / "triton/b", "complets")
+    os.utime(tmp_path / "triton/b", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert compile_caches.begin(HERE, tmp_path, "x:1") == ("triton/b",)
