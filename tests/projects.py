@@ -90,6 +90,14 @@ def add_recipe(root: Path, name: str, repository: str, model: str, mods: list[st
     write(root / "recipes" / f"{name}.yaml", text)
 
 
+def replaced(text: str, *edits: tuple[str, str]) -> str:
+    """``text`` with each edit made: old and new. Fails the test where the old text is not there."""
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

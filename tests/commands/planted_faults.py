@@ -327,10 +327,7 @@ def _project(root: Path) -> Project:
     import shutil
 
     shutil.copytree(shipped_files.project().root / "dockerfiles/_parts", root / "dockerfiles/_parts")
-    text = (serving.HERE / "standin.py").read_text(encoding="utf-8")
-    for old, new in STANDIN:
-        assert old in text
-        text = text.replace(old, new)
+    text = projects.replaced((serving.HERE / "standin.py").read_text(encoding="utf-8"), *STANDIN)
     projects.add_mod(root, "standin", "install -m 755 vllm /usr/local/bin/vllm\n", {"vllm": text})
     mod = "description: other parsers\npatches: [{file: parsers.patch, package: vllm}]\n"
     projects.write(root / "mods/parsers/mod.yaml", mod)

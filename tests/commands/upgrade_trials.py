@@ -127,10 +127,7 @@ def at_work(kitchen: Kitchen, endpoint: Endpoint) -> bool:
 def change(kitchen: Kitchen, *edits: tuple[str, str], mark: str = "") -> None:
     """Makes the next build's vLLM another one, for which a probe is required."""
     path = kitchen.project.mods / "standin/vllm"
-    text = (serving.HERE / "standin.py").read_text(encoding="utf-8")
-    for old, new in edits:
-        assert old in text, old
-        text = text.replace(old, new)
+    text = projects.replaced((serving.HERE / "standin.py").read_text(encoding="utf-8"), *edits)
     projects.write(path, f"{text}# {mark}\n")
     projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
     projects.write(kitchen.project.root / "probes/own/check.py", CHECK)

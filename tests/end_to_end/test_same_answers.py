@@ -43,16 +43,14 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     """The shipped project, whose model has to answer as before to be moved."""
     repository = f"{shared.unique_name()}-cpu"
     made = project(tmp_path / "project", repository, RECIPE)
-    text = (made.root / RECIPE).read_text(encoding="utf-8")
-    for old, new in (
+    text = projects.replaced(
+        (made.root / RECIPE).read_text(encoding="utf-8"),
         ("Qwen3-0.6B-cpu", f"{repository}-served"),
         ("--host {host}", "--host {host} --enforce-eager"),
         ("max_model_len: 8192", "max_model_len: 2048"),
         ("port: 8000", f"port: {free_port()}"),
         ("\nenv:\n", "\nenv:\n  HF_HUB_OFFLINE: 1\n"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
+    )
     projects.write(made.root / RECIPE, text)
     projects.write(made.root / "builder.yaml", 'requires: {same: "within 0.5 %"}\n')
     for name in ("HF_HOME", "XDG_CACHE_HOME"):

@@ -48,16 +48,14 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     """The shipped project with a recipe that serves the checkpoint."""
     repository = f"{shared.unique_name()}-cpu"
     made = project(tmp_path / "project", repository, RECIPE)
-    text = (made.root / RECIPE).read_text(encoding="utf-8")
-    for old, new in (
+    text = projects.replaced(
+        (made.root / RECIPE).read_text(encoding="utf-8"),
         ("Qwen3-0.6B-cpu", f"{repository}-served"),
         ("model: Qwen/Qwen3-0.6B", "model: checkpoint:mixed"),
         ("vllm serve Qwen/Qwen3-0.6B", "vllm serve {model} --enforce-eager"),
         ("max_model_len: 8192", "max_model_len: 4096"),
         ("port: 8000", f"port: {free_port()}"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
+    )
     projects.write(made.root / "recipes/mixed.yaml", text)
     for name in ("HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
