@@ -250,7 +250,7 @@ def _changes(before: Machine, after: Machine) -> Iterator[MachineChange]:
         ("engine", before.engine, after.engine),
         ("governor", before.governor, after.governor),
         ("power", before.power, after.power),
-        ("GPU", _counted(before), _counted(after)),
+        ("GPU", gpu_text(before), gpu_text(after)),
         ("processor", before.cpu, after.cpu),
     )
     yield from (MachineChange(part, "", old, new) for part, old, new in plain if old and new and old != new)
@@ -274,5 +274,6 @@ def _changes(before: Machine, after: Machine) -> Iterator[MachineChange]:
         yield MachineChange("free memory", "", words.size_text(before.available), words.size_text(after.available))
 
 
-def _counted(machine: Machine) -> str:
+def gpu_text(machine: Machine) -> str:
+    """The GPUs of a machine in words: ``2 x NVIDIA H100``."""
     return f"{machine.gpus} x {machine.gpu}" if machine.gpus > 1 else machine.gpu

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.lock.model import Lock
+    from builder.lock.model import BasePin, Lock
     from builder.numbers.workspace import Workspace
 
 # The last words of the labels that communities use, such as `vllm-version`, `dev.arena.vllm.hash`.
@@ -154,8 +154,7 @@ def _push(workspace: Workspace, image: str, target: str) -> None:
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[str]:
     """The images that a name means, each as NAME:TAG@DIGEST."""
     if name in definitions.definition_names(workspace.project):
-        pins = [pins.base for pins in lock.pins.get(name, {}).values() if pins.base]
-        bases = [f"{pin.requested}@{pin.resolved}" for pin in pins if not pin.resolved.startswith(installed.LOCAL)]
+        bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
             raise UsageError(
                 f"images.lock has no base of {name} that comes from a registry", hint=f"`builder lock {name}` pins it"
@@ -190,7 +189,8 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     lock = lock_file.read_project_lock(workspace.project)
     own = configuration.load_configuration(workspace.project).registry
     wanted: dict[str, list[str]] = {}
-    for reference, user in (*_pinned_bases(lock), *_adopted(lock), *_named_by_recipes(workspace.project, lock)):
+    pinned = ((f"{pin.requested}@{pin.resolved}", f"the base of {name}") for name, pin in _pinned_bases(lock))
+    for reference, user in (*pinned, *_adopted(lock), *_named_by_recipes(workspace.project, lock)):
         wanted.setdefault(reference, []).append(user)
     for user in wanted.pop("", ()):
         remedy = f"`builder push {user}` copies it into your registry"
@@ -209,11 +209,12 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         yield Diagnosis("upstream", "ok", f"the registries have all {len(wanted)} images that come from others")
 
 
-def _pinned_bases(lock: Lock) -> Iterator[tuple[str, str]]:
+def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
+    """The bases that come from a registry, each with its definition."""
     for name, by_platform in lock.pins.items():
         for pin in (pins.base for pins in by_platform.values() if pins.base):
             if not pin.resolved.startswith(installed.LOCAL):
-                yield f"{pin.requested}@{pin.resolved}", f"the base of {name}"
+                yield name, pin
 
 
 def _adopted(lock: Lock) -> Iterator[tuple[str, str]]:
@@ -256,14 +257,8 @@ def _repository(workspace: Workspace, name: str) -> str:
 
 def _pinned(lock: Lock, repository: str) -> dict[str, tuple[str, ...]]:
     """The definitions that have an image of ``repository`` pinned, by its digest."""
-    by_name: dict[str, tuple[str, ...]] = {}
-    for name, by_platform in lock.pins.items():
-        for pins in by_platform.values():
-            base = pins.base
-            if (
-                base
-                and images.repository(base.requested) == repository
-                and not base.resolved.startswith(installed.LOCAL)
-            ):
-                by_name[base.resolved] = (*by_name.get(base.resolved, ()), name)
-    return by_name
+    by_digest: dict[str, tuple[str, ...]] = {}
+    for name, pin in _pinned_bases(lock):
+        if images.repository(pin.requested) == repository:
+            by_digest[pin.resolved] = (*by_digest.get(pin.resolved, ()), name)
+    return by_digest

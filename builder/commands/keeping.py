@@ -340,10 +340,11 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
         ),
         kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
         nameless=tuple(sorted(nameless)),
-        compiled=compile_caches.find_compile_caches(
-            workspace.engine,
-            workspace.environment,
-            sorted({*going, *went} - compile_caches.used_by_others(workspace.project, lock, [*going, *went])),
+        compiled=compile_caches.without_used(
+            workspace.project,
+            lock,
+            compile_caches.find_compile_caches(workspace.engine, workspace.environment, sorted([*going, *went])),
+            {*going, *went},
         ),
         wheels=wheels,
         wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),

@@ -78,5 +78,5 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
         evidence=listing.evidence(workspace, None, lock, overview).get(name),
         witnesses=matrix.read_statements(project, name, row.image.fingerprint),
-        warm_from=compile_caches.warm_from(project, lock, workspace.environment, name),
+        warm_from=compile_caches.warm_from(project, workspace.environment, name),
     )

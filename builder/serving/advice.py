@@ -22,6 +22,7 @@ from builder.definitions.recipe import load_recipe, recipe_files
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import adopted, build_directory
+from builder.serving.memory import PROC
 from builder.serving.selection import SelectedImage, for_recipe, select_image
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 # Facts that change while they are gathered; what they are called, `advisories` says.
 NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
 
-PROC = Path("/proc")
 _OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
 _GB10 = "NVIDIA GB10"
 _QUANTIZATIONS = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "autoround")

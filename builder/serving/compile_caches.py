@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.base import files, records
+from builder.base import files, processes, records
 from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
 from builder.base.project import below_project
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
+from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import build_directory
+from builder.serving.memory import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
@@ -56,10 +58,9 @@ _STAGE = re.compile(
 _MOD_STEP = re.compile(
     r"^RUN [^\n]*\\\n(?:[^\n]*\\\n)*[^\n]*<<'EOF'\n# mod (?P<name>\S+)\n(?:(?!EOF$).*\n)*EOF\n\n?", re.MULTILINE
 )
-_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-def cache_key(project: Project, name: ImageName, image: NumberedImage, gpus: Path = _GPUS) -> str:
+def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = PROC) -> str:
     """Returns the digest of everything that what this number compiles depends on: the base image, the sources, the
     packages that are compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the
     GPUs of this machine. A number whose build directory cannot be read has a key of its own."""
@@ -68,14 +69,10 @@ def cache_key(project: Project, name: ImageName, image: NumberedImage, gpus: Pat
         inputs: object = [_inputs(part) for part in parts]
     except (FileProblemsError, OSError, ValueError):
         inputs = image.fingerprint
-    chip = sorted({line for file in gpus.glob("*/information") for line in _models(file)})
+    gpus = (processes.text(file).splitlines() for file in proc.glob(processes.GPUS))
+    chip = sorted({line for lines in gpus for line in lines if line.startswith("Model:")})
     text = json.dumps([image.platform, chip, inputs], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _models(file: Path) -> Iterator[str]:
-    with suppress(OSError):
-        yield from (line for line in file.read_text(errors="replace").splitlines() if line.startswith("Model:"))
 
 
 def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
@@ -123,48 +120,50 @@ def _only_copies(script: str) -> bool:
 # The folder of a number: that of the first number of its repository with the same key that has one.
 
 
-def shared_with(project: Project, lock: Lock, environ: Mapping[str, str], name: ImageName) -> ImageName:
+def shared_with(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName:
     """Returns the number whose folder ``name`` uses: its own where no other number has compiled from the same."""
-    image = lock.image(name)
     own = Path(compile_cache(environ, name.repository, name.number))
-    if image is None or _is_folder(own) or not own.parent.is_dir():
+    if _is_folder(own) or not own.parent.is_dir():
         return name
-    repository = lock.images[name.repository]
+    record = lock_file.read_project_lock(project).images.get(name.repository)
+    if record is None or name.number not in record.numbers:
+        return name
     others = [
         number
-        for number in sorted(repository.numbers)
+        for number in sorted(record.numbers)
         if number != name.number and _is_folder(Path(compile_cache(environ, name.repository, number)))
     ]
-    key = cache_key(project, name, image) if others else ""
+    key = cache_key(project, name, record.numbers[name.number]) if others else ""
     for number in others:
         other = ImageName(name.repository, number)
-        if cache_key(project, other, repository.numbers[number]) == key:
+        if cache_key(project, other, record.numbers[number]) == key:
             return other
     return name
 
 
-def used_by_others(project: Project, lock: Lock, going: Iterable[ImageName]) -> frozenset[ImageName]:
-    """Returns the numbers of ``going`` whose folders other numbers use, that are not pruned and stay."""
-    going = frozenset(going)
-    used = set()
-    for name in going:
-        record = lock.images.get(name.repository)
-        if record is None or name.number not in record.numbers:
-            continue
-        key = cache_key(project, name, record.numbers[name.number])
-        staying = (
-            (ImageName(name.repository, number), image)
-            for number, image in record.numbers.items()
-            if image.pruned is None and ImageName(name.repository, number) not in going
-        )
-        if any(cache_key(project, other, image) == key for other, image in staying):
-            used.add(name)
-    return frozenset(used)
+def without_used(
+    project: Project, lock: Lock, caches: Sequence[CompileCache], going: Collection[ImageName]
+) -> tuple[CompileCache, ...]:
+    """Returns the ``caches`` without those that numbers use which are not pruned and do not go."""
+
+    def keys_of(repository: str) -> Iterator[str]:
+        for number, image in lock.images[repository].numbers.items():
+            if image.pruned is None and ImageName(repository, number) not in going:
+                yield cache_key(project, ImageName(repository, number), image)
+
+    # The build directory of each number is read once, and only where a number that goes has a folder.
+    used = {repository: frozenset(keys_of(repository)) for repository in {cache.name.repository for cache in caches}}
+
+    def is_used(name: ImageName) -> bool:
+        image = lock.image(name)
+        return image is not None and cache_key(project, name, image) in used[name.repository]
+
+    return tuple(cache for cache in caches if not is_used(cache.name))
 
 
-def warm_from(project: Project, lock: Lock, environ: Mapping[str, str], name: ImageName) -> ImageName | None:
+def warm_from(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName | None:
     """Returns the number whose complete files a start of ``name`` uses; None for a cold start."""
-    owner = shared_with(project, lock, environ, name)
+    owner = shared_with(project, environ, name)
     return owner if _complete(Path(compile_cache(environ, owner.repository, owner.number))) else None
 
 

@@ -162,8 +162,7 @@ def settings(
     number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
     compiled = None
     if isinstance(selection, SelectedImage):
-        lock = lock_file.read_project_lock(project)
-        owner = compile_caches.shared_with(project, lock, environ, selection.image)
+        owner = compile_caches.shared_with(project, environ, selection.image)
         compiled = (owner.repository, owner.number)
     alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options, compiled)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]

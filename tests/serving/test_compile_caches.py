@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PLATFORM = "linux/arm64"
 HERE = Endpoint("unix:///nowhere", ("docker", "buildx"), "a test")
+INFORMATION = "driver/nvidia/gpus/0000:01/information"
 SPARK = "Model: \t\t NVIDIA GB10\nIRQ: \t 12\n"
 PACKAGES = ("torch", "triton", "flashinfer-python", "tilelang", "nvidia-cuda-runtime", "fastapi")
 
@@ -40,9 +41,9 @@ def numbers(tmp_path: Path) -> Kept:
 
 
 @pytest.fixture
-def gpus(tmp_path: Path) -> Path:
-    projects.write(tmp_path / "gpus/0000:01/information", SPARK)
-    return tmp_path / "gpus"
+def proc(tmp_path: Path) -> Path:
+    projects.write(tmp_path / "proc" / INFORMATION, SPARK)
+    return tmp_path / "proc"
 
 
 def plan_with(*mods: Mod) -> Plan:
@@ -77,10 +78,10 @@ def edit(numbers: Kept, name: ImageName, change: Callable[..., object]) -> None:
     file.write_text(json.dumps(plan), encoding="utf-8")
 
 
-def key(numbers: Kept, name: ImageName, gpus: Path) -> str:
+def key(numbers: Kept, name: ImageName, proc: Path) -> str:
     image = lock_file.read_lock(numbers.project.lock).image(name)
     assert image
-    return compile_caches.cache_key(numbers.project, name, image, gpus)
+    return compile_caches.cache_key(numbers.project, name, image, proc)
 
 
 @pytest.mark.parametrize(
@@ -95,39 +96,39 @@ def key(numbers: Kept, name: ImageName, gpus: Path) -> str:
     ],
 )
 def test_what_is_compiled_from_other_parts_is_not_used(
-    numbers: Kept, gpus: Path, step: str, part: str, value: str
+    numbers: Kept, proc: Path, step: str, part: str, value: str
 ) -> None:
     name = flashqla(numbers)
-    before = key(numbers, name, gpus)
+    before = key(numbers, name, proc)
     edit(numbers, name, lambda plan: takes(plan, step).update({part: value}))
-    assert key(numbers, name, gpus) != before
+    assert key(numbers, name, proc) != before
 
 
-def test_another_chip_and_another_step_of_the_dockerfile_are_not_the_same(numbers: Kept, gpus: Path) -> None:
+def test_another_chip_and_another_step_of_the_dockerfile_are_not_the_same(numbers: Kept, proc: Path) -> None:
     name = flashqla(numbers)
-    keys = {key(numbers, name, gpus)}
+    keys = {key(numbers, name, proc)}
     dockerfile = numbers.folder(name) / "Dockerfile"
     projects.write(dockerfile, dockerfile.read_text(encoding="utf-8") + "ENV TORCH_CUDA_ARCH_LIST=12.0\n")
-    keys.add(key(numbers, name, gpus))
-    projects.write(gpus / "0000:01/information", SPARK.replace("GB10", "H100"))
-    keys.add(key(numbers, name, gpus))
+    keys.add(key(numbers, name, proc))
+    projects.write(proc / INFORMATION, SPARK.replace("GB10", "H100"))
+    keys.add(key(numbers, name, proc))
     (numbers.folder(name) / "plan.json").unlink()
-    keys.add(key(numbers, name, gpus))
+    keys.add(key(numbers, name, proc))
     assert len(keys) == 4
 
 
-def test_a_template_and_a_package_that_compiles_nothing_change_nothing(numbers: Kept, gpus: Path) -> None:
+def test_a_template_and_a_package_that_compiles_nothing_change_nothing(numbers: Kept, proc: Path) -> None:
     name = flashqla(numbers)
-    before = key(numbers, name, gpus)
+    before = key(numbers, name, proc)
     edit(numbers, name, lambda plan: takes(plan, "mod template").update(content="2"))
     edit(numbers, name, lambda plan: takes(plan, "python packages").update(fastapi="2.0"))
-    assert key(numbers, name, gpus) == before
+    assert key(numbers, name, proc) == before
 
 
-def test_a_further_template_changes_nothing_in_the_dockerfile_that_counts(numbers: Kept, gpus: Path) -> None:
+def test_a_further_template_changes_nothing_in_the_dockerfile_that_counts(numbers: Kept, proc: Path) -> None:
     mods = [kept.baked(name, {"run.sh": "cp a.jinja /a.jinja\n", "a.jinja": name}) for name in ("one", "two")]
     with_one, with_two = (numbers.add(plan_with(*each)) for each in (mods[:1], mods))
-    assert key(numbers, with_one, gpus) == key(numbers, with_two, gpus)
+    assert key(numbers, with_one, proc) == key(numbers, with_two, proc)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +175,16 @@ def test_a_number_uses_the_folder_of_the_first_that_compiled_from_the_same(numbe
     lock = lock_file.read_lock(numbers.project.lock)
 
     def owner(name: ImageName) -> ImageName:
-        return compile_caches.shared_with(numbers.project, lock, environ, name)
+        return compile_caches.shared_with(numbers.project, environ, name)
 
     assert (owner(one), owner(two)) == (one, two)
     folder = environ_folder(environ, one)
     projects.write(folder / "vllm/kernel", "x")
     assert (owner(one), owner(two), owner(other)) == (one, one, other)
-    assert compile_caches.used_by_others(numbers.project, lock, [one]) == {one}
-    assert compile_caches.used_by_others(numbers.project, lock, [one, two]) == frozenset()
+    caches = compile_caches.find_compile_caches(HERE, environ, [one])
+    assert [cache.name for cache in caches] == [one]
+    assert compile_caches.without_used(numbers.project, lock, caches, {one}) == ()
+    assert compile_caches.without_used(numbers.project, lock, caches, {one, two}) == caches
 
 
 def environ_folder(environ: dict[str, str], name: ImageName) -> Path:
