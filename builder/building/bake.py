@@ -244,7 +244,7 @@ def bake_images(
 
 
 def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
-    """The copy of a base in the registry of builder.yaml, as `builder mirror` makes it; None where there is none."""
+    """The copy of a base in the registry of builder.yaml, as `builder mirror` makes it; None if it has no copy."""
     from builder.numbers import named_registry
 
     address = configuration.load_configuration(workspace.project).registry

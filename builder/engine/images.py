@@ -80,7 +80,7 @@ def repository(reference: str) -> str:
 
 def day_of(text: str) -> str:
     """Returns the day in a tag such as ``nightly-20260920``, ``2026092001`` (a day and a count) or ``2026-09-20``, as
-    ``YYYY-MM-DD``; empty where there is none."""
+    ``YYYY-MM-DD``; empty if the tag has no day."""
     for match in _DAY.finditer(text):
         with suppress(ValueError):
             return date(int(match[1]), int(match[3]), int(match[4])).isoformat()
@@ -88,7 +88,7 @@ def day_of(text: str) -> str:
 
 
 def split_day(reference: str) -> tuple[str, str]:
-    """Splits ``NAME@DATE``, with the date as ``YYYY-MM-DD`` or ``YYYYMMDD``; the date is empty where there is none."""
+    """Splits ``NAME@DATE``, with the date as ``YYYY-MM-DD`` or ``YYYYMMDD``; the date is empty if the text has none."""
     name, at, written = reference.rpartition("@")
     day = day_of(written) if at and re.fullmatch(r"\d{4}-?\d\d-?\d\d", written) else ""
     return (name, day) if day else (reference, "")
