@@ -31,8 +31,8 @@ def sign(content: bytes, key: Path, namespace: str) -> bytes:
 
 
 def fits(signature: Path, content: bytes, namespace: str) -> bool | None:
-    """True if the file ``signature`` is one of ``content``, whoever signed it; None where there is none or nothing here
-    can check it."""
+    """True if the file ``signature`` signs ``content`` with whatever key. None if the file is missing, or if this
+    machine cannot check signatures."""
     if not signature.is_file():
         return None
     try:

@@ -50,7 +50,7 @@ def known_advisories(project: Project) -> KnownAdvisories:
 
 
 def find_advisory(project: Project, name: str) -> Advisory:
-    """The advisory with this id. Raises UsageError where there is none."""
+    """The advisory with this id. Raises UsageError if no advisory has it."""
     every = {each.id: each for each in advisories.every_advisory(project)}
     if name not in every:
         hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"

@@ -376,8 +376,8 @@ def _judged(
 
 
 def _compared(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, model: ServedModel) -> Trial:
-    """Compares the answers with those of the first number, which is tried first: it has the fault where a mend is
-    looked for. Raises ConflictError where what that one answered is gone."""
+    """Compares the answers with those of the first number, which is tried before all others. If the bisection looks for
+    a fix, the first number has the fault. Raises ConflictError if the answers of the first number are gone."""
     kept, plan, first = workspace.project.bisecting / "answers.json", TextPlan(), bisection.numbers[0]
     if tried.number == first:
         reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))

@@ -180,7 +180,7 @@ def compare_sides(
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
-    for side in (first, second):  # a mistake in the second is told before the first takes its minutes
+    for side in (first, second):  # both are checked before the first is served, which takes minutes
         beside.prepare(workspace, _request(workspace, side), side.selection)
     try:
         with _served(workspace, first) as server:
