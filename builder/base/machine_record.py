@@ -84,6 +84,11 @@ class Machine:
     cma_free: int | None = None
     available: int = 0
 
+    @property
+    def gpus_text(self) -> str:
+        """The GPUs in words: ``2 x NVIDIA H100``."""
+        return f"{self.gpus} x {self.gpu}" if self.gpus > 1 else self.gpu
+
 
 def read_files(folders: Mapping[str, Path], places: Iterable[str] = PLACES) -> dict[str, str]:
     """The texts of a machine's files, by their paths; those that cannot be read are left out. ``folders`` are /proc,
@@ -250,7 +255,7 @@ def _changes(before: Machine, after: Machine) -> Iterator[MachineChange]:
         ("engine", before.engine, after.engine),
         ("governor", before.governor, after.governor),
         ("power", before.power, after.power),
-        ("GPU", gpu_text(before), gpu_text(after)),
+        ("GPU", before.gpus_text, after.gpus_text),
         ("processor", before.cpu, after.cpu),
     )
     yield from (MachineChange(part, "", old, new) for part, old, new in plain if old and new and old != new)
@@ -272,8 +277,3 @@ def _changes(before: Machine, after: Machine) -> Iterator[MachineChange]:
         yield MachineChange("memory", "", words.size_text(before.memory), words.size_text(after.memory))
     if before.available and after.available and before.available - after.available > _LESS_FREE * before.memory:
         yield MachineChange("free memory", "", words.size_text(before.available), words.size_text(after.available))
-
-
-def gpu_text(machine: Machine) -> str:
-    """The GPUs of a machine in words: ``2 x NVIDIA H100``."""
-    return f"{machine.gpus} x {machine.gpu}" if machine.gpus > 1 else machine.gpu

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.base import machine_record, words
+from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
 from builder.cli.json_data import data
@@ -78,7 +78,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 def _remarks(each: JudgedRun) -> str:
     """The model, what was counted, and what is to be known of the run."""
     run, machine = each.run, each.run.subject.machine
-    place = (machine_record.gpu_text(machine) or machine.cpu) if machine else ""
+    place = (machine.gpus_text or machine.cpu) if machine else ""
     parts = (
         run.subject.model or "the image",
         ", ".join(f"{count:,} {name}" for name, count in run.counts.items()),

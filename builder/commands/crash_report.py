@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import files, machine_record, redaction, words
+from builder.base import files, redaction, words
 from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.commands import why
 from builder.definitions import configuration
@@ -259,7 +259,7 @@ def machine_line(machine: Machine) -> str:
     memory = f"{words.size_text(machine.available)} of {words.size_text(machine.memory)} available"
     parts = (
         ("", machine.product),
-        ("GPU", machine_record.gpu_text(machine)),
+        ("GPU", machine.gpus_text),
         ("driver", machine.driver),
         ("kernel", machine.kernel),
         ("parameters", machine.parameters),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from builder.base import machine_record
 from builder.base.errors import FileProblemsError
 from builder.base.hub_cache import is_commit
 from builder.definitions import configuration
@@ -69,7 +68,7 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
     if _differ(then.gpu, now.gpu) or (then.gpus and now.gpus and then.gpus != now.gpus):
-        was, here = (machine_record.gpu_text(each) or "no GPU" for each in (then, now))
+        was, here = (each.gpus_text or "no GPU" for each in (then, now))
         yield f"it ran on {was}, which is {here} here"
     if _differ(then.driver, now.driver):
         yield f"the GPU's driver is {now.driver} now, it was {then.driver}"

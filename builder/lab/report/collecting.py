@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from builder.base import machine_record, words
+from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
@@ -168,7 +168,7 @@ class _Sources:
 
     def _run(self, judged: JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
-        of_machine = (machine_record.gpu_text(machine) or machine.cpu) if machine else ""
+        of_machine = (machine.gpus_text or machine.cpu) if machine else ""
         # What has to be the same for two runs to be compared: options of that run alone among it.
         protocol = [run.kind, run.name, run.set, run.version, vars(machine) if machine else None]
         protocol += [dict(run.sampling), dict(run.subject.overrides)]
