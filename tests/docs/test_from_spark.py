@@ -14,12 +14,11 @@ from tests import projects
 
 PAGE = (projects.REPOSITORY_ROOT / "docs/how-to/from-spark-vllm-docker.md").read_text()
 
-# Facts from github.com/eugr/spark-vllm-docker (build-and-copy.sh of commit 028b7ce, launch-cluster.sh of 013cd2e,
-# hf-download.sh of 065fb92) and its forks' newest run-recipe.py: what each script's own help lists.
+# Facts from github.com/eugr/spark-vllm-docker at commit a10c3f7: what each script's own help lists.
 LAUNCH = """
-    -n --nodes -t --name --eth-if --ib-if -e --env -j --nccl-debug --apply-mod --solo --master-port --head-port -p
-    --publish --ray --no-ray --no-cache-dirs --keep-entrypoint --earlyoom --earlyoom-args -d --non-privileged
-    --mem-limit-gb --mem-swap-limit-gb --pids-limit --shm-size-gb --config
+    -n --nodes -t --name --eth-if --ib-if -e --env -j --nccl-debug --apply-mod --apply-vllm-pr --solo --master-port
+    --head-port -p --publish -v --volume --ray --no-ray --no-cache-dirs --keep-entrypoint --earlyoom --earlyoom-args -d
+    --non-privileged --mem-limit-gb --mem-swap-limit-gb --pids-limit --shm-size-gb --config
 """
 OPTIONS = {
     "build-and-copy.sh": """
@@ -35,10 +34,13 @@ OPTIONS = {
         --tensor-parallel --tp --gpu-memory-utilization --gpu-mem --max-model-len --daemon --container --discover
         --show-env
     """,
-    "launch-cluster.sh": "start stop status exec --apply-vllm-pr --launch-script --check-config -v --volume --setup",
-    "hf-download.sh": "-c --copy-to --copy-to-host --copy-to-hosts --copy-parallel -u --user --config",
+    "launch-cluster.sh": "start stop status exec --launch-script --check-config --setup --discover",
+    "hf-download.sh": """
+        --list --delete --backup --list-backup --restore --cleanup --backup-dir --force --revision --format --sort
+        -c --copy-to --copy-to-host --copy-to-hosts --copy-parallel -u --user --config
+    """,
 }
-KEYS = "CLUSTER_NODES ETH_IF IB_IF MASTER_PORT CONTAINER_NAME LOCAL_IP COPY_HOSTS CONTAINER_X"
+KEYS = "CLUSTER_NODES CLUSTER_LINKS ETH_IF IB_IF MASTER_PORT CONTAINER_NAME LOCAL_IP COPY_HOSTS CONTAINER_X"
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
@@ -61,7 +63,8 @@ def test_every_key_of_the_settings_has_a_row() -> None:
 
 
 def test_commands_and_options_named_exist() -> None:
-    spans = re.findall(r"`builder ([^`]+)`", PAGE) + re.findall(r"^builder (.+)$", PAGE, flags=re.MULTILINE)
+    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
+    spans = re.findall(r"`builder ([^`]+)`", PAGE) + re.findall(r"^builder (.+)$", blocks, flags=re.MULTILINE)
     assert len(spans) > 40
     for span in spans:
         _require(span.split())
