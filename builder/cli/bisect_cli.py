@@ -164,8 +164,8 @@ def stop(context: Context) -> None:
     print_result(f"stopped; removed {words.counted(count, 'candidate')}")
 
 
-def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
-    @bisect.command(word, help=f"Say that the candidate {verdict}, and go on.")
+def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
+    @bisect.command(word, help=summary)
     @click.option("--note", default="", metavar="TEXT", help="A word on why.")
     @json_option
     @verbosity_options
@@ -179,9 +179,9 @@ def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
         return _print(result, as_json=as_json)
 
 
-_mark("good", "is good")
-_mark("bad", "is bad")
-_mark("skip", "cannot be told")
+_mark("good", "Say that the candidate is good, and go on.")
+_mark("bad", "Say that the candidate is bad, and go on.")
+_mark("skip", "Give no verdict on the candidate, and go on.")
 
 
 # The end of a bisection in words, and as JSON.

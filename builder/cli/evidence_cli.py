@@ -296,8 +296,8 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     One HTML file without scripts, which asks nothing of any server: what is stale, missing or unproven first; every
     model with its image, proof and history, drawn and as a table; what goes with what; every image and what changed
     since the one before. It is made from images.lock, builds/ and evidence/ alone, on any machine, and the same each
-    time. Upstream's commits are told where this machine has them. Paths, names of machines and notes are left out,
-    unless --full is given.
+    time. It lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless
+    --full is given.
     """
     from builder.commands import evidence_files as command
 

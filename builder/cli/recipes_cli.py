@@ -139,8 +139,8 @@ def add(
     so do those that the repository lacks and builder knows another place of.
 
     @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
-    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments tell of each line
-    which key of which file it is from.
+    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments name the file and
+    the key that each line comes from.
 
     With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
     dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows

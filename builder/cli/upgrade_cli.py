@@ -48,7 +48,7 @@ def upgrade(
 ) -> int:
     """Move a model to what is new upstream, if it is as good.
 
-    Builds a candidate with the sources resolved anew (all of them, or those of --update), proves it, serves it under a
+    Builds a candidate with the sources resolved again (all of them, or those of --update), proves it, serves it under a
     name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
     takes the probes and benchmarks that the model requires. Then pins, pairing and `latest` move together, and the
     server changes over; or nothing moves, and the candidate stays with its evidence.
@@ -105,7 +105,7 @@ def _sentence(result: UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing newer: with everything resolved anew, a build makes {before} again"
+        return f"nothing newer: with everything resolved again, a build makes {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
 

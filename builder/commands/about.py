@@ -130,13 +130,13 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     if explained := tuple(_keys(wanted)):
         return explained
     if note := explaining.find_note(wanted):
-        more = "" if note.keeps else "it keeps the recipe from nothing"
+        more = "" if note.keeps else "the recipe is served all the same"
         return (Explanation("message", note.says, tuple(filter(None, (note.means, more, note.do)))),)
     paths = {key.path for file in explaining.every_key() for key in file.keys}
     meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
     raise UsageError(
         f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`",
-        hint=meant or "`builder schema` lists the files; `builder COMMAND --help` tells of options",
+        hint=meant or "`builder schema` lists the files; `builder COMMAND --help` lists options",
     )
 
 

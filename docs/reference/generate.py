@@ -121,15 +121,15 @@ def codes() -> str:
 def recipe_notes() -> str:
     parts = [
         "# What `recipes check` says\n",
-        "`…` stands for what is of the recipe. `builder explain` tells the same.\n",
+        "`…` stands for text of the recipe. `builder explain MESSAGE` also says what a message means.\n",
     ]
     for heading, keeps in (
         ("What keeps a recipe from being served", True),
-        ("Notes, which keep it from nothing", False),
+        ("Notes: the recipe is served all the same", False),
     ):
-        parts += [f"## {heading}\n", "| message | what it means | what to do |", "|---|---|---|"]
+        parts += [f"## {heading}\n", "| message | what to do |", "|---|---|"]
         wanted = [each for each in explaining.every_note() if each.keeps is keeps]
-        parts += [f"| {_cell(_plain(each.says))} | {_cell(each.means)} | {_cell(each.do)} |" for each in wanted]
+        parts += [f"| {_cell(_plain(each.says))} | {_cell(each.do)} |" for each in wanted]
         parts.append("")
     return "\n".join(parts)
 
