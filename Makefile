@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference wheel clean
+.PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference docs wheel clean
 
 # Python keeps what it compiles, whatever the environment says: the tests import it in many processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,7 +27,8 @@ help:
 	@echo "make engine-stop  end it"
 	@echo "make wheel        the wheel in dist/, with which no clone is needed"
 	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
-	@echo "make reference    write docs/reference and the schema of images.lock anew from the program"
+	@echo "make reference    write docs/reference and the schema of images.lock again from the program"
+	@echo "make docs         the documentation as a site in site/, with search; a broken link is an error"
 
 setup: $(READY)
 $(READY): pyproject.toml uv.lock scripts/setup
@@ -126,9 +127,18 @@ reference: $(READY)
 	@.venv/bin/python -m builder.definitions.advisories
 	@.venv/bin/python -m docs.reference.generate
 
+# The generator of the site is a group of its own, which nothing else needs.
+docs: $(READY)
+	@.venv/bin/uv export --quiet --frozen --only-group docs --no-header --output-file .builder/docs.txt
+	@export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-https://pypi.org/simple}}"; \
+	 .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r .builder/docs.txt
+	@.venv/bin/python -m docs.site .builder/pages
+	@.venv/bin/zensical build --strict --clean
+	@echo "site/index.html"
+
 wheel: $(READY)
 	@.venv/bin/uv build --quiet --out-dir dist
 	@ls dist/*.whl
 
 clean:
-	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .builder/work .builder/logs .builder/pages .cache .mypy_cache .ruff_cache .pytest_cache site

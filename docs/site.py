@@ -1,0 +1,28 @@
+"""Copies the pages of the site into one folder (``make docs``): docs/, with the README as its first page."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+
+
+def write_pages(folder: Path) -> None:
+    """Writes the pages into ``folder``, which is replaced. Links of the pages at the top lose their ``docs/``."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        for start in ("](", 'srcset="', 'src="'):
+            text = text.replace(f"{start}docs/", start)
+        (folder / page).write_text(text, encoding="utf-8")
+    releases = folder / "releases.md"
+    text = releases.read_text(encoding="utf-8").replace("](../CHANGELOG.md)", "](CHANGELOG.md)")
+    releases.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))
