@@ -134,7 +134,7 @@ docs: $(READY)
 	 .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r .builder/docs.txt
 	@.venv/bin/python -m docs.site .builder/pages
 	@.venv/bin/zensical build --strict --clean
-	@echo "site/index.html"
+	@echo 'site/index.html; search needs a server: python3 -m http.server --directory site'
 
 wheel: $(READY)
 	@.venv/bin/uv build --quiet --out-dir dist
