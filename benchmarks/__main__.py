@@ -85,8 +85,8 @@ def _head(endpoint: Endpoint, runs: int) -> str:
 Written by `make bench`: {machine},
 {engine}, Python {platform.python_version()}, builder {version}.
 
-A cell is the median of {runs} runs and their range, or of fewer where it says no range. The two things of a row took
-turns. `to reach` is what the project wants of itself.
+A cell is the median of {runs} runs and their range, or one run. The two things of a row took turns. `to reach` is the
+project's own target.
 """
 
 

@@ -49,10 +49,9 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     ]
     yield Table(
         f"Making a checkpoint of {SIZE / 1e9:.1f} GB",
-        f"`checkpoints build` of {FILES} files, from one folder of a disk to another: the whole command, which also "
-        "takes the SHA-256 of every byte. Beside it `cp` and `sync` of the same files: both end when the bytes are on "
-        "the disk. Cold: the kernel's caches were dropped first. Digests alone are of bytes in memory, by "
-        f"{os.cpu_count()} processors: no build can take less.",
+        f"`checkpoints build` of {FILES} files on one disk, with the SHA-256 of every byte, and `cp` and `sync` of the "
+        "same files. Cold: the kernel's caches were dropped first. Digests alone are of bytes in memory, by "
+        f"{os.cpu_count()} processors.",
         [*rows, Row("digests alone", [once(_digests) for _ in range(runs)])],
     )
 

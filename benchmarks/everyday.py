@@ -25,15 +25,14 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     """Measures start-up and listing; then, on a small and a large image, a build, a changed mod and a rollback."""
     yield Table(
         "Starting up and listing",
-        f"A new process each time. The list has {LISTED} numbered images, no two of the same content.",
+        f"A new process each time. The list has {LISTED} numbered images.",
         [*_starting(sandbox, runs), *_listing(sandbox, runs)],
     )
     for name, base in (("a small image", DEBIAN), ("the cpu image (vLLM, 5 GB)", sandbox.cpu())):
         yield Table(
             f"Build, change and roll back {name}",
-            "One mod on the base. The plain builds are `docker buildx build` with the build directory's own "
-            "Dockerfile, everything in the cache; and of two lines that copy the changed file onto the image before, "
-            "and prove nothing.",
+            "One mod on the base. A plain build is `docker buildx build` with the same Dockerfile and a full cache, or "
+            "with two lines that copy the changed file and check nothing.",
             list(_builds(sandbox, sandbox.project("small" if base == DEBIAN else "large", base), runs)),
         )
 

@@ -48,8 +48,8 @@ def _grown_images(sandbox: Sandbox, runs: int) -> Grid:
         for what, taken in zip(actions, in_turn(runs, *actions.values()), strict=True):
             rows.setdefault(what, []).append(taken)
     how = (
-        f"Every number has its build directory and an image of its own; up to {MODELS} models are paired. "
-        "`diff` compares the first with the last, `verify` looks at every number and its build directory."
+        f"Every number has its own image; up to {MODELS} models are paired. `diff` compares the first with the last, "
+        "`verify` checks every number."
     )
     return Grid("A growing images.lock", how, [f"{numbers} images" for numbers in IMAGES], rows)
 
@@ -88,8 +88,8 @@ def _grown_mods(sandbox: Sandbox, runs: int) -> Grid:
         for what, taken in zip(actions, in_turn(runs, *actions.values()), strict=True):
             rows.setdefault(what, []).append(taken)
     how = (
-        "Each mod copies one file. Launching is `docker create`, `start` and one `exec`, and where mods are run at "
-        "launch a `docker cp` and a `docker exec` each."
+        "Each mod copies one file. A launch is `docker create`, `start` and one `exec`; a mod at launch is one more "
+        "`docker cp` and `docker exec`."
     )
     return Grid("A growing list of mods", how, [f"{mods} mods" if mods > 1 else "1 mod" for mods in MODS], rows)
 
@@ -131,7 +131,7 @@ def _grown_recipes(sandbox: Sandbox, runs: int) -> Iterator[Table | Grid]:
     together = [partial(_build_anew, sandbox, project, *names[:recipes]) for recipes in RECIPES]
     *others, first, three, ten = in_turn(runs, *alone, *together)
     slowest = max((first, *others), key=statistics.median)
-    how = "Nothing is in the cache: the base takes a few seconds of one processor, and each recipe's mod one more."
+    how = "The cache is empty. The base takes a few seconds of one processor, each recipe's mod one more."
     rows = [Row("three recipes in one command", three, "the slowest of the three alone", slowest, 1.2, RATIO)]
     yield Table("Several recipes on one base", how, rows)
     sizes = [f"{recipes} recipes" if recipes > 1 else "1 recipe" for recipes in RECIPES]

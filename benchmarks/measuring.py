@@ -106,7 +106,7 @@ def _spread(taken: Sequence[float]) -> str:
     low, middle, high = (
         f"{scale * seconds:.{digits}f}" for seconds in (min(taken), statistics.median(taken), max(taken))
     )
-    return f"{middle} {unit}" + (f" ({low} to {high})" if len(taken) > 1 else "")
+    return f"{middle} {unit}" + (f" ({low}-{high})" if len(taken) > 1 else "")
 
 
 def _reached(row: Row, ratio: float | None) -> str:

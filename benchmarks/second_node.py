@@ -90,8 +90,7 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
         yield Table(
             "The second node",
             f"The nodes are two further engines on this machine. `docker save` sends {mebibytes:,.0f} MiB every time. "
-            "`builder copy` starts a registry beside the engine for as long as it copies, unless builder.yaml names "
-            "one, and reads back from the node what arrived.",
+            "`builder copy` uses a temporary registry unless builder.yaml names one, and verifies what arrived.",
             rows,
         )
 

@@ -37,6 +37,6 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     ours, theirs = in_turn(runs, starting(BUILDER, "run", "chat", "--detach"), starting(script))
     yield Table(
         "Serving",
-        "Until the container runs, and removing it again. The plain script is what `builder export` wrote.",
+        "Until the container runs, and its removal. `builder export` wrote the plain script.",
         [Row("`builder run --detach`", ours, "`docker run --detach`", theirs)],
     )

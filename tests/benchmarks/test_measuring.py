@@ -17,9 +17,9 @@ def test_a_row_has_both_medians_their_ranges_and_the_ratio() -> None:
     shown = last_cells(Row("`ours`", [0.2, 0.1, 0.4], "`theirs`", [0.4, 0.5, 0.3], 0.6, RATIO))
     assert shown == [
         "`ours`",
-        "200 ms (100 to 400)",
+        "200 ms (100-400)",
         "`theirs`",
-        "400 ms (300 to 500)",
+        "400 ms (300-500)",
         "0.50",
         "≤ 0.6 times: reached",
     ]
@@ -39,7 +39,7 @@ def test_a_grid_has_a_column_for_each_size() -> None:
     assert [cells(line) for line in shown.splitlines()[4:]] == [
         ["what", "1 mod", "10 mods"],
         ["---", "--:", "--:"],
-        ["build", "200 ms (100 to 300)", "3.0 s (2.0 to 4.0)"],
+        ["build", "200 ms (100-300)", "3.0 s (2.0-4.0)"],
     ]
 
 
