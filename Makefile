@@ -27,7 +27,7 @@ help:
 	@echo "make engine-stop  end it"
 	@echo "make wheel        the wheel in dist/, with which no clone is needed"
 	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
-	@echo "make reference    write docs/reference and the schema of images.lock again from the program"
+	@echo "make reference    write docs/reference and the schema of images.lock from the program"
 	@echo "make docs         the documentation as a site in site/, with search; a broken link is an error"
 
 setup: $(READY)
