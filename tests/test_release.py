@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.commands import about
-from builder.moving import release
+from builder.moving import shipped
 from tests import projects
 from tests.sources.git.test_vllm_versions import repository
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def test_a_checkout_tells_its_commit() -> None:
     head = ["git", "-c", f"safe.directory={projects.REPOSITORY_ROOT}", "rev-parse", "HEAD"]
     commit = subprocess.run(head, cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, check=True).stdout
-    assert release.of_this_program().commit == commit.strip()
-    assert str(release.of_this_program()).endswith(f"({commit[:12]})")
+    assert shipped.of_this_program().commit == commit.strip()
+    assert str(shipped.of_this_program()).endswith(f"({commit[:12]})")
 
 
 def test_a_newer_release_is_one_with_a_higher_number(tmp_path: Path) -> None:
-    own = release.of_this_program().number
-    assert release.newer(repository(tmp_path / "same", f"v{own}")) == ""
-    assert release.newer(repository(tmp_path / "newer", f"v{own}", "v99.0.0")) == "v99.0.0"
+    own = shipped.of_this_program().number
+    assert shipped.newer_release(repository(tmp_path / "same", f"v{own}")) == ""
+    assert shipped.newer_release(repository(tmp_path / "newer", f"v{own}", "v99.0.0")) == "v99.0.0"
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_the_doctor_asks_only_when_it_is_told_to(tmp_path: Path, monkeypatch: py
     (newer,) = told(repository(tmp_path / "newer", "v99.0.0"))
     assert newer[0] == "warning"
     assert newer[1].endswith("has v99.0.0")
-    monkeypatch.setattr(release, "repository", lambda: "")
+    monkeypatch.setattr(shipped, "repository_of_releases", lambda: "")
     (silent,) = told("")
     assert "does not say where it comes from" in silent[1]
     assert [verdict for verdict, _ in told(f"file://{tmp_path}/none")] == ["warning"]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
+    from builder.moving.checkout import ContainerState
     from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents
-    from builder.moving.taking import ContainerState
 
 
 @click.command()

@@ -242,7 +242,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
       0  if every model is proven
       1  if something failed or changed, or came to no verdict
     """
-    from builder.commands import proving as command
+    from builder.commands import measuring as command
 
     if note is not None and not accept:
         raise click.UsageError("--note goes with --accept")

@@ -32,7 +32,7 @@ from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.kinds import TAKE_BACK
 from builder.lock.model import ImageName
-from builder.moving import node_checks, node_facts, release, taking
+from builder.moving import checkout, node_facts, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
 from builder.pins import vendored
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import Lock, NumberedImage
-    from builder.moving.release import ProgramRelease
+    from builder.moving.shipped import ProgramRelease
 
 
 # The names that a shell completes on the command line, read from the project's files alone.
@@ -178,7 +178,7 @@ def title(name: str) -> str:
 
 def program_version() -> ProgramRelease:
     """The release that is running, with its commit where that is recorded."""
-    return release.of_this_program()
+    return shipped.of_this_program()
 
 
 # The doctor command: finds what would make a build fail, before one is tried.
@@ -224,13 +224,13 @@ def run_doctor(
 
 def _release(address: str) -> Diagnosis:
     """Tells whether there is a newer release of this program."""
-    here = release.of_this_program()
-    address = address or release.repository()
+    here = shipped.of_this_program()
+    address = address or shipped.repository_of_releases()
     if not address:
         remedy = "name the repository: `builder doctor --check-update ADDRESS`"
         return Diagnosis("release", "warning", f"{here}; this installation does not say where it comes from", remedy)
     try:
-        newer = release.newer(address)
+        newer = shipped.newer_release(address)
     except BuilderError as error:
         return Diagnosis("release", "warning", f"{here}; {error.message}", error.hint)
     shown = redacted(address)
@@ -300,7 +300,7 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
     facts = node_facts.read_spark_facts(environ, proc)
     if facts is None:
         return
-    yield from node_checks.check_spark(facts, _architectures(project))
+    yield from node_facts.check_spark(facts, _architectures(project))
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
         machine_facts = advice.of_machine(proc)
@@ -403,7 +403,7 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
     with suppress(BuilderError):  # an engine that fails is told above
         yield from _models_without_gpu(project, lock, endpoint)
-        yield from taking.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
+        yield from checkout.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: Endpoint) -> Iterator[Diagnosis]:

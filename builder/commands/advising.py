@@ -14,7 +14,7 @@ from builder.base.words import did_you_mean
 from builder.definitions import advisories, configuration
 from builder.definitions.advisories import AdvisorySet
 from builder.definitions.fields import LARGEST_TEXT, decoded
-from builder.moving import copies, release
+from builder.moving import copies, shipped
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
 
 
 def _own_source() -> str:
-    if not (address := release.repository()):
+    if not (address := shipped.repository_of_releases()):
         hint = "name one: `builder advisories update GIT-URL//FOLDER`, or a file"
         raise UsageError("this installation does not say where it comes from", hint=hint)
     return f"{address}//{_FOLDER}"

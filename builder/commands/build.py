@@ -339,10 +339,10 @@ def rebuild_image(
 
 def _state(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path | None) -> str:
     from builder.evidence import matrix
-    from builder.moving import release
+    from builder.moving import shipped
 
     engine = versions.require_supported(workspace.engine)
-    tools = {"builder": str(release.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
+    tools = {"builder": str(shipped.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
     project = workspace.project
     path = matrix.state_witness(
         project, result.image, result.fingerprint, built.details.id, engine.platform, tools, key

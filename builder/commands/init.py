@@ -28,7 +28,7 @@ from builder.engine import client as endpoints
 from builder.engine import machine, versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import checkout, copies, node_facts, release, settings, shipped, taking
+from builder.moving import checkout, copies, node_facts, settings, shipped
 from builder.moving.shipped import InitRecord
 from builder.numbers import images_lock
 from builder.numbers.workspace import open_workspace
@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
     from builder.base.errors import Problem
     from builder.commands.keeping import AdoptedImage
-    from builder.moving.checkout import Checkout, UpstreamCommit
+    from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UntaggedImage, UpstreamCommit
     from builder.moving.copies import PlannedCopy
     from builder.moving.node_facts import SparkFacts
     from builder.moving.settings import SettingsPlan
     from builder.moving.shipped import Contents, PlannedFile, Selection
-    from builder.moving.taking import AdoptableImage, ContainerState, UntaggedImage
     from builder.numbers.workspace import Workspace
 
 
@@ -80,10 +79,10 @@ def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = 
     if answers:
         every = [recipe for _, recipe in recipes.readable_recipes(project)]
         with suppress(BuilderError):
-            for image in taking.adoptable(workspace, every):
+            for image in checkout.adoptable(workspace, every):
                 message = f"{image.tag} ({words.size_text(image.size)}) has no number"
                 yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
-            yield from taking.untagged_findings(workspace, every)
+            yield from checkout.untagged_findings(workspace, every)
 
 
 def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
@@ -150,7 +149,7 @@ def init_project(
         with lock_file.writing(project.lock, root=staged) as writer:
             writer.commit(selected.pins)
     digests = {each.path: sha256_of(each.after) for each in planned if each.path not in shipped.LINES}
-    shipped.write_shipped_record(project, InitRecord(str(release.of_this_program()), contents, digests))
+    shipped.write_shipped_record(project, InitRecord(str(shipped.of_this_program()), contents, digests))
     _put_last(project, staged, last)
     return InitResult(
         project=project,
@@ -255,7 +254,7 @@ def plan_update(project: Project, contents: Contents | None) -> InitUpdate:
     wanted = contents or (recorded.contents if recorded else "all")
     selected = shipped.select(wanted)
     files = shipped.plan_shipped(project, selected.files, recorded)
-    now = str(release.of_this_program())
+    now = str(shipped.of_this_program())
     pinned = lock_file.read_project_lock(project).pins
     lacking = {name: pins for name, pins in selected.pins.pins.items() if pins and not pinned.get(name)}
     return InitUpdate(project, wanted, files, Lock(lacking), recorded, recorded.release if recorded else "", now)
@@ -364,13 +363,13 @@ def plan_migration(
         raise UsageError(f"{path} is this project itself", hint="name the checkout that is to be taken over")
     upstream = checkout.find_upstream_commit(there.root)
     names = {name: there.recipes[name] for name in checkout.choose_checkout(there, recipe_names)}
-    named = dict.fromkeys(entry for path in names.values() for entry in taking.mods_named(path))
+    named = dict.fromkeys(entry for path in names.values() for entry in checkout.mods_named(path))
     entries = {entry: place for entry in named if (place := checkout.mod_at(there, entry))}
     every = {} if recipe_names else dict(there.mods)
     every |= {checkout.name_of_mod(path): path for path in entries.values()}
     present = {*every, *mod.mod_names(project), *entries}
-    mods = [taking.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
-    recipes = [taking.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
+    mods = [checkout.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
+    recipes = [checkout.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
     checked = {
         part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
@@ -379,14 +378,14 @@ def plan_migration(
     untagged: tuple[UntaggedImage, ...] = ()
     unread, engine_error = 0, ""
     try:
-        adoptable = taking.adoptable(workspace, readable) if with_images else ()
-        states = taking.container_states(workspace, readable, adoptable, ask_engine=True)
+        adoptable = checkout.adoptable(workspace, readable) if with_images else ()
+        states = checkout.container_states(workspace, readable, adoptable, ask_engine=True)
     except BuilderError as error:
         engine_error = error.message
-        states = taking.container_states(workspace, readable, (), ask_engine=False)
+        states = checkout.container_states(workspace, readable, (), ask_engine=False)
     else:
         if with_images:
-            untagged, unread = taking.untagged(workspace, readable)
+            untagged, unread = checkout.untagged(workspace, readable)
     settings_plan: SettingsPlan | None = None
     env_problems: tuple[Problem, ...] = ()
     env_path = env_file or there.root / checkout.ENV_FILE

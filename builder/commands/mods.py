@@ -37,7 +37,7 @@ from builder.definitions.mod import (
 )
 from builder.lock import lock_file
 from builder.lock.model import Pins
-from builder.moving import copies, vllm_recipes
+from builder.moving import copies, recipe_registries
 from builder.pins import packages, vendored
 from builder.pins.packages import PinnedDefinition
 from builder.plan import rules
@@ -513,8 +513,8 @@ def plan_copies_update(
                 hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
-            if kind == "recipe" and vllm_recipes.is_origin(copied.path):
-                planned.append(vllm_recipes.plan_again(project, copied, key[1], name, notify))
+            if kind == "recipe" and recipe_registries.is_vllm_recipe(copied.path):
+                planned.append(recipe_registries.plan_vllm_recipe_again(project, copied, key[1], name, notify))
                 continue
             if key not in upstreams:
                 upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)

@@ -16,7 +16,7 @@ from builder.engine import client as endpoints
 from builder.engine import containers, images, machine, versions
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.moving import machines, node_checks, node_facts
+from builder.moving import machines, node_facts
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, select_any, select_image
 
@@ -264,10 +264,10 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
         yield Diagnosis("engine", "ok", seen.engine)
         yield from _image_findings(node, looked, wanted)
     if not isinstance(seen.facts, BuilderError):
-        yield from node_checks.check_links(node, nodes, seen.facts)
+        yield from node_facts.check_links(node, nodes, seen.facts)
         if seen.facts.driver is not None:
-            yield node_checks.driver(seen.facts.driver)
-        yield node_checks.kernel(seen.facts.kernel)
+            yield node_facts.driver(seen.facts.driver)
+        yield node_facts.kernel(seen.facts.kernel)
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
 

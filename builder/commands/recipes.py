@@ -44,7 +44,7 @@ from builder.definitions.recipe import read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import copies, recipe_registries, vllm_recipes
+from builder.moving import copies, recipe_registries
 from builder.numbers import status
 from builder.serving import advice, compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
@@ -195,11 +195,11 @@ def plan_recipe_copies(
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
     ``everything`` is wanted. ``@REGISTRY/NAME`` is a recipe of a registry, and ``vllm:MODEL`` becomes a recipe for
-    ``hardware`` from vLLM's own. Raises what `mods.plan_copies`, `find_in_registry` and `vllm_recipes.plan` do."""
+    ``hardware`` from vLLM's own. Raises what `mods.plan_copies`, `find_in_registry` and `plan_vllm_recipe` do."""
     notify = as_messages(report)
     name = name and name.removesuffix(".yaml")
-    if text.startswith(vllm_recipes.PREFIX):
-        return RecipeCopies((vllm_recipes.plan(project, text, hardware, name, notify),), (), {})
+    if text.startswith(recipe_registries.PREFIX):
+        return RecipeCopies((recipe_registries.plan_vllm_recipe(project, text, hardware, name, notify),), (), {})
     if hardware:
         raise UsageError("--hardware is for a recipe of vLLM: `builder recipes add vllm:MODEL`")
     if text.startswith("@"):

@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
-from builder.commands import build, comparing, measuring, proving, servers, why
+from builder.commands import build, comparing, measuring, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
@@ -433,7 +433,7 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         runs = [each for each in store.of_image(workspace.project, name) if each.subject.model == model]
         latest = standing.latest([each for each in runs if not each.foreign], "prove")
         if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, model)):
-            (proved,) = proving.prove_image(workspace, str(name), (recipe.file,))
+            (proved,) = measuring.prove_image(workspace, str(name), (recipe.file,))
             latest = proved.evidence
         if latest.verdict == "fail":
             texts = [(each, next(iter(each.text.splitlines()), "")) for each in latest.findings[:3]]

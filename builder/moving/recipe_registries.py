@@ -1,23 +1,33 @@
-"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe."""
+"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe.
+
+vLLM's own recipes are one of them, and take another form here.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import shlex
+import textwrap
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, SourceError, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.words import did_you_mean
-from builder.definitions import configuration
+from builder.definitions import configuration, recipe
+from builder.definitions.mod import PlainFile
 from builder.moving import copies
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from builder.base.project import Project
-    from builder.moving.copies import CopyAddress
+    from builder.base.yaml_file import YamlPath
+    from builder.moving.copies import CopyAddress, PlannedCopy
     from builder.sources.git import Notify
 
 
@@ -71,3 +81,468 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
         raise UsageError(f"the registry {match['registry']} has several recipes {wanted}: {listed}", hint=hint)
     ref = "" if address.ref == copies.DEFAULT_BRANCH else f"@{address.ref}"
     return f"{address.url}//{matching[0]}{ref}"
+
+
+# vLLM's own recipes (https://github.com/vllm-project/recipes) become recipes of ours, for one kind of machine.
+
+PREFIX = "vllm:"
+HARDWARE = "dgx_spark_gb10"
+REGISTRY = "vllm"
+_VLLM_FORM = "vllm:OWNER/MODEL[:VARIANT][@REF], such as vllm:Qwen/Qwen3.6-27B"
+_ASKED = re.compile(
+    r"vllm:(?P<model>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<variant>[A-Za-z0-9][\w.-]*))?(?:@(?P<ref>[^@\s]+))?",
+    re.ASCII,
+)
+_HARDWARE = re.compile(r"[a-z0-9][a-z0-9_]*")
+# In the place of a path, where an origin has been made into another recipe: the file, and what it was made for.
+_ORIGIN = re.compile(r"(?P<path>models/[^#]+)#(?P<variant>[\w.-]+)@(?P<hardware>[a-z0-9_]+)", re.ASCII)
+
+
+def is_vllm_recipe(path: str) -> bool:
+    """True for the path of a recipe that was made of one of vLLM's."""
+    return _ORIGIN.fullmatch(path) is not None
+
+
+def plan_vllm_recipe(
+    project: Project, text: str, hardware: str | None, name: str | None, notify: Notify
+) -> PlannedCopy:
+    """Plans the recipe that ``text`` asks for (``vllm:OWNER/MODEL``, also the id of a variant's checkpoint) on
+    ``hardware``, as their taxonomy calls it. Raises UsageError for another form or what they do not have, SourceError
+    for a repository that does not answer, FileProblemsError for a recipe that cannot be read."""
+    match = _ASKED.fullmatch(text)
+    if not match:
+        raise UsageError(f"`{text}` names no recipe of vLLM", hint=_VLLM_FORM)
+    chosen = hardware or HARDWARE
+    if not _HARDWARE.fullmatch(chosen):
+        raise UsageError(f"--hardware {chosen}: a name such as {HARDWARE} is wanted")
+    published = _Published.fetch(project, match["ref"], notify)
+    file, variant = published.find(match["model"], match["variant"])
+    return published.planned(project, file, variant, chosen, name or match["model"].rpartition("/")[2].lower())
+
+
+def plan_vllm_recipe_again(project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify) -> PlannedCopy:
+    """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan` does."""
+    match = _ORIGIN.fullmatch(origin.path)
+    if match is None:
+        raise UsageError(f"{origin.path} is no recipe of vLLM")
+    published = _Published.fetch(project, ref, notify, origin.url)
+    return published.planned(project, match["path"], match["variant"], match["hardware"], name)
+
+
+@dataclass(frozen=True)
+class _Published:
+    """The repository at one commit: the text of each of its YAML files, by path."""
+
+    upstream: copies.Upstream
+    texts: Mapping[str, str]
+
+    @classmethod
+    def fetch(cls, project: Project, ref: str | None, notify: Notify, url: str | None = None) -> _Published:
+        address = registry_address(project, REGISTRY)
+        address = replace(address, url=url or address.url, path="", ref=ref or address.ref)
+        upstream = copies.find_repository(project, address, notify)
+        texts: dict[str, str] = {}
+        for path in ("models", "strategies", "taxonomy.yaml"):
+            if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
+                raise SourceError(f"{upstream.url} has no {path}: these are not vLLM's recipes")
+            files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
+            inside = "" if path.endswith(".yaml") else f"{path}/"
+            texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
+        return cls(upstream, texts)
+
+    def read(self, file: str) -> dict[str, Any]:
+        data = yaml_file.load_shared(self.texts.get(file, ""), file)[0]
+        return data if isinstance(data, dict) else {}
+
+    def find(self, model: str, variant: str | None) -> tuple[str, str]:
+        """The file of the recipe for ``model``, and the variant that has this checkpoint or was asked for."""
+        files = sorted(path for path in self.texts if path.startswith("models/") and path.endswith(".yaml"))
+        by_model: dict[str, tuple[str, str]] = {}
+        for file in (path for path in files if model.lower() == path[7:-5].lower() or model in self.texts[path]):
+            data = self.read(file)
+            for key, each in _mapping(data, "variants").items():
+                named = each.get("model_id") if isinstance(each, dict) else None
+                if isinstance(named, str):
+                    by_model.setdefault(named.lower(), (file, key))
+            by_model[str(_mapping(data, "model").get("model_id")).lower()] = (file, "default")
+            by_model[file[7:-5].lower()] = (file, "default")
+        if model.lower() not in by_model:
+            names = [path[7:-5] for path in files]
+            hint = did_you_mean(model, names) or f"there are {len(names)}, such as {', '.join(names[:6])}"
+            raise UsageError(f"vLLM has no recipe for {model} ({self.upstream.commit[:12]})", hint=hint)
+        file, own = by_model[model.lower()]
+        return file, variant or own
+
+    def planned(self, project: Project, file: str, variant: str, hardware: str, name: str) -> PlannedCopy:
+        copies.require_name("recipe", name)
+        made = _Making(self, file, variant, hardware)
+        text = made.text(name)
+        parsed = recipe.parse_recipe(text, f"{name}.yaml")
+        if parsed.recipe is None:
+            raise FileProblemsError(parsed.problems)
+        files = (PlainFile(copies.RECIPE, executable=False, content=text.encode()),)
+        path = f"{file}#{made.variant_key}@{hardware}"
+        ref = self.upstream.address.ref
+        origin = copies.Origin(self.upstream.url, path, ref, self.upstream.commit, copies.origin_digests(files))
+        return copies.compare_copy(project, "recipe", name, files, origin)
+
+
+def _mapping(data: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """The mapping at ``keys``; an empty one where there is none."""
+    value: Any = data
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in value if isinstance(each, str | int | float)] if isinstance(value, list) else []
+
+
+# Arguments and variables, each with where it comes from.
+
+_STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node_tep", "multi_node_tp_pp")
+# What the nodes of builder.yaml decide: their commands leave names for the user to fill in.
+_TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Sourced:
+    """An option with its values, or a variable with its value, and where it comes from."""
+
+    words: tuple[str, ...]
+    source: str
+
+
+class _Making:
+    """One recipe of theirs for one kind of machine: the choices, then what follows from them."""
+
+    def __init__(self, published: _Published, file: str, variant: str, hardware: str) -> None:
+        self.published, self.file, self.hardware = published, file, hardware
+        self.data = published.read(file)
+        self.taxonomy = published.read("taxonomy.yaml")
+        profiles = _mapping(self.taxonomy, "hardware_profiles")
+        if hardware not in profiles:
+            hint = did_you_mean(hardware, profiles) or f"there are {', '.join(profiles)}"
+            raise UsageError(f"vLLM's recipes know no hardware {hardware}", hint=hint)
+        self.profile = _mapping(profiles, hardware)
+        generation = self.profile.get("generation") or self.profile.get("gpu_generation")
+        self.generation = str(generation[0] if isinstance(generation, list) and generation else generation)
+        self.brand = str(self.profile.get("brand", "")).lower()
+        self.gpus = self.profile["gpu_count"] if isinstance(self.profile.get("gpu_count"), int) else 1
+        self.variants = _mapping(self.data, "variants")
+        self.variant_key = variant
+        if variant not in self.variants:
+            raise UsageError(f"{file} has no variant {variant}", hint=f"there are {', '.join(self.variants) or 'none'}")
+        self.variant = _mapping(self.variants, variant)
+        self._require_served()
+        self.strategy_key, self.nodes = self._choose_strategy()
+        self.strategy = published.read(f"strategies/{self.strategy_key}.yaml")
+        self.features, self.left_out = self._choose_features()
+
+    def _require_served(self) -> None:
+        """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
+        if self.brand != "nvidia":
+            raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
+        if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
+            raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
+        supported = _texts(self.variant.get("supported_hardware"))
+        needs = self.variant.get("precision_hardware") or (
+            {"brand": "NVIDIA", "generation": "blackwell"} if self.variant.get("precision") in ("nvfp4", "fp4") else {}
+        )
+        needs = needs if isinstance(needs, dict) else {}
+        unfit = (needs.get("generation") or self.generation) != self.generation or (
+            str(needs.get("brand") or self.brand).lower() != self.brand
+        )
+        if _mapping(self.data, "meta", "hardware").get(self.hardware) == "unsupported":
+            raise UsageError(f"{self.file} says that {self.hardware} is not supported")
+        if unfit or (supported and self.hardware not in supported):
+            others = ", ".join(key for key in self.variants if key != self.variant_key)
+            hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else None
+            raise UsageError(
+                f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint or ""
+            )
+
+    def _by_hardware(self, value: Any) -> Any:
+        """The value of a map by the hardware's name, generation or brand; the value itself where it is no map."""
+        if not isinstance(value, dict):
+            return value
+        keys = (self.hardware, self.generation, self.brand, "default")
+        return next((value[key] for key in keys if value.get(key) is not None), None)
+
+    def _choose_strategy(self) -> tuple[str, int]:
+        """The strategy that they recommend, and the number of machines."""
+        listed = _texts(self.data.get("compatible_strategies"))
+        gates = _mapping(self.data, "strategy_hardware")
+        granted = [key for key, gate in gates.items() if isinstance(gate, dict) and "supported" in gate.values()]
+        offered = []
+        for key in dict.fromkeys((*listed, *granted)):
+            gate = self._by_hardware(gates.get(key)) if isinstance(gates.get(key), dict) else None
+            several = key.startswith("multi_node_") or key == "pd_cluster"
+            is_possible = self.profile.get("scalable") is not False or not several
+            if (gate != "unsupported" if gate is not None else key in listed) and is_possible:
+                offered.append(key)
+        size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
+        fits = not isinstance(size, int | float) or not isinstance(room, int | float) or size <= room
+        nodes = 1 if fits or not any(key.startswith("multi_node_") for key in offered) else 2
+        chosen = self._recommended(list(dict.fromkeys((*listed, *granted))), nodes)
+        if chosen not in offered:
+            chosen = next((key for key in offered if key != "pd_cluster"), chosen)
+        nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
+        if chosen not in _STRATEGIES:
+            raise UsageError(f"{self.file} is for the strategy {chosen} there, which builder does not start")
+        return chosen, nodes
+
+    def _recommended(self, offered: Sequence[str], nodes: int) -> str:
+        explicit = self.data.get("default_strategy")
+        if isinstance(explicit, str) and explicit in offered:
+            sibling = explicit.replace("single_node_", "multi_node_", 1)
+            if nodes == 1 or not explicit.startswith("single_node_"):
+                return explicit
+            if sibling in offered:
+                return sibling
+        preferred = ("multi_node_tp", "multi_node_dep", "multi_node_tep") if nodes > 1 else ()
+        return next((key for key in (*preferred, "single_node_tp", *offered) if key in offered), "single_node_tp")
+
+    def _choose_features(self) -> tuple[list[str], list[str]]:
+        """The features that are on by themselves, and those that the reader may turn on."""
+        opt_in = {*_texts(self.data.get("opt_in_features"))}
+        opt_in |= {*_texts(_mapping(self.data, "hardware_opt_in_features").get(self.hardware))}
+        forced = _mapping(self.variant, "default_modes")
+        every = _mapping(self.data, "features")
+        chosen = [key for key in every if key in forced or key not in opt_in]
+        return chosen, [key for key in every if key not in chosen]
+
+    def _where(self, *path: str, file: str = "") -> str:
+        name = file or self.file
+        location = yaml_file.location_of(path, self.published.texts.get(name, ""), name)
+        return _plain(f"{name}:{location.line} {'.'.join(path)}")
+
+    # Arguments, in their order: base, variant, strategy, its overrides, hardware, features. The last of each counts.
+
+    def arguments(self) -> list[_Sourced]:
+        told = [each for path in self._argument_paths() for each in self._options(path)]
+        for word, source in ((word, each.source) for each in told for word in each.words):
+            if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word):
+                raise SourceError(f"{source}: an argument has a control character")
+        last = {each.words[0]: at for at, each in enumerate(told)}
+        return [each for at, each in enumerate(told) if last[each.words[0]] == at or not each.words[0].startswith("-")]
+
+    def _argument_paths(self) -> Iterator[YamlPath | _Sourced]:
+        variant: YamlPath = ("variants", self.variant_key)
+        yield ("model", "base_args")
+        yield (*variant, "extra_args")
+        yield (*variant, "hardware_overrides", self.hardware, "extra_args")
+        strategy_file = f"strategies/{self.strategy_key}.yaml"
+        for words in _paired(_texts(self.strategy.get("vllm_args"))):
+            yield _Sourced(words, self._where("vllm_args", file=strategy_file))
+        yield from self._sizes(strategy_file)
+        own: YamlPath = ("strategy_overrides", self.strategy_key)
+        yield (*own, "extra_args")
+        yield (*own, "vllm_args")
+        yield from ((*path, "extra_args") for path in self._hardware_paths())
+        for key in self.features:
+            yield from self._of_feature(key)
+
+    def _sizes(self, strategy_file: str) -> Iterator[_Sourced]:
+        flag = str(self.strategy.get("parallel_flag") or "--tensor-parallel-size")
+        where = self._where("parallel_flag", file=strategy_file)
+        if self.nodes == 1:
+            yield _Sourced((flag, str(self._single_size())), where)
+        elif self.strategy.get("parallelism") == "tp_pp":
+            yield _Sourced(("--tensor-parallel-size", str(self.gpus)), where)
+            yield _Sourced(("--pipeline-parallel-size", str(self.nodes)), where)
+        else:
+            yield _Sourced(("--tensor-parallel-size", str(self.gpus * self.nodes)), where)
+
+    def _single_size(self) -> int:
+        if self.strategy_key != "single_node_tp":
+            return self.gpus
+        for declared in (self.variant.get("tp"), _mapping(self.data, "strategy_overrides", "single_node_tp").get("tp")):
+            size = self._by_hardware(declared)
+            if isinstance(size, int) and size > 0:
+                return min(size, self.gpus)
+        size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
+        fits = isinstance(size, int | float) and isinstance(room, int | float) and size <= room / self.gpus
+        return 1 if fits else self.gpus
+
+    def _hardware_paths(self) -> Iterator[YamlPath]:
+        """The overlays of this kind of machine: those of the strategy replace those of recipe and variant."""
+        own: YamlPath = ("strategy_overrides", self.strategy_key, "hardware_overrides")
+        layers: list[YamlPath] = [("hardware_overrides",), ("variants", self.variant_key, "hardware_overrides")]
+        of_strategy = self._first_of(own)
+        yield from [of_strategy] if of_strategy else filter(None, map(self._first_of, layers))
+        yield (*own, self.hardware)
+
+    def _first_of(self, path: YamlPath) -> YamlPath | None:
+        layers = _mapping(self.data, *map(str, path))
+        brand = self.brand if self.brand == "nvidia" else self.generation
+        return next(((*path, key) for key in (self.generation, brand) if layers.get(key)), None)
+
+    def _of_feature(self, key: str) -> Iterator[YamlPath]:
+        path: YamlPath = ("features", key)
+        feature = _mapping(self.data, "features", key)
+        strategies = _texts(feature.get("strategies"))
+        if strategies and self.strategy_key not in strategies:
+            return
+        if modes := _mapping(feature, "modes"):
+            mode = self._mode(feature, key, modes)
+            if mode is None:
+                return
+            path = (*path, "modes", mode)
+            overlays = _mapping(modes, mode, "hardware_overrides")
+            keys = (self.hardware, self.generation, self.brand, "default")
+        else:
+            overlays = _mapping(feature, "hardware_overrides")
+            keys = (self.generation, *(("nvidia",) if self.brand == "nvidia" else ()))
+        overlay = next((each for each in keys if isinstance(_mapping(overlays, each).get("args"), list)), None)
+        yield (*path, *(("hardware_overrides", overlay) if overlay else ()), "args")
+
+    def _mode(self, feature: Mapping[str, Any], key: str, modes: Mapping[str, Any]) -> str | None:
+        def is_allowed(name: str) -> bool:
+            variants = _texts(_mapping(modes, name).get("variants"))
+            gates = _mapping(modes, name, "hardware")
+            refused = "unsupported" in (gates.get(self.generation), gates.get(self.hardware))
+            return not refused and (not variants or self.variant_key in variants)
+
+        allowed = [name for name in modes if is_allowed(name)]
+        wanted = (_mapping(self.variant, "default_modes").get(key), feature.get("default_mode"))
+        return next((name for name in wanted if name in allowed), allowed[0] if allowed else None)
+
+    def _options(self, path: YamlPath | _Sourced) -> Iterator[_Sourced]:
+        if isinstance(path, _Sourced):
+            yield path
+            return
+        *parents, last = map(str, path)
+        value = _mapping(self.data, *parents).get(last)
+        if value is None or value == []:
+            return
+        if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
+            raise FileProblemsError(
+                (Problem(self._location(path), f"`{'.'.join(map(str, path))}` is no list of texts"),)
+            )
+        for words in _paired(_texts(value)):
+            yield _Sourced(words, self._where(*map(str, path)))
+
+    def _location(self, path: YamlPath) -> Location:
+        return yaml_file.location_of(path, self.published.texts[self.file], self.file)
+
+    def variables(self) -> dict[str, _Sourced]:
+        """The variables in their order; the last of each counts."""
+        result: dict[str, _Sourced] = {}
+        variant: YamlPath = ("variants", self.variant_key)
+        own: YamlPath = ("strategy_overrides", self.strategy_key)
+        paths: list[YamlPath] = [("model", "base_env"), (*variant, "extra_env")]
+        paths += [(*variant, "hardware_overrides", self.hardware, "extra_env")]
+        of_strategy = f"strategies/{self.strategy_key}.yaml"
+        overlays = [(*path, "extra_env") for path in self._hardware_paths()]
+        for path in (*paths, None, (*own, "env"), (*own, "extra_env"), *overlays):
+            env = _mapping(self.data, *map(str, path)) if path else _mapping(self.strategy, "env")
+            for name, value in env.items():
+                if not _VARIABLE.fullmatch(name) or isinstance(value, dict | list) or "\0" in str(value):
+                    message = f"`{name}` is no environment variable with a value"
+                    raise FileProblemsError((Problem(self._location(path or ()), message),))
+                where = self._where(*map(str, (*path, name))) if path else self._where("env", name, file=of_strategy)
+                result[name] = _Sourced(("" if value is None else str(value),), where)
+        return result
+
+    def image(self) -> _Sourced:
+        """The image that they name for this brand; vLLM's own where they name none."""
+        hardware: YamlPath = ("variants", self.variant_key, "hardware_overrides", self.hardware, "docker_image")
+        for path in (hardware, ("variants", self.variant_key, "docker_image"), ("model", "docker_image")):
+            *parents, last = map(str, path)
+            value = _mapping(self.data, *parents).get(last)
+            if isinstance(value, dict):
+                is_by_brand = any(brand in value for brand in ("nvidia", "amd", "tpu", "intel"))
+                value = value.get(self.brand) if is_by_brand else value
+            if isinstance(value, dict):  # by the version of CUDA
+                value = value.get("cu130") or value.get("cu129")
+            if isinstance(value, str):
+                return _Sourced((value,), self._where(*map(str, path)))
+        tag = "nightly" if _mapping(self.data, "model").get("nightly_required") is True else "latest"
+        return _Sourced((f"vllm/vllm-openai:{tag}",), "vLLM's own image, where a recipe names none")
+
+    # The text.
+
+    def text(self, name: str) -> str:
+        """The recipe of version 1, called ``name``."""
+        chosen = self.variant.get("model_id")
+        where = ("variants", self.variant_key, "model_id") if chosen else ("model", "model_id")
+        model = str(chosen or _mapping(self.data, "model").get("model_id") or "")
+        image, variables = self.image(), self.variables()
+        arguments = self.arguments()
+        left = {key: told for key, told in variables.items() if _TO_FILL_IN.fullmatch(told.words[0])}
+        rows = [(" ".join(map(_quoted, told.words)), told.source) for told in arguments]
+        lines = [*self._head(left), 'recipe_version: "1"', *_entry("name", name)]
+        lines += _entry(
+            "description", str(_mapping(self.data, "meta").get("description") or ""), self._where("meta", "description")
+        )
+        lines += [*_entry("model", model, self._where(*where)), *_entry("container", image.words[0], image.source)]
+        if self.nodes > 1:
+            lines += _entry("cluster_only", True, f"{self.strategy_key}: {self.nodes} machines of this kind")
+        if kept := {key: told for key, told in variables.items() if key not in left}:
+            lines.append("env:")
+            for key, told in kept.items():
+                value = re.sub(r'([$`"\\])', r"\\\1", told.words[0])
+                lines += (f"  {line}" for line in _entry(key, value, told.source))
+        lines += ["# The lines of the command, in their order:"]
+        lines += [f"# {_plain(words)}: {source}" for words, source in [("vllm serve", self._where(*where)), *rows]]
+        body = " \\\n    ".join(
+            ["vllm serve {model}", *(words.replace("{", "{{").replace("}", "}}") for words, _ in rows)]
+        )
+        return "\n".join([*lines, "command: |", f"  {body}", ""])
+
+    def _head(self, left: Mapping[str, _Sourced]) -> list[str]:
+        """The lines that tell what was chosen, and everything that the recipe does not do."""
+        upstream, meta = self.published.upstream, _mapping(self.data, "meta")
+        tried = _mapping(meta, "hardware").get(self.hardware)
+        told = [
+            f"Made by `builder recipes add` from {self.file} of {upstream.url}, commit {upstream.commit}.",
+            f"Hardware {self.hardware} ({tried or 'nobody has written down that it was tried'}).",
+            f"Variant {self.variant_key}, strategy {self.strategy_key}.",
+        ]
+        oldest = self.variant.get("min_vllm_version") or _mapping(self.data, "model").get("min_vllm_version")
+        told += [f"vLLM {oldest} or later ({self._where('model', 'min_vllm_version')})."] if oldest else []
+        for key in self.left_out:
+            words = [each for path in self._of_feature(key) for option in self._options(path) for each in option.words]
+            told.append(f"Left out, for you to add ({self._where('features', key)}): {' '.join(map(_quoted, words))}")
+        told += [
+            f"Left out: {key}={item.words[0]} ({item.source}); builder sets it on each node."
+            for key, item in left.items()
+        ]
+        dependencies = self.data.get("dependencies")
+        for index, each in enumerate(dependencies if isinstance(dependencies, list) else ()):
+            command = each.get("command") if isinstance(each, dict) else None
+            where = self._location(("dependencies", index))
+            told.append(f"Not done ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
+        note = _mapping(self.data, "hardware_notes", self.hardware).get("body")
+        told += [f"They note: {note}"] if note else []
+        wrapped = (textwrap.wrap(_plain(text), 116, break_long_words=False, break_on_hyphens=False) for text in told)
+        return [f"# {line}" for lines in wrapped for line in lines]
+
+
+def _paired(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each option with the values up to the next one."""
+    result: list[tuple[str, ...]] = []
+    for word in filter(None, words):
+        if word.startswith("-") or not result:
+            result.append((word,))
+        else:
+            result[-1] = (*result[-1], word)
+    return result
+
+
+def _quoted(word: str) -> str:
+    return shlex.quote(word)
+
+
+def _plain(text: str) -> str:
+    """Text for a comment: on one line, and without characters that a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
+
+
+def _entry(key: str, value: Any, source: str = "") -> list[str]:
+    """A line of YAML, with its source as a comment."""
+    line = yaml_file.dump({key: value}).rstrip("\n")
+    return [line.replace("\n", " ") + (f"  # {_plain(source)}" if source else "")] if value != "" else []

@@ -22,8 +22,8 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from builder.lock.model import BasePin, ImageName, Lock, Pins
 from builder.lock.text import dump_lock
-from builder.moving import taking as nameless_images
-from builder.moving.taking import UntaggedImage
+from builder.moving import checkout as nameless_images
+from builder.moving.checkout import UntaggedImage
 from builder.numbers import adopted, claims
 from tests import projects, registries, shared, spark_proc
 from tests.commands.bases_of_others import COMMITS

@@ -16,7 +16,7 @@ from builder.base.words import sha256_of
 from builder.commands import init
 from builder.definitions import mod
 from builder.lock import lock_file
-from builder.moving import copies, taking
+from builder.moving import checkout, copies
 from builder.moving.shipped import InitRecord, write_shipped_record
 from tests import program, projects, shared, shipped_files
 from tests.conftest import command, remove_all, run_command
@@ -290,7 +290,7 @@ def test_what_serves_each_container(project: Project, theirs: Path) -> None:
 def repository(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A repository of this test, in place of the names that the checkout's scripts give their images."""
     name = shared.unique_name()
-    monkeypatch.setattr(taking, "DEFAULT_NAMES", (name,))
+    monkeypatch.setattr(checkout, "DEFAULT_NAMES", (name,))
     yield name
     remove_all(endpoint, name)
     remove_all(endpoint, f"{name}/served")

@@ -17,7 +17,7 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import mods, recipes
 from builder.definitions import command, configuration, recipe, recipe_problems
-from builder.moving import recipe_registries, vllm_recipes
+from builder.moving import recipe_registries
 from builder.moving.copies import read_origin
 from tests import locks, program, projects
 from tests.conftest import command as command_line
@@ -251,7 +251,7 @@ def test_a_recipe_of_vllm_is_updated_for_the_same_hardware(registries: Registrie
     assert "Hardware eight_big" in made.text
     origin = read_origin(registries.project, "recipe", "garden-27b")
     assert origin
-    assert vllm_recipes.is_origin(origin.path)
+    assert recipe_registries.is_vllm_recipe(origin.path)
     assert origin.commit == commit
 
 

@@ -22,7 +22,7 @@ from builder.definitions.command import option, options
 from builder.evidence import subjects
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
-from builder.lab.prove import conversations, front_end, judging, model_files
+from builder.lab.prove import conversations, front_end, judging
 from builder.lab.prove.conversations import Conversation
 from builder.lab.prove.judging import Style
 from builder.plan.plan_model import WORKSPACE
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lab.prove.conversations import Question
-    from builder.lab.prove.front_end import FrontEndRun, Setup, SetupAnswers
+    from builder.lab.prove.front_end import FrontEndRun, ModelFiles, Setup, SetupAnswers
     from builder.lab.prove.judging import Judgement, Reference
-    from builder.lab.prove.model_files import ModelFiles
     from builder.lock.model import NumberedImage
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Step
@@ -79,7 +78,7 @@ def prove_models(
     commands = [command.render_command(pairing.recipe, {}) for pairing in pairings]
     options = [served_options(each) for each in commands]
     files = [
-        model_files.model_files_of(workspace, pairing.recipe, chosen.model or pairing.model, pairing.revision)
+        front_end.model_files_of(workspace, pairing.recipe, chosen.model or pairing.model, pairing.revision)
         for pairing, chosen in zip(pairings, options, strict=True)
     ]
     parts = list(zip(pairings, commands, options, files, strict=True))
@@ -357,7 +356,7 @@ def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
     try:
         tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
         ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
-        values = model_files.byte_values()
+        values = front_end.byte_values()
         written = ((bytes(values[character] for character in token), rank) for token, rank in ranked)
         lines = [b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in written]
     except (ValueError, LookupError, TypeError, AttributeError):

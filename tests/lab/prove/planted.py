@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from builder.base.events import ignore
-from builder.lab.prove import conversations, front_end, judging, model_files
+from builder.lab.prove import conversations, front_end, judging
 from builder.lab.prove.judging import Reference
 from tests.lab.prove import faults, rendering
 
@@ -113,7 +113,7 @@ def _setup(questions: tuple[Question, ...], parser: str, *options: str) -> Setup
     own = ("--chat-template", str(_TEMPLATE), "--enable-auto-tool-choice", "--tool-call-parser", parser)
     return front_end.Setup(
         model="Org/Model-1B",
-        files=model_files.files(),
+        files=front_end.files(),
         options=(*own, "--reasoning-parser", "qwen3", *options),
         environment={},
         template=str(_TEMPLATE),

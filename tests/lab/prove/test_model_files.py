@@ -10,7 +10,7 @@ import pytest
 from builder.base.events import ignore
 from builder.definitions import recipe as recipes
 from builder.engine.client import Endpoint
-from builder.lab.prove import model_files
+from builder.lab.prove import front_end
 from builder.numbers.workspace import Workspace
 from tests import hub_server, projects, shipped_files
 
@@ -32,11 +32,11 @@ def workspace(root: Path, **environ: str) -> Workspace:
     return Workspace(project, Endpoint("unix:///none", (), ""), environment, ignore)
 
 
-def of(space: Workspace, model: str = MODEL, revision: str | None = None, volumes: str = "") -> model_files.ModelFiles:
+def of(space: Workspace, model: str = MODEL, revision: str | None = None, volumes: str = "") -> front_end.ModelFiles:
     file = space.project.recipes / "chat.yaml"
     if volumes:
         projects.write(file, file.read_text(encoding="utf-8") + f"volumes: ['{volumes}']\n")
-    return model_files.model_files_of(space, recipes.load_recipe(space.project, file), model, revision)
+    return front_end.model_files_of(space, recipes.load_recipe(space.project, file), model, revision)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_model_without_a_tokenizer_has_a_stand_in(tmp_path: Path, files: dict[
         hub.add(MODEL, files)
         got = of(workspace(tmp_path, HF_ENDPOINT=hub.url))
     assert reason in got.stand_in
-    assert got.files == model_files.files()
+    assert got.files == front_end.files()
 
 
 def test_without_a_hub_it_says_that_another_one_stands_in(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_folder_that_the_recipe_mounts_is_read_on_this_machine(tmp_path: Path)
 
 
 def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:
-    content = json.loads(model_files.files()["tokenizer.json"])
+    content = json.loads(front_end.files()["tokenizer.json"])
     assert sorted(content["model"]["vocab"].values()) == list(range(256))
     assert len({token["id"] for token in content["added_tokens"]} | set(range(256))) == 256 + len(
         content["added_tokens"]
@@ -113,7 +113,7 @@ def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:
 
 
 def test_the_stand_in_takes_the_context_of_every_shipped_recipe() -> None:
-    config = json.loads(model_files.files()["config.json"])
+    config = json.loads(front_end.files()["config.json"])
     asked = [each.defaults["max_model_len"] for _, each in recipes.readable_recipes(shipped_files.project())]
     assert len(asked) > 5
     assert all(isinstance(length, int) and length <= config["max_position_embeddings"] for length in asked)

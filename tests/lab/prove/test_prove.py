@@ -12,7 +12,7 @@ import pytest
 
 from builder.definitions import recipe as recipes
 from builder.evidence.run_record import Subject
-from builder.lab.prove import conversations, front_end, model_files, prove
+from builder.lab.prove import conversations, front_end, prove
 from builder.lab.prove.conversations import Conversation
 from builder.lab.prove.front_end import FrontEndRun, SetupAnswers
 from builder.lab.prove.prove import ServedOptions
@@ -53,7 +53,7 @@ def test_it_is_the_file_that_tiktoken_has(monkeypatch: pytest.MonkeyPatch) -> No
         tokenizer({"a": "b"}),
         tokenizer({"a": None}),
         tokenizer({"→": 0}),
-        model_files.files(),
+        front_end.files(),
     ],
 )
 def test_another_tokenizer_has_none(files: dict[str, bytes]) -> None:

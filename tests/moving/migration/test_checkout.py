@@ -11,7 +11,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError, UsageError
 from builder.base.project import Project
-from builder.moving import checkout, taking
+from builder.moving import checkout
 from builder.sources import foreign_files, git
 from tests import projects
 from tests.moving.migration import checkouts
@@ -163,7 +163,7 @@ def test_what_upstream_has_comes_from_there(tmp_path: Path) -> None:
     assert (upstream.url, upstream.ref) == (str(tmp_path / "upstream"), "HEAD")
     assert upstream.commit == checkouts.git(folder, "rev-parse", "HEAD")
     read = checkout.find_checkout(folder)
-    part = taking.plan_part(Project(tmp_path / "project"), read, "mod", "template", read.mods["template"], upstream)
+    part = checkout.plan_part(Project(tmp_path / "project"), read, "mod", "template", read.mods["template"], upstream)
     assert part.origin is not None
     assert (part.origin.path, part.origin.commit) == ("mods/template", upstream.commit)
     assert set(part.origin.files) == {"chat.jinja", "run.sh"}
@@ -180,10 +180,10 @@ def test_what_was_edited_or_added_or_committed_here_is_the_users_own(tmp_path: P
     assert upstream is not None
     assert upstream.commit == checkouts.git(folder, "rev-parse", "HEAD~1")
     project = Project(tmp_path / "project")
-    assert taking.plan_part(project, read, "mod", "template", read.mods["template"], upstream).origin is None
-    assert taking.plan_part(project, read, "mod", "unused", read.mods["unused"], upstream).origin is None
-    assert taking.plan_part(project, read, "recipe", "own", read.recipes["own"], upstream).origin is None
-    assert taking.plan_part(project, read, "recipe", "chat", read.recipes["chat"], upstream).origin is not None
+    assert checkout.plan_part(project, read, "mod", "template", read.mods["template"], upstream).origin is None
+    assert checkout.plan_part(project, read, "mod", "unused", read.mods["unused"], upstream).origin is None
+    assert checkout.plan_part(project, read, "recipe", "own", read.recipes["own"], upstream).origin is None
+    assert checkout.plan_part(project, read, "recipe", "chat", read.recipes["chat"], upstream).origin is not None
 
 
 def test_a_folder_that_is_no_clone_has_no_origin(tmp_path: Path) -> None:
@@ -225,9 +225,9 @@ def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
     os.mkfifo(folder / "mods/unused/pipe")
     read, project = checkout.find_checkout(folder), Project(tmp_path / "project")
     assert checkout.edited(None, folder, ["Dockerfile", "recipes/chat.yaml"]) == ("Dockerfile",)
-    assert "larger than" in taking.plan_part(project, read, "recipe", "huge", read.recipes["huge"], None).reason
+    assert "larger than" in checkout.plan_part(project, read, "recipe", "huge", read.recipes["huge"], None).reason
     for name in ("template", "unused"):
-        assert taking.plan_part(project, read, "mod", name, read.mods[name], None).state == "unfit"
+        assert checkout.plan_part(project, read, "mod", name, read.mods[name], None).state == "unfit"
 
 
 @pytest.mark.slow

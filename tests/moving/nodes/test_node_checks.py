@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions.configuration import Node
-from builder.moving import node_checks, node_facts
+from builder.moving import node_facts
 from builder.moving.node_facts import MachineFacts
 from tests import spark_proc
 from tests.moving.nodes import machine
@@ -27,13 +27,13 @@ FACTS = machine.facts(ADDRESSES, machine.PAIR, down=("enp1s0f0np0",))
 
 
 def wrong(node: Node, facts: MachineFacts = FACTS, other: Node = TWO) -> list[tuple[str, str, str]]:
-    checks = node_checks.check_links(node, (node, other), facts)
+    checks = node_facts.check_links(node, (node, other), facts)
     return [(check.subject, check.verdict, f"{check.message} → {check.remedy}") for check in checks if check.remedy]
 
 
 def test_all_is_well() -> None:
     assert [
-        (check.subject, check.verdict, check.message) for check in node_checks.check_links(ONE, (ONE, TWO), FACTS)
+        (check.subject, check.verdict, check.message) for check in node_facts.check_links(ONE, (ONE, TWO), FACTS)
     ] == [
         ("interface", "ok", "enp1s0f1np1, 192.168.177.11"),
         ("devices", "ok", "rocep1s0f1, roceP2p1s0f1"),
@@ -110,7 +110,7 @@ def found(proc: Path, programs: Path, architectures: dict[str, str] | None = Non
     facts = node_facts.read_spark_facts(environ, proc)
     assert facts is not None
     return {
-        diagnosis.subject: diagnosis for diagnosis in node_checks.check_spark(facts, architectures or {"tf5": "12.1a"})
+        diagnosis.subject: diagnosis for diagnosis in node_facts.check_spark(facts, architectures or {"tf5": "12.1a"})
     }
 
 
