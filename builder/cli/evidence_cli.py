@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
     from builder.evidence.run_record import Evidence, Figure
@@ -38,23 +39,19 @@ def standings(evidence: ImageEvidence) -> str:
 
 def of_image(evidence: ImageEvidence) -> Iterator[str]:
     """The last runs of an image, their figures with their spread, and what did not pass."""
-    if evidence.last:
-        yield ""
-        rows = []
-        for each in evidence.last:
-            run = each.run
-            when = words.ago_text(run.started)
-            rows.append((f"{run.kind} {run.name}", output.word(run.verdict), when, _remarks(each)))
-        yield from _table(("RUN", "VERDICT", "WHEN", "OF"), rows)
-    figures = [(each.run, figure) for each in evidence.last for figure in each.run.figures]
-    if figures:
-        yield ""
-        measured = []
-        for run, figure in figures:
-            unit = "" if figure.unit in {"bytes", "ratio"} else figure.unit
-            mean = f"{words.amount_text(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
-            measured.append((f"{run.name}: {_named(figure)}", mean, _spread(figure)))
-        yield from _table(("FIGURE", "MEAN", "SPREAD"), measured)
+    rows = [
+        (f"{run.kind} {run.name}", output.word(run.verdict), words.ago_text(run.started), _remarks(each))
+        for each in evidence.last
+        if (run := each.run)
+    ]
+    if rows:
+        yield from ("", *_table(("RUN", "VERDICT", "WHEN", "OF"), rows))
+    measured = []
+    for run, figure in ((each.run, figure) for each in evidence.last for figure in each.run.figures):
+        mean = f"{words.amount_text(figure.mean, figure.unit)} {_unit(figure)}".rstrip() if figure.values else "-"
+        measured.append((f"{run.name}: {_named(figure)}", mean, _spread(figure)))
+    if measured:
+        yield from ("", *_table(("FIGURE", "MEAN", "SPREAD"), measured))
     for each in evidence.last:
         yield from _findings(each.run)
     for problem in evidence.problems:
@@ -63,10 +60,8 @@ def of_image(evidence: ImageEvidence) -> Iterator[str]:
 
 def side_by_side(pairs: Sequence[RunPair], names: tuple[str, str]) -> Iterator[str]:
     """The runs of two images beside each other, with the change of each figure."""
-    if not pairs:
-        return
-    rows = [row for pair in pairs for row in _pair_rows(pair)]
-    yield from _table(("", *names, ""), rows)
+    if pairs:
+        yield from _table(("", *names, ""), [row for pair in pairs for row in _pair_rows(pair)])
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -95,6 +90,11 @@ def _named(figure: Figure) -> str:
     return f"{figure.name} at {at}" if at else figure.name
 
 
+def _unit(figure: Figure) -> str:
+    """The unit that stands beside an amount: that of bytes is part of it, and a ratio has none."""
+    return "" if figure.unit in {"bytes", "ratio"} else figure.unit
+
+
 def _spread(figure: Figure) -> str:
     count = len(figure.values)
     if count < 2:
@@ -108,13 +108,10 @@ def _findings(run: Evidence) -> Iterator[str]:
         return
     yield ""
     yield output.styled(f"{run.kind} {run.name}", bold=True)
-    rows = [
-        (
-            f"  {output.finding_word(finding)}",
-            f"{finding.check}, {finding.at}: {finding.text}" if finding.at else finding.text,
-        )
-        for finding in run.findings[:_SHOWN_FINDINGS]
-    ]
+    rows = []
+    for finding in run.findings[:_SHOWN_FINDINGS]:
+        text = f"{finding.check}, {finding.at}: {finding.text}" if finding.at else finding.text
+        rows.append((f"  {output.finding_word(finding)}", text))
     yield from output.lines(("", ""), rows, output.width())[1:]
     if left := len(run.findings) - len(rows):
         yield f"  … and {left} more: --json has them"
@@ -134,8 +131,7 @@ def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
     yield f"{pair.kind} {pair.name}", _verdict_of(pair.before), _verdict_of(pair.after), remarks
     for each in pair.figures:
         change = "" if each.change is None or pair.unlike else f"{each.change:+.1%}"
-        unit = "" if each.figure.unit in {"bytes", "ratio"} else each.figure.unit
-        remark = ", ".join(part for part in (change, unit) if part) or "-"
+        remark = ", ".join(filter(None, (change, _unit(each.figure)))) or "-"
         yield f"  {_named(each.figure)}", _beside(each.before), _beside(each.after), remark
 
 
@@ -190,14 +186,8 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # One character each, for tables with more models than words fit beside each other.
-_MARKS: Mapping[CellWord, str] = {
-    "proven": "+",
-    "changed": "~",
-    "failed": "x",
-    "stale": "o",
-    "unclear": "?",
-    "never tried": ".",
-}
+_CELL_WORDS: tuple[CellWord, ...] = ("proven", "changed", "failed", "stale", "unclear", "never tried")
+_MARKS = dict(zip(_CELL_WORDS, "+~xo?.", strict=True))
 _SHORT = {"never tried": "-"}
 _OTHERS = "*"
 
@@ -235,12 +225,7 @@ def print_matrix(matrix: Matrix) -> None:
 
 def document(matrix: Matrix) -> dict[str, Any]:
     """The table as JSON: every cell, with the file of its run."""
-    cells = (
-        matrix.cell(image, model, proof)
-        for image in matrix.images
-        for model in matrix.models
-        for proof in matrix.proofs
-    )
+    cells = starmap(matrix.cell, product(matrix.images, matrix.models, matrix.proofs))
     keys = "image model proof word why run=file? started? seconds?"
     others = "word=others run=others_file"
     shown = [{**data(cell, keys), "others": data(cell, others) if cell.others else None} for cell in cells]

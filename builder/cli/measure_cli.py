@@ -13,7 +13,7 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from builder.commands.measuring import KeptOutcome
     from builder.evidence.run_record import Evidence
@@ -75,21 +75,16 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
             else command.run_bench(workspace, what, profile, image)
         )
     if isinstance(result, command.KeptOutcome):
-        _show([result], result.json, context, as_json=as_json)
+        if as_json:
+            print_json(result.json)
+        else:
+            print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
     if as_json:
         print_json(_comparison(result))
     else:
         print_comparison(result)
     return int(result.judgement == "worse" or bool(result.failures))
-
-
-def _show(results: Sequence[KeptOutcome], content: dict[str, Any], context: Context, *, as_json: bool) -> None:
-    if as_json:
-        print_json(content)
-        return
-    for kept in results:
-        print_outcome(kept, str(context.project.root))
 
 
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
@@ -110,10 +105,10 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
     if outcome.figures:
         rows = []
         for figure in outcome.figures:
-            size, count = figure.unit == "bytes", len(figure.values)
-            mean = words.size_text(round(figure.mean)) if size else _number(figure.mean)
-            spread = _number(figure.std) if count > 1 and not size else ""
-            rows.append((_name(figure.name, figure.at), mean, spread, str(count), "" if size else figure.unit))
+            count, unit = len(figure.values), "" if figure.unit == "bytes" else figure.unit
+            spread = words.amount_text(figure.std, unit) if count > 1 and unit else ""
+            mean = words.amount_text(figure.mean, figure.unit)
+            rows.append((_name(figure.name, figure.at), mean, spread, str(count), unit))
         output.print_table(("figure", "mean", "± std", "runs", "unit"), rows)
     for finding in outcome.findings[:_MOST_FINDINGS]:
         place = f" ({finding.at})" if finding.at else ""
@@ -141,14 +136,9 @@ def print_comparison(compared: ComparedNumbers) -> None:
 
 
 def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
-    keys = "name at unit means change=comparison.change"
+    keys = "name at unit means change=comparison.change values=comparison.values verdict=comparison.verdict"
     figures = [
-        {
-            **data(each, keys),
-            "band": [each.comparison.low, _finite(each.comparison.high)],
-            **data(each.comparison, "values verdict"),
-        }
-        for each in compared.figures
+        {**data(each, keys), "band": [each.comparison.low, _finite(each.comparison.high)]} for each in compared.figures
     ]
     chosen = data(compared.chosen, "name before after")
     return {**data(compared, "first second rounds verdict=judgement failures"), "chosen": chosen, "figures": figures}
@@ -167,13 +157,9 @@ def _name(name: str, at: Mapping[str, int | str]) -> str:
 def _compared(figure: ComparedFigure) -> tuple[str, ...]:
     comparison = figure.comparison
     high = f"{comparison.high:+.1%}" if _finite(comparison.high) is not None else "?"
-    first, second = (_number(mean) for mean in figure.means)
+    first, second = (words.amount_text(mean, "") for mean in figure.means)
     count = str(min(comparison.values))
     return first, second, f"{comparison.change:+.1%}", f"{comparison.low:+.1%} … {high}", count, comparison.verdict
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
 
 
 def _finite(value: float) -> float | None:
@@ -207,7 +193,10 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
-    _show(results, {"probes": [kept.json for kept in results]}, context, as_json=as_json)
+    if as_json:
+        print_json({"probes": [kept.json for kept in results]})
+    for kept in () if as_json else results:
+        print_outcome(kept, str(context.project.root))
     return int(any(kept.outcome.verdict != "pass" for kept in results))
 
 

@@ -18,7 +18,7 @@ from builder.base.errors import (
     UsageError,
     require_no_problems,
 )
-from builder.base.events import Diagnosis, Verdict, ignore
+from builder.base.events import Diagnosis, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.building import mod_choice
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import Lock, NumberedImage
-    from builder.moving.shipped import ProgramRelease
 
 
 # The names that a shell completes on the command line, read from the project's files alone.
@@ -134,10 +133,8 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
         return (Explanation("message", note.says, tuple(filter(None, (note.means, more, note.do)))),)
     paths = {key.path for file in explaining.every_key() for key in file.keys}
     meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
-    raise UsageError(
-        f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`",
-        hint=meant or "`builder schema` lists the files; `builder COMMAND --help` lists options",
-    )
+    hint = meant or "`builder schema` lists the files; `builder COMMAND --help` lists options"
+    raise UsageError(f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`", hint=hint)
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:
@@ -169,14 +166,10 @@ def title(name: str) -> str:
     """The title of the schema called ``name``: a line that describes the file."""
     import json
 
-    line: str = json.loads(text(name))["title"]
-    return line
+    return str(json.loads(text(name))["title"])
 
 
-# The ``--version`` option: the release of this program.
-
-
-def program_version() -> ProgramRelease:
+def program_version() -> shipped.ProgramRelease:
     """The release that is running, with its commit where that is recorded."""
     return shipped.of_this_program()
 
@@ -191,7 +184,7 @@ ROOM_FOR_ANY_IMAGE = 12 * GB
 ROOM_FOR_BUILD_CACHE = 80 * GB
 PROC = Path("/proc")
 # BuildKit writes this where it leaves out the rest of a step's output.
-_CLIPPED = "[output clipped, log limit"
+_CLIPPED = b"[output clipped, log limit"
 _LARGEST_LOG = 256 << 20
 _LOGS_READ = 20
 
@@ -242,57 +235,39 @@ def _release(address: str) -> Diagnosis:
 
 def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:
     engine = versions.require_supported(endpoint)
-    yield Diagnosis(
-        "engine", "ok", f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
-    )
+    message = f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
+    yield Diagnosis("engine", "ok", message)
     yield Diagnosis("buildx", "ok", f"buildx {engine.buildx}")
     if engine.store == "containerd":
         yield Diagnosis("image store", "ok", "containerd")
     else:
-        yield Diagnosis(
-            "image store",
-            "warning",
-            "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
-            'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
-        )
+        message = "the classic store: image ids differ from those of other machines, and a push compresses layers again"
+        remedy = 'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker'
+        yield Diagnosis("image store", "warning", message, remedy)
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
         yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
     elif (proc / "driver/nvidia/version").exists():
-        yield Diagnosis(
-            "GPU",
-            "error",
-            "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
-            "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
-            "and `sudo systemctl restart docker`",
-        )
-    yield from _daemon(endpoint)
-    if engine.data_root:
-        yield from _disk(engine.data_root)
-
-
-def _daemon(endpoint: Endpoint) -> Iterator[Diagnosis]:
+        message = "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device"
+        remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+        yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     settings = machine.read_daemon_settings(endpoint)
     if not settings.limits_memory:
-        yield Diagnosis(
-            "limits",
-            "warning",
-            "the engine cannot limit the memory of a container: `run --memory` does nothing",
-            "turn the kernel's memory controller on (cgroup v2, or `cgroup_enable=memory swapaccount=1`) and restart",
-        )
+        message = "the engine cannot limit the memory of a container: `run --memory` does nothing"
+        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
+        yield Diagnosis("limits", "warning", message, remedy)
     if settings.endless_logs:
-        yield Diagnosis(
-            "server logs",
-            "warning",
-            "the engine keeps the output of a server for as long as it runs, without a limit",
-            'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each, and restart Docker',
-        )
+        message = "the engine keeps the output of a server for as long as it runs, without a limit"
+        remedy = 'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each; restart Docker'
+        yield Diagnosis("server logs", "warning", message, remedy)
     if settings.build_cache is not None and settings.build_cache < ROOM_FOR_BUILD_CACHE:
-        yield Diagnosis(
-            "build cache",
-            "warning",
-            f"BuildKit keeps {settings.build_cache / GB:.0f} GB: what a GPU image compiled is gone by the next build",
-            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or take it out',
+        size = f"{settings.build_cache / GB:.0f} GB"
+        message = f"BuildKit keeps {size}: what a GPU image compiled is gone by the next build"
+        remedy = (
+            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or remove it'
         )
+        yield Diagnosis("build cache", "warning", message, remedy)
+    if engine.data_root:
+        yield from _disk(engine.data_root)
 
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
@@ -314,13 +289,11 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
 
 def _architectures(project: Project) -> dict[str, str]:
     """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    architectures = {}
+    found = {}
     for name in definition_names(project):
         with suppress(BuilderError):
-            architecture = load_image(project, name, "linux/arm64").args.get("gpu_arch")
-            if architecture is not None:
-                architectures[name] = str(architecture)
-    return architectures
+            found[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
+    return {name: str(architecture) for name, architecture in found.items() if architecture is not None}
 
 
 def _disk(folder: str) -> Iterator[Diagnosis]:
@@ -328,13 +301,14 @@ def _disk(folder: str) -> Iterator[Diagnosis]:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # the engine is on another machine, or its folder is not readable
-    verdict: Verdict = "ok"
-    remedy = ""
-    if free < ROOM_FOR_ANY_IMAGE:
-        verdict, remedy = "error", "free some space: even the cpu image needs 12 GB while it is built"
-    elif free < ROOM_FOR_A_GPU_IMAGE:
-        verdict, remedy = "warning", "a GPU image needs up to 35 GB, and as much again while it is built"
-    yield Diagnosis("disk", verdict, f"{free / GB:.0f} GB free in {folder}", remedy)
+    message = f"{free / GB:.0f} GB free in {folder}"
+    if free >= ROOM_FOR_A_GPU_IMAGE:
+        yield Diagnosis("disk", "ok", message)
+    elif free >= ROOM_FOR_ANY_IMAGE:
+        remedy = "a GPU image needs up to 35 GB, and as much again while it is built"
+        yield Diagnosis("disk", "warning", message, remedy)
+    else:
+        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
@@ -355,10 +329,8 @@ def _files(project: Project) -> Iterator[Diagnosis]:
         checks.append((configuration.FILE, ("read",), lambda _: configuration.load_configuration(project)))
     if checkpoints := checkpoint_definition.checkpoint_names(project):
         checks.append(("checkpoints", checkpoints, lambda name: checkpoint_definition.load_checkpoint(project, name)))
-    if project.checkpoints_lock.exists():
-        checks.append(
-            (project.checkpoints_lock.name, ("read",), lambda _: checkpoints_lock.read_checkpoints_lock(project))
-        )
+    if (lock := project.checkpoints_lock).exists():
+        checks.append((lock.name, ("read",), lambda _: checkpoints_lock.read_checkpoints_lock(project)))
     for subject, names, load in checks:
         errors = []
         for name in names:
@@ -421,23 +393,14 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: Endpoint) -> Ite
 
 
 def _logs(project: Project) -> Iterator[Diagnosis]:
-    """Warns of cut logs: BuildKit keeps 2 MiB of a step's output, and a compiler's error stands at its end."""
-    latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
-    clipped = [path for path in latest if _is_clipped(path)]
-    if clipped:
-        yield Diagnosis(
-            "build logs",
-            "warning",
-            f"BuildKit cut the output of a step short in {project.relative(clipped[-1])}",
-            "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…) and restart it",
-        )
-
-
-def _is_clipped(log: Path) -> bool:
-    try:
-        return _CLIPPED.encode() in files.read_plain_file(log, _LARGEST_LOG)
-    except OSError:
-        return False
+    """Warns of the latest cut log: BuildKit keeps 2 MiB of a step, and a compiler's error stands at its end."""
+    for log in sorted((project.state / "logs").glob("*.log"))[: -_LOGS_READ - 1 : -1]:
+        with suppress(OSError):
+            if _CLIPPED in files.read_plain_file(log, _LARGEST_LOG):
+                message = f"BuildKit cut the output of a step short in {project.relative(log)}"
+                remedy = "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…)"
+                yield Diagnosis("build logs", "warning", message, f"{remedy} and restart it")
+                return
 
 
 def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
@@ -456,9 +419,8 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
 def _settings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     settings = git.read_index_settings(environ)
     if settings.ca_file:
-        yield Diagnosis(
-            "certificates", "ok", f"{settings.ca_file} is given to steps that use the network, and not kept"
-        )
+        message = f"{settings.ca_file} is given to steps that use the network, and not kept"
+        yield Diagnosis("certificates", "ok", message)
     if settings.index_url or settings.find_links:
         yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
 

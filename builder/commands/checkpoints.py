@@ -88,10 +88,9 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         finished = conversion.finished_size(plan, place)
         needed, disk = plan.size + plan.fetched - finished, _disk(place)
         if needed + _SPARE > (free := shutil.disk_usage(disk).free):
-            raise SourceError(
-                f"{checkpoint} takes {words.size_text(needed)}, and {disk} has {words.size_text(free)} free",
-                hint="make room, or name a larger disk: `output: {folder: PATH}`, or HF_HOME for all models",
-            )
+            message = f"{checkpoint} takes {words.size_text(needed)}, and {disk} has {words.size_text(free)} free"
+            hint = "make room, or name a larger disk: `output: {folder: PATH}`, or HF_HOME for all models"
+            raise SourceError(message, hint=hint)
         conversion.fetch_source(plan, workspace.report)
         began = time.monotonic()
         workspace.report(Message(f"making {checkpoint}: {words.size_text(plan.size)} in {len(plan.shards)} files"))
@@ -197,10 +196,8 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
     results = []
     if name is not None and name not in records.checkpoints:
         suggestion = did_you_mean(name, records.checkpoints, code=True)
-        raise UsageError(
-            f"checkpoints.lock has no `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"`builder checkpoints build {name}` makes it",
-        )
+        hint = f"`builder checkpoints build {name}` makes it"
+        raise UsageError(f"checkpoints.lock has no `{name}`" + (f"; {suggestion}" if suggestion else ""), hint=hint)
     for each in sorted(records.checkpoints) if name is None else (name,):
         revision = records.current(each) or ""
         record = records.checkpoints[each][revision]

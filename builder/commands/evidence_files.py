@@ -71,10 +71,8 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
     model = recipe.load_recipe(workspace.project, path).model if path else None
     if model:
         return model
-    raise UsageError(
-        f"`{text}` is no model that an image was paired or run with, and no recipe",
-        hint=did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}",
-    )
+    hint = did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}"
+    raise UsageError(f"`{text}` is no model that an image was paired or run with, and no recipe", hint=hint)
 
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:

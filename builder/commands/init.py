@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import platform
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -24,6 +24,7 @@ from builder.commands import keeping
 from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod
 from builder.definitions import recipe as recipes
+from builder.definitions.fields import read_text
 from builder.engine import client as endpoints
 from builder.engine import machine, versions
 from builder.lock import lock_file
@@ -60,15 +61,13 @@ def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = 
     except BuilderError as error:
         yield Diagnosis("engine", "warning", error.message, error.hint)
         return
-    answers = False
+    engine = None
     try:
         engine = versions.require_supported(workspace.engine)
-    except BuilderError as error:
-        yield Diagnosis("engine", "warning", error.message, error.hint)
-    else:
-        answers = True
         text = f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}"
         yield Diagnosis("engine", "ok", text)
+    except BuilderError as error:
+        yield Diagnosis("engine", "warning", error.message, error.hint)
     # Checkouts usually lie in the user's home, and beside the project.
     places = (Path(environ.get("HOME") or "/"), project.root.parent)
     for folder in dict.fromkeys((place / _CHECKOUT).resolve() for place in places):
@@ -76,7 +75,7 @@ def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = 
             there = checkout.find_checkout(folder)
             parts = f"{words.counted(len(there.recipes), 'recipe')}, {words.counted(len(there.mods), 'mod')}"
             yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` takes it over")
-    if answers:
+    if engine:
         every = [recipe for _, recipe in recipes.readable_recipes(project)]
         with suppress(BuilderError):
             for image in checkout.adoptable(workspace, every):
@@ -98,9 +97,9 @@ def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
     return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
 
 
-# The init command: makes a project of a folder, from the files that come with this program.
+# The init command: makes a project of a folder, from the files that come with this program. The folder `_LAST` makes it
+# one, and is put in place once everything else is there.
 
-# This folder makes a project of a folder. It is put in place once everything else is there.
 _LAST = "dockerfiles"
 
 
@@ -134,10 +133,8 @@ def init_project(
     project = Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
     if conflicts := [each.path for each in planned if each.state == "edited"]:
-        raise ConflictError(
-            f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts),
-            hint="move them away, or name another folder",
-        )
+        message = f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts)
+        raise ConflictError(message, hint="move them away, or name another folder")
     last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
     lock_file.read_project_lock(project)  # a damaged one, and a lost one, are told before anything is written
@@ -184,22 +181,17 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder: it is made where it is missing")
     if root in {Path(root.anchor), Path(environ.get("HOME") or "/").resolve()}:
-        raise UsageError(
-            f"{root} holds other things than a project", hint="name a folder of its own: `builder init FOLDER`"
-        )
-    around: Project | None = None
-    with suppress(UsageError):
+        hint = "name a folder of its own: `builder init FOLDER`"
+        raise UsageError(f"{root} holds other things than a project", hint=hint)
+    try:
         around = projects.find_project(root)
-    if around and around.root == root:
-        raise ConflictError(
-            f"{root} is a project already: nothing was written",
-            hint="`builder init --update` brings what is newer in this release",
-        )
-    if around:
-        raise ConflictError(
-            f"{root} lies in the project {around.root}: nothing was written", hint="name a folder outside of it"
-        )
-    return root
+    except UsageError:
+        return root
+    if around.root == root:
+        hint = "`builder init --update` brings what is newer in this release"
+        raise ConflictError(f"{root} is a project already: nothing was written", hint=hint)
+    message = f"{root} lies in the project {around.root}: nothing was written"
+    raise ConflictError(message, hint="name a folder outside of it")
 
 
 def _put_last(project: Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
@@ -214,9 +206,8 @@ def _put_last(project: Project, staged: Path, planned: Sequence[PlannedFile]) ->
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
-        raise ConflictError(
-            f"another process has made {project.root} a project meanwhile", hint="`builder list` shows what is there"
-        ) from None
+        message = f"another process has made {project.root} a project meanwhile"
+        raise ConflictError(message, hint="`builder list` shows what is there") from None
 
 
 # The ``init --update`` command brings files that are newer in this release into a project.
@@ -270,9 +261,8 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
     now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
     changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]
     if changed:
-        raise ConflictError(
-            f"{', '.join(changed)} changed meanwhile: nothing was written", hint="run this again, and look at it anew"
-        )
+        message = f"{', '.join(changed)} changed meanwhile: nothing was written"
+        raise ConflictError(message, hint="run this command again: it shows the new differences first")
     shipped.write_shipped(update.project, chosen)
     written = [each.path for each in chosen]
     digests = dict(update.record.files) if update.record else {}
@@ -386,15 +376,12 @@ def plan_migration(
     else:
         if with_images:
             untagged, unread = checkout.untagged(workspace, readable)
-    settings_plan: SettingsPlan | None = None
-    env_problems: tuple[Problem, ...] = ()
-    env_path = env_file or there.root / checkout.ENV_FILE
+    env_path, env, settings_plan = env_file or there.root / checkout.ENV_FILE, None, None
     if env_path.exists():
-        env = checkout.read_env_file(env_path, str(env_path))
+        env = checkout.parse_env_file(read_text(env_path, str(env_path)), str(env_path))
         host = workspace.engine.host
         own_engine = host if machine.is_here(host) else endpoints.DEFAULT_HOST
         settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
-        env_problems = env.problems
     return Migration(
         checkout=there,
         upstream=upstream,
@@ -406,7 +393,7 @@ def plan_migration(
             entry: name for entry, path in entries.items() if (name := checkout.name_of_mod(path)) != mod.name_of(entry)
         },
         settings=settings_plan,
-        env_problems=env_problems,
+        env_problems=env.problems if env else (),
         containers=states,
         images=adoptable,
         untagged=untagged,
@@ -424,23 +411,25 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     adopted: list[AdoptedImage] = []
     errors: list[tuple[str, BuilderError]] = []
     settings_written = False
-    for part in migration.wanted:
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
         try:
+            yield
+        except BuilderError as error:
+            errors.append((what, error))
+
+    for part in migration.wanted:
+        with noted(f"{part.kind} {part.name}"):
             copies.put_in_place(workspace.project, part)
             written.append(part)
-        except BuilderError as error:
-            errors.append((f"{part.kind} {part.name}", error))
     if migration.settings and migration.settings.changed:
-        try:
+        with noted(configuration.FILE):
             configuration.write_change(workspace.project, migration.settings)
             settings_written = True
-        except BuilderError as error:
-            errors.append((configuration.FILE, error))
     for image in migration.images:
-        try:
+        with noted(f"image {image.tag}"):
             adopted.append(keeping.adopt_image(workspace, image.tag, promote=image.promote))
-        except BuilderError as error:
-            errors.append((f"image {image.tag}", error))
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import words
+from builder.base import records, words
 from builder.base.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.building import work_folder
@@ -59,18 +59,11 @@ class KeptOutcome:
 
     @property
     def json(self) -> dict[str, Any]:
-        outcome = self.outcome
-        return {
-            "server": self.server,
-            "image": self.image,
-            **{name: getattr(outcome, name) for name in ("kind", "name", "version", "set", "started")},
-            "seconds": round(outcome.seconds, 3),
-            "verdict": outcome.verdict,
-            "counts": dict(outcome.counts),
-            "figures": [figure_document(figure) for figure in outcome.figures],
-            "findings": [vars(finding) for finding in outcome.findings],
-            "file": str(self.file) if self.file else None,
-        }
+        measured = {key: value for key, value in vars(self.outcome).items() if key not in {"raw", "sampling"}}
+        measured |= {"seconds": round(self.outcome.seconds, 3), "file": self.file}
+        measured["figures"] = map(figure_document, self.outcome.figures)
+        plain: dict[str, Any] = records.plain({"server": self.server, "image": self.image, **measured})
+        return plain
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
@@ -112,10 +105,8 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
 def refuse_served(workspace: Workspace, text: str, what: str) -> None:
     """Raises ConflictError where the server of ``text`` runs, as memory may not suffice for another one."""
     if server := running.pick(workspace.project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: {what} in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
+        hint = f"`builder stop {server.name}` stops it; start it again afterwards"
+        raise ConflictError(f"{server.name} is being served: {what} in turn, each by itself", hint=hint)
 
 
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
@@ -308,10 +299,8 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     changed = [run for run in latest.values() if run and run.verdict == "changed"]
     failed = [run.subject.model or "" for run in latest.values() if run and run.verdict == "fail"]
     if failed:
-        raise UsageError(
-            f"the proof of {name} failed for {', '.join(failed)}: what is broken cannot be accepted",
-            hint=f"`builder prove {name}` shows what it is",
-        )
+        message = f"the proof of {name} failed for {', '.join(failed)}: what is broken cannot be accepted"
+        raise UsageError(message, hint=f"`builder prove {name}` shows what it is")
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")
     accepted = [replace(run, verdict="pass", accepted=note, started=words.now()) for run in changed]
@@ -323,18 +312,15 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequenc
     if models:
         yield from (_named(workspace, lock, name, text) for text in models)
         return
-    count = 0
-    for model in lock.models_on(name):
-        if recipe := _recipe(workspace.project, lock, name, model):
-            count += 1
-            yield _pairing(workspace, lock, name, model, recipe)
+    recipes = {model: _recipe(workspace.project, lock, name, model) for model in lock.models_on(name)}
+    for model, used in recipes.items():
+        if used:
+            yield _pairing(workspace, lock, name, model, used)
         else:
             workspace.report(Message(f"{model} is not proven: no recipe tells how {name} serves it"))
-    if not count:
-        raise UsageError(
-            f"no model is served by {name}, as far as is known",
-            hint=f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one",
-        )
+    if not any(recipes.values()):
+        hint = f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one"
+        raise UsageError(f"no model is served by {name}, as far as is known", hint=hint)
 
 
 def _named(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:

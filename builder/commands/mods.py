@@ -181,20 +181,12 @@ def require_valid(project: Project) -> None:
         raise FileProblemsError(problems, hint="the other mods were checked")
 
 
-def _is_version(name: str) -> bool:
-    """True for the version of a wheel, which is written without the ``v`` that a repository's tags have."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return not mirror.is_commit(name) and name[:1].isdigit() and bool(Version(name))
-    except InvalidVersion:
-        return False
-
-
 def _column(
     access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
-    find = packages.released if _is_version(name) else packages.committed
+    # The version of a wheel is written without the `v` that a repository's tags have.
+    is_version = not mirror.is_commit(name) and name[:1].isdigit() and words.parse_version(name) is not None
+    find = packages.released if is_version else packages.committed
     package = find(access, definitions, package_name, name)
     tried_mods = tuple(map(mod_dry_run.as_declared, mods))
     candidates = mod_dry_run.candidates(tried_mods, package_name)
@@ -411,9 +403,8 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     may have, or that is taken."""
     name = name_of(text)
     if not NAME.fullmatch(name):
-        raise UsageError(
-            f"`{name}` is no name for a mod", hint="letters, digits and . _ + - will do, a letter or digit first"
-        )
+        hint = "letters, digits and . _ + - will do, a letter or digit first"
+        raise UsageError(f"`{name}` is no name for a mod", hint=hint)
     folder = project.mods / name
     if folder.exists() or name in mod_names(project):
         raise UsageError(f"{project.relative(folder)} is there already", hint="take another name, or change that one")
@@ -499,9 +490,8 @@ def plan_copies_update(
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:
-        raise NothingToDoError(
-            f"no {kind} was copied from another repository", hint=f"`builder {kind}s add` copies one"
-        )
+        hint = f"`builder {kind}s add` copies one"
+        raise NothingToDoError(f"no {kind} was copied from another repository", hint=hint)
     upstreams: dict[tuple[str, str], copies.Upstream] = {}  # each repository is looked up once
     planned: list[PlannedCopy] = []
     faults: list[BuilderError] = []

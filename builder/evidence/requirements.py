@@ -402,9 +402,8 @@ def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]
 def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note that is given without `--force`, which it is the reason of."""
     if note and not force:
-        raise UsageError(
-            "`--note` goes with `--force`, and says why", hint="`builder mark` notes what was observed of an image"
-        )
+        hint = "`builder mark` notes what was observed of an image"
+        raise UsageError("`--note` goes with `--force`, and says why", hint=hint)
 
 
 def passed(
@@ -428,10 +427,8 @@ def passed(
     has_failed = all(each.kind == "prove" and each.failed for _, each in lacking)
     what = f"did not pass its proof for {names}" if has_failed else f"lacks what {names} requires"
     lines = [f"  {each}; `{missing_command(each, image, model)}`" for model, each in lacking]
-    raise ConflictError(
-        "\n".join([f"{image} {what}: nothing was moved", *lines]),
-        hint="these commands record it; `builder pair` and `builder promote` with `--force --note TEXT` do without",
-    )
+    hint = "these commands record it; `builder pair` and `builder promote` with `--force --note TEXT` do without"
+    raise ConflictError("\n".join([f"{image} {what}: nothing was moved", *lines]), hint=hint)
 
 
 def unfit(
@@ -480,7 +477,5 @@ def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, mod
 def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> None:
     """Raises ConflictError for a model that requires evidence of an image that cannot have any yet."""
     if required(workspace.project, model, recipe):
-        raise ConflictError(
-            f"{model} requires evidence, of which a new image has none: nothing was done",
-            hint="without `--model` it gets its number; `builder pair` then says what is missing",
-        )
+        hint = "without `--model` it gets its number; `builder pair` then says what is missing"
+        raise ConflictError(f"{model} requires evidence, of which a new image has none: nothing was done", hint=hint)

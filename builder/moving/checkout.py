@@ -168,11 +168,6 @@ class EnvFile:
         return self.values.get(name, "").strip()
 
 
-def read_env_file(path: Path, file: str) -> EnvFile:
-    """Reads the file at ``path``. Raises UsageError where it cannot be read, FileProblemsError where it is no text."""
-    return parse_env_file(read_text(path, file), file)
-
-
 def parse_env_file(text: str, file: str) -> EnvFile:
     """Parses the text of a file that messages call ``file``. Of a name that stands twice the last one counts."""
     values: dict[str, str] = {}

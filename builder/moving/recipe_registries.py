@@ -260,9 +260,8 @@ class _Making:
         if unfit or (supported and self.hardware not in supported):
             others = ", ".join(key for key in self.variants if key != self.variant_key)
             hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else None
-            raise UsageError(
-                f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint or ""
-            )
+            hint = hint or ""
+            raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
 
     def _by_hardware(self, value: Any) -> Any:
         """The value of a map by the hardware's name, generation or brand; the value itself where it is no map."""

@@ -48,10 +48,8 @@ def shipped_project() -> Project:
     for root in (_IN_WHEEL, _PACKAGE.parent):
         if (root / "dockerfiles/_parts").is_dir():
             return Project(root)
-    raise UsageError(
-        f"this installation has no definitions: neither {_IN_WHEEL} nor {_PACKAGE.parent} holds dockerfiles/",
-        hint="install the wheel that `uv build` makes, or run it from a checkout",
-    )
+    message = f"this installation has no definitions: neither {_IN_WHEEL} nor {_PACKAGE.parent} holds dockerfiles/"
+    raise UsageError(message, hint="install the wheel that `uv build` makes, or run it from a checkout")
 
 
 def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:

@@ -66,10 +66,9 @@ def require_packages(plan: CheckpointPlan) -> None:
         return
     if missing := [name for name, module in _PACKAGES.items() if find_spec(module) is None]:
         python = shlex.quote(sys.executable)
-        raise UsageError(
-            f"`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: {', '.join(missing)}",
-            hint=f"install them: {python} -m uv pip install --python {python} {' '.join(missing)}",
-        )
+        message = f"`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: {', '.join(missing)}"
+        hint = f"install them: {python} -m uv pip install --python {python} {' '.join(missing)}"
+        raise UsageError(message, hint=hint)
 
 
 def make_checkpoint(
@@ -176,10 +175,9 @@ def _require_digests(
     for before in recorded.values():
         others = sorted(name for name in made if made[name].digest != before.files.get(name, made[name]).digest)
         if before.inputs == plan.inputs and others:
-            raise ConflictError(
-                f"checkpoints.lock records other content for the same inputs: {', '.join(others[:5])} differ",
-                hint="a disk or a source is damaged, or the record is: `builder checkpoints verify --full` compares",
-            )
+            message = f"checkpoints.lock records other content for the same inputs: {', '.join(others[:5])} differ"
+            hint = "a disk or a source is damaged, or the record is: `builder checkpoints verify --full` compares"
+            raise ConflictError(message, hint=hint)
 
 
 # The files that are no weights: taken over as they are, JSON files with their changes, the index, the model card.

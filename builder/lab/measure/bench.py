@@ -60,10 +60,9 @@ def measure_bench(
     fitting = profile.within(served.context)
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
-        raise UsageError(
-            f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`",
-            hint=f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml",
-        )
+        message = f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`"
+        hint = f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml"
+        raise UsageError(message, hint=hint)
     if left_out := sorted(set(profile.depth) - set(fitting.depth)):
         depths = ", ".join(map(str, left_out))
         report(Message(f"left out: depth {depths}, as the context of {served.name} has {served.context} tokens"))

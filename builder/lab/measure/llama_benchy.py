@@ -331,10 +331,9 @@ def fetch_tokenizer(
             result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
-        raise MeasuringError(
-            f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong",
-            hint=f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy",
-        )
+        message = f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong"
+        hint = f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy"
+        raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")
     return target
 

@@ -214,10 +214,8 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
     }
     program = str(own.folder / argv[0]) if "/" in argv[0] else argv[0]
     if not shutil.which(program, path=variables.get("PATH")):
-        raise MeasuringError(
-            f"the probe {own.name} cannot be started: there is no program {argv[0]}",
-            hint="`command` is run in the probe's folder, without a shell: ./NAME is an executable file there",
-        )
+        hint = "`command` is run in the probe's folder, without a shell: ./NAME is an executable file there"
+        raise MeasuringError(f"the probe {own.name} cannot be started: there is no program {argv[0]}", hint=hint)
     return run_bounded(argv, folder=own.folder, environ=variables, seconds=own.seconds)
 
 

@@ -46,9 +46,8 @@ class MeasuredServer:
 def find_measured_server(server: RunningServer) -> MeasuredServer:
     """Raises MeasuringError where the server does not answer."""
     if not server.address or not answers(server):
-        raise MeasuringError(
-            f"{server.name} is up and does not answer", hint=f"`builder logs {server.name}` may say why"
-        )
+        hint = f"`builder logs {server.name}` may say why"
+        raise MeasuringError(f"{server.name} is up and does not answer", hint=hint)
     repository, _, number = server.image.rpartition(":")
     is_numbered = number.isdecimal() and kinds.is_a(kinds.REPOSITORY, repository)
     image = ImageName(repository, int(number)) if is_numbered else None
@@ -136,10 +135,8 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
         return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
     except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise MeasuringError(
-            f"{address}/models does not list a model: {error}",
-            hint="`builder status` tells if the server answers; its key is read from --api-key and VLLM_API_KEY alone",
-        ) from None
+        hint = "`builder status` tells if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
+        raise MeasuringError(f"{address}/models does not list a model: {error}", hint=hint) from None
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:

@@ -134,10 +134,9 @@ def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], repor
     taken = len(job.steps) * _STEP_TOKENS + _ANSWER_TOKENS
     fitting = tuple(share for share in shares if max(least, served.context * share // 100) + taken <= served.context)
     if not fitting:
-        raise UsageError(
-            f"the context of {served.name} has {served.context} tokens: too few for the probe {NAME}",
-            hint=f"{len(job.tools)} tools and {len(job.steps)} steps take more: serve it with a larger --max-model-len",
-        )
+        message = f"the context of {served.name} has {served.context} tokens: too few for the probe {NAME}"
+        hint = f"{len(job.tools)} tools and {len(job.steps)} steps take more: serve it with a larger --max-model-len"
+        raise UsageError(message, hint=hint)
     if left_out := [f"{share} %" for share in shares if share not in fitting]:
         report(Message(f"left out: {', '.join(left_out)} of the context, which leaves no room for a session"))
     return fitting
