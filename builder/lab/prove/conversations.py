@@ -20,12 +20,9 @@ Family = Literal["hermes", "xml", "glm", "gpt-oss", "plain", ""]
 
 # https://docs.vllm.ai/en/stable/features/tool_calling.html
 _CALLS: dict[str, Family] = {
-    "hermes": "hermes",
-    "qwen3_json": "hermes",
-    "qwen3_coder": "xml",
-    "qwen3_xml": "xml",
-    "glm45": "glm",
-    "glm47": "glm",
+    **dict.fromkeys(("hermes", "qwen3_json"), "hermes"),
+    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "xml"),
+    **dict.fromkeys(("glm45", "glm47"), "glm"),
     "openai": "gpt-oss",
 }
 # Reasoning that stands between <think> and </think>.
@@ -192,18 +189,15 @@ def conversations() -> tuple[Conversation, ...]:
 
 @functools.cache
 def outputs() -> tuple[Output, ...]:
-    return tuple(
-        Output(
-            name=f"{family}/{name}",
-            family=family,
-            text=content["text"],
-            reasoning=content.get("reasoning", False),
-            streams=content.get("streams", 3),
-            expected=_expected(content),
-        )
-        for family in _OUTPUTS
-        for name, content in _read(family).items()
-    )
+    made = []
+    for family, (name, content) in ((each, output) for each in _OUTPUTS for output in _read(each).items()):
+        expected = None
+        if expect := content.get("expect"):
+            calls = tuple(_calls(expect))
+            expected = ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
+        rest = content.get("reasoning", False), content.get("streams", 3)
+        made.append(Output(f"{family}/{name}", family, content["text"], *rest, expected))
+    return tuple(made)
 
 
 def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, generation: bool) -> Json:
@@ -244,13 +238,10 @@ def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
         if calls:
             waiting = [_CALL_ID.format(count + at) for at in range(1, len(calls) + 1)]
             count += len(calls)
+            functions = [{"name": name, "arguments": json.dumps(given, ensure_ascii=False)} for name, given in calls]
             message["tool_calls"] = [
-                {
-                    "id": ident,
-                    "type": "function",
-                    "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
-                }
-                for (name, arguments), ident in zip(calls, waiting, strict=True)
+                {"id": ident, "type": "function", "function": function}
+                for ident, function in zip(waiting, functions, strict=True)
             ]
         if "reasoning" in each:
             # The second is its name in releases before 0.12.
@@ -273,13 +264,6 @@ def _calls(content: Json) -> Iterator[Call]:
     written = content.get("calls") or ()
     for group in [written] if isinstance(written, dict) else written:
         yield from map(Call._make, group.items())
-
-
-def _expected(content: Json) -> ParsedMessage | None:
-    if "expect" not in content:
-        return None
-    expect = content["expect"]
-    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), tuple(_calls(expect)))
 
 
 def _output_question(output: Output, *, has_tools: bool) -> Question:

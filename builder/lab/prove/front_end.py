@@ -140,19 +140,14 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
         folder = _FOLDER / f"model-{number}"
         files |= {folder / name: content for name, content in setup.files.items()}
         files |= setup.mounted
-        work.append(
-            {
-                "argv": [str(folder), *setup.options],
-                # The recipe's variables are the server's; these decide that nothing is asked of the network.
-                "env": {**setup.environment, **_ENVIRONMENT},
-                "cwd": WORKSPACE,
-                "template": setup.template,
-                "questions": [
-                    {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
-                    for each in setup.questions
-                ],
-            }
-        )
+        # The recipe's variables are the server's; these decide that nothing is asked of the network.
+        env = {**setup.environment, **_ENVIRONMENT}
+        questions = [
+            {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
+            for each in setup.questions
+        ]
+        of_model = {"argv": [str(folder), *setup.options], "template": setup.template, "questions": questions}
+        work.append({**of_model, "env": env, "cwd": WORKSPACE})
     whole = {"env": _ENVIRONMENT, "start_seconds": _START_SECONDS, "setups": work}
     return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
 
@@ -164,7 +159,9 @@ def _await(container: Container, setups: Sequence[Setup], report: Report) -> Jso
     while time.monotonic() < began + _LONGEST:
         result = container.run(["sh", "-c", _NEXT_STATE, "sh", str(_FOLDER), text], timeout=300)
         ended, _, text = result.output.partition("\n")
-        state = _parsed(text) or state
+        with suppress(ValueError, RecursionError):
+            content = json.loads(text)
+            state = content if isinstance(content, dict) and content else state
         if state.get("step") in {"done", "failed"}:
             return state
         if ended:
@@ -182,13 +179,6 @@ def _reason(container: Container, code: int) -> str:
         return f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB"
     lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()
     return f"its Python ended with {code} before the work was done" + (f":\n{lines}" if lines else "")
-
-
-def _parsed(text: str) -> Json:
-    content = None
-    with suppress(ValueError, RecursionError):
-        content = json.loads(text)
-    return content if isinstance(content, dict) else {}
 
 
 # The files of a model that its front end needs: tokenizer, config and template, and no weights. They come from a cache
@@ -219,7 +209,7 @@ def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: s
     """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
         folder = subjects.mounted(workspace.project, recipe, model, workspace.environment)
-        return _of_folder(folder) or _standing_in(f"{model} is no model of the hub")
+        return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is no model of the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached
@@ -230,17 +220,13 @@ def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: s
     try:
         return _fetch(workspace, own, model, wanted)
     except SourceError as error:
-        return _cached(own, model, wanted) or _standing_in(error.message)
+        return _cached(own, model, wanted) or ModelFiles(files(), stand_in=error.message)
 
 
 def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles | None:
     commit = hub_cache.revision(environ, model, revision)
     files = _of_folder(hub_cache.folder(environ, model) / "snapshots" / commit) if commit else None
     return replace(files, commit=commit) if files else None
-
-
-def _standing_in(reason: str) -> ModelFiles:
-    return ModelFiles(files(), stand_in=reason)
 
 
 def _of_folder(folder: Path | None) -> ModelFiles | None:
@@ -297,12 +283,9 @@ def files() -> dict[str, bytes]:
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **dict.fromkeys(("truncation", "padding", "normalizer", "post_processor")),
         "added_tokens": [{"id": ident, "content": mark, **flags} for mark, ident in ids.items()],
-        "normalizer": None,
         "pre_tokenizer": by_bytes,
-        "post_processor": None,
         "decoder": by_bytes,
         "model": {
             "type": "BPE",
@@ -317,8 +300,7 @@ def files() -> dict[str, bytes]:
         "eos_token": END,
         # A template that writes it would break on its absence, which is no fault of its own.
         "bos_token": "<|begin_of_text|>",
-        "unk_token": "<|endoftext|>",
-        "pad_token": "<|endoftext|>",
+        **dict.fromkeys(("unk_token", "pad_token"), "<|endoftext|>"),
         "clean_up_tokenization_spaces": False,
         "model_max_length": CONTEXT,
     }

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.evidence import store
@@ -209,27 +209,23 @@ def _judge_message(tally: _Tally, question: Question, answer: Mapping[str, Any],
         return
     streamed = [parsed(each) for each in answer["streamed"] if "refused" not in each]
     tally.find(question, verdict, of_message(expected, whole), of_streamed(whole, streamed))
-    for each in (each for each in answer["streamed"] if _NO_STREAM in each.get("refused", "")):
-        tally.find(question, verdict, (("streamed", f"in pieces it cannot be parsed: {each['refused']}"),))
-        break
+    if refused := next((why for each in answer["streamed"] if _NO_STREAM in (why := each.get("refused", ""))), ""):
+        tally.find(question, verdict, (("streamed", f"in pieces it cannot be parsed: {refused}"),))
 
 
 def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     for key in _comparable(tally, reference):
-        before, now = reference.texts.get(key), tally.texts[key]
-        if same_tokens and reference.goldens[key] == tally.goldens[key]:
+        before, now, shown = reference.texts.get(key), tally.texts[key], ""
+        if (same_tokens and reference.goldens[key] == tally.goldens[key]) or (before == now and not same_tokens):
             continue
         if before is None:
             text = "it changed; the previous text is not stored on this machine"
-        elif before != now:
-            text = text_difference(before, now)
-        elif same_tokens:
+        elif before == now:
             text = "the text is the same, the tokens are others"
         else:
-            continue
-        around = 120 if text else 400
-        shown = "" if before is None or before == now else f"\n{side_by_side(before, now, around)}"
+            text = text_difference(before, now)
+            shown = f"\n{side_by_side(before, now, 120 if text else 400)}"
         what = f"{text or 'it changed'}, compared with {reference.image}"
         yield Finding("golden", key.partition("#")[0], "changed", f"{what}{shown}")
 
@@ -247,15 +243,15 @@ def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iter
     for each in findings:
         groups.setdefault((each.check, each.verdict, each.text.partition("\n")[0]), []).append(each)
     prompts = {question.name for question in questions if question.kind == "prompt"}
-    for first, *others in groups.values():
-        if not others:
-            yield first
-            continue
-        head, *below = first.text.splitlines()
-        are_prompts = all(each.at in prompts for each in (first, *others))
-        of_all = f"{len(prompts)} conversations" if are_prompts else f"{len(questions)} questions"
-        text = "\n".join((head, f"  first in {first.at}", *below))
-        yield replace(first, at=f"{len(others) + 1} of {of_all}", text=text)
+    for group in groups.values():
+        first, count = group[0], len(group)
+        if count > 1:
+            head, *below = first.text.splitlines()
+            are_prompts = prompts.issuperset(each.at for each in group)
+            of_all = f"{len(prompts)} conversations" if are_prompts else f"{len(questions)} questions"
+            text = "\n".join((head, f"  first in {first.at}", *below))
+            first = replace(first, at=f"{count} of {of_all}", text=text)
+        yield first
 
 
 def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
@@ -312,12 +308,12 @@ def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> t
     broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
     counts = Counter(kinds[name] for name in broken if name in kinds)
     limited = {kind for kind in sizes if 2 * counts[kind] <= sizes[kind]}
-
-    def settled(finding: Finding) -> Finding:
-        is_limit = finding.check in _MANNER or (finding.check not in _NEVER and kinds.get(finding.at) in limited)
-        return replace(finding, verdict="pass") if finding.verdict in _BROKEN and is_limit else finding
-
-    return tuple(map(settled, findings))
+    is_limit = [
+        each.verdict in _BROKEN
+        and (each.check in _MANNER or (each.check not in _NEVER and kinds.get(each.at) in limited))
+        for each in findings
+    ]
+    return tuple(replace(f, verdict="pass") if limit else f for f, limit in zip(findings, is_limit, strict=True))
 
 
 def _kind(question: Question) -> str:
@@ -437,9 +433,8 @@ def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
 
 def of_streamed(whole: ParsedMessage, streamed: Sequence[ParsedMessage]) -> Broken:
     """The first of several streamed readings that differs from the whole one."""
-    for check, text in (broken for message in streamed for broken in of_message(whole, message)):
+    for check, text in islice((broken for message in streamed for broken in of_message(whole, message)), 1):
         yield "streamed", f"in pieces it is read otherwise, {check}: {text}"
-        return
 
 
 def same_json(first: Any, second: Any) -> bool:

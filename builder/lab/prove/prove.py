@@ -84,12 +84,15 @@ def prove_models(
     parts = list(zip(pairings, commands, options, files, strict=True))
     setups = [_setup(workspace, *each) for each in parts]
     began, started = datetime.now(UTC), words.now()
+    # Today as templates write it, and tomorrow, which may have come meanwhile.
+    days = (began, began + timedelta(days=1))
+    dates = tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
     run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
     proofs = []
     for number, (pairing, rendered, chosen, own) in enumerate(parts):
         reference = references(pairing.model)
         answers = run.setups[number] if run.setups else None
-        judgement = _judgement(run, setups[number], answers, chosen, own, reference, _dates(began))
+        judgement = _judgement(run, setups[number], answers, chosen, own, reference, dates)
         memory = answers.memory if answers and answers.answers is not None else 0
         evidence = Evidence(
             kind="prove",
@@ -228,12 +231,6 @@ def _template_that_comes_with(own: ModelFiles) -> bytes | None:
     return json.dumps(template, sort_keys=True).encode() if template else None
 
 
-def _dates(began: datetime) -> tuple[str, ...]:
-    """Today as templates write it, and tomorrow, which may have come meanwhile."""
-    days = (began, began + timedelta(days=1))
-    return tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
-
-
 # What a mod changes templates and parsers by; any script may.
 _OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNORECASE)
 
@@ -245,9 +242,8 @@ def of_build(
     requires it, nothing can differ, or it cannot run here. An image that cannot be proven ends no build."""
     planned = baked.planned
     plan, recipe = planned.plan, planned.recipe
-    if not request.prove or request.candidate or recipe is None or recipe.model is None or "vllm" not in plan.versions:
-        return ()
-    if plan.definition.platform != baked.host_platform:
+    can_run = plan.definition.platform == baked.host_platform and "vllm" in plan.versions
+    if not request.prove or request.candidate or recipe is None or recipe.model is None or not can_run:
         return ()
     from builder.building import commit
 
@@ -272,16 +268,12 @@ def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod
     names = {step.name for step in steps}
     others = [step.name for step in steps if earlier.get(step.name) != step]
     others += [name for name in earlier if name not in names]
-    by_step = {f"mod {mod.name}": mod for mod in mods}
-    # Whatever is no mod of this build, and each mod that has to do with templates or parsers.
-    return not before or any(
-        name not in by_step
-        or any(
-            _OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}")
-            for file in by_step[name].files
-        )
-        for name in others
-    )
+    # The mods that have nothing to do with templates or parsers; whatever is no mod may differ.
+    harmless = {f"mod {mod.name}" for mod in mods}
+    for mod in mods:
+        if any(_OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}") for file in mod.files):
+            harmless.remove(f"mod {mod.name}")
+    return not before or not harmless.issuperset(others)
 
 
 # The part of a serve command that the front end takes: template, parsers, tokenizer.
