@@ -221,10 +221,8 @@ def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], N
             yield f"{name}: {problem}"
     if further := sorted({path.name for path in folder.iterdir()} - record.files.keys()):
         yield f"these files are not recorded: {', '.join(further)}"
-    if not (folder / INDEX).is_file():
-        return
     try:
-        listed = parse_index((folder / INDEX).read_bytes())
+        listed = parse_index((folder / INDEX).read_bytes()) if (folder / INDEX).is_file() else names
     except HeaderError as error:
         yield f"{INDEX}: {error}"
         return

@@ -51,16 +51,14 @@ def page(table: Matrix) -> str:
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
     """The numbers, the newest of each repository first."""
     names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
-    if wanted:
-        project, chosen = workspace.project, set()
-        for text in wanted:
-            repository = status.named_repository(project, lock, text)
-            if repository in lock.images:
-                chosen |= {name for name in names if name.repository == repository}
-            else:
-                chosen.add(status.named_number(project, lock, text)[0])
-        names &= chosen
-    return tuple(sorted(names, key=lambda name: (name.repository, -name.number)))
+    chosen = set() if wanted else names
+    for text in wanted:
+        repository = status.named_repository(workspace.project, lock, text)
+        if repository in lock.images:
+            chosen |= {name for name in names if name.repository == repository}
+        else:
+            chosen.add(status.named_number(workspace.project, lock, text)[0])
+    return tuple(sorted(names & chosen, key=lambda name: (name.repository, -name.number)))
 
 
 def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
@@ -86,19 +84,16 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     if publish and output.exists() and not output.is_dir():
         raise ConflictError(f"{output} is a file", hint="`--publish` takes a folder")
     page = collecting.collect_page(workspace.project, workspace.environment, workspace.report, full=full)
-    text = html.render_page(page)
-    if not publish:
-        return (_write(output, text),)
-    return _write(output / "index.html", text), _write(output / "report.json", data(page))
+    texts = {output / "index.html" if publish else output: html.render_page(page)}
+    if publish:
+        texts[output / "report.json"] = data(page)
+    for path, text in texts.items():
+        files.make_folder(path.parent)
+        files.write_atomically(path, text.encode(errors="replace"), mode=0o644)
+    return tuple(texts)
 
 
 def data(page: Part) -> str:
     """The page as JSON."""
     content = {"schema_version": FORMAT, **vars(page)}
     return json.dumps(content, default=vars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _write(path: Path, text: str) -> Path:
-    files.make_folder(path.parent)
-    files.write_atomically(path, text.encode(errors="replace"), mode=0o644)
-    return path

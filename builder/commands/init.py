@@ -356,7 +356,8 @@ def plan_migration(
     named = dict.fromkeys(entry for path in names.values() for entry in checkout.mods_named(path))
     entries = {entry: place for entry in named if (place := checkout.mod_at(there, entry))}
     every = {} if recipe_names else dict(there.mods)
-    every |= {checkout.name_of_mod(path): path for path in entries.values()}
+    own_names = {entry: path.name.removesuffix(".zip") for entry, path in entries.items()}
+    every |= {own_names[entry]: path for entry, path in entries.items()}
     present = {*every, *mod.mod_names(project), *entries}
     mods = [checkout.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
     recipes = [checkout.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
@@ -389,9 +390,7 @@ def plan_migration(
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(there, mods)),
         missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
-        renamed={
-            entry: name for entry, path in entries.items() if (name := checkout.name_of_mod(path)) != mod.name_of(entry)
-        },
+        renamed={entry: name for entry, name in own_names.items() if name != mod.name_of(entry)},
         settings=settings_plan,
         env_problems=env.problems if env else (),
         containers=states,

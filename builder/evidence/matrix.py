@@ -105,18 +105,16 @@ def word_of(judged: JudgedRun) -> CellWord:
 
 
 def _cell(image: ImageName, model: str, kind: Kind, name: str, runs: Sequence[JudgedRun]) -> MatrixCell:
-    own = next((each for each in runs if not each.run.foreign), None)
-    theirs = next((each for each in runs if each.run.foreign), None)
     folder = f"evidence/{image.repository}/{image.number}"
     cell = MatrixCell(image, model, _title(kind, name), _NEVER)
-    if theirs:
-        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.run.file}")
-    if own is None:
-        return cell
-    why, run = "; ".join(own.stale) or own.run.accepted, own.run
-    return replace(
-        cell, word=word_of(own), why=why, file=f"{folder}/{run.file}", started=run.started, seconds=run.seconds
-    )
+    for each in reversed(runs):
+        word, file, run = word_of(each), f"{folder}/{each.run.file}", each.run
+        if run.foreign:
+            cell = replace(cell, others=word, others_file=file)
+        else:
+            why = "; ".join(each.stale) or run.accepted
+            cell = replace(cell, word=word, why=why, file=file, started=run.started, seconds=run.seconds)
+    return cell
 
 
 # The runs of two images side by side: those of the same kind, name and model, and the figures that both measured.
@@ -184,9 +182,8 @@ def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: Ju
 
 def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:
     if old.set != new.set:
-        yield {"prove": "other conversations", "bench": "another profile", "same": "other texts"}.get(
-            old.kind, "another probe"
-        )
+        sets = {"prove": "other conversations", "bench": "another profile", "same": "other texts"}
+        yield sets.get(old.kind, "another probe")
     if old.version != new.version:
         yield f"{old.version} and {new.version}"
     if old.subject.machine != new.subject.machine:

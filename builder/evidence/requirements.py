@@ -5,7 +5,9 @@ Only the project's own current runs count, and the latest decides. Nothing is me
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -207,33 +209,26 @@ def missing(
     now = paired.pairing.image if paired else None
     if model is None and image.repository in lock.images and (current := lock.images[image.repository].current):
         now = ImageName(image.repository, current)
-    digests = {
-        name: configuration.load_probe(project, name).digest
-        for name in configuration.probe_names(project)
-        if name in wanted.probes
-    }
-    of_image = _recorded(project, lock, image, model, recipe, environ or {}, runs, digests)
+    own = [name for name in configuration.probe_names(project) if name in wanted.probes]
+    digests = {name: configuration.load_probe(project, name).digest for name in own}
+    present = functools.partial(_present, project, lock, model, recipe, environ or {})
+    of_image = RecordedRuns(image, runs, functools.partial(present, image), digests)
     of_current = None
     if now and now != image and (wanted.same is not None or any(figure.of_current for figure in wanted.figures)):
-        runs = store.of_image(project, now)
-        of_current = _recorded(project, lock, now, model, recipe, environ or {}, runs)
+        of_current = RecordedRuns(now, store.of_image(project, now), functools.partial(present, now))
     return tuple(unmet(wanted, of_image, of_current))
 
 
-def _recorded(
+def _present(
     project: Project,
     lock: Lock,
-    image: ImageName,
     model: str | None,
     recipe: Recipe | None,
     environ: Mapping[str, str],
-    runs: Sequence[Evidence],
-    probes: Mapping[str, str] = subjects.NOTHING,
-) -> RecordedRuns:
-    def present(kind: Kind) -> Subject:
-        return subjects.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
-
-    return RecordedRuns(image, runs, present, probes)
+    image: ImageName,
+    kind: Kind,
+) -> Subject:
+    return subjects.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
 
 
 def last_proof(
@@ -244,7 +239,8 @@ def last_proof(
     if not (runs := store.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
-    return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
+    present = functools.partial(_present, project, lock, model, recipe, environ, image)
+    return RecordedRuns(image, runs, present).latest("prove")
 
 
 def figures_in_turn(
@@ -255,10 +251,9 @@ def figures_in_turn(
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
         return ()
-    sides = [
-        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
-        for name in (image, paired.pairing.image)
-    ]
+    present = functools.partial(_present, project, lock, model, recipe, environ)
+    names = image, paired.pairing.image
+    sides = [RecordedRuns(name, store.of_image(project, name), functools.partial(present, name)) for name in names]
     figures = required(project, model, recipe).figures
     return tuple(each for each in figures if each.of_current and needs_rounds(each, *sides))
 
@@ -438,13 +433,10 @@ def unfit(
     proof. Evidence or a recipe that cannot be read says nothing: going back has to be possible with it."""
     if reason := pointers.unfit_reason(lock, name, now):
         return reason
-    try:
+    with suppress(FileProblemsError):
         for each in (model,) if model else models_of(project, lock, name):
-            run = last_proof(project, lock, name, each, environ)
-            if not isinstance(run, str) and run.verdict == "fail":
+            if _verdict(last_proof(project, lock, name, each, environ)) == "fail":
                 return f"did not pass its proof for {each}"
-    except FileProblemsError:
-        return ""
     return ""
 
 
@@ -455,8 +447,7 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
     marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]
     reason = pointers.unfit_reason(lock, name, now) if now else ""
-    if reason and "marked" not in reason:
-        words.append(reason)
+    words += [reason] if reason and "marked" not in reason else []
     for each in (model,) if model else models_of(workspace.project, lock, name):
         run = last_proof(workspace.project, lock, name, each, workspace.environment)
         verdict = run if isinstance(run, str) else {"pass": "passed", "fail": "failed"}.get(run.verdict, run.verdict)
@@ -467,11 +458,12 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
 def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> Pairing | None:
     """The latest earlier pairing of a model with an image that may serve it: one that a rollback would go to."""
     paired = lock.models[model]
-    now = paired.pairing.image
-    for pairing in paired.previous:
-        if pairing.status != "bad" and not unfit(project, environ, lock, pairing.image, now, model):
-            return pairing
-    return None
+    fit = (
+        each
+        for each in paired.previous
+        if each.status != "bad" and not unfit(project, environ, lock, each.image, paired.pairing.image, model)
+    )
+    return next(fit, None)
 
 
 def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> None:

@@ -144,33 +144,25 @@ def evidence_document(evidence: Evidence) -> dict[str, Any]:
     data["seconds"] = float(evidence.seconds)
     subject = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
     if evidence.subject.machine:
-        subject["machine"] = _machine_document(evidence.subject.machine)
+        subject["machine"] = _known(subject["machine"])
     if evidence.subject.workers:
-        subject["workers"] = list(map(_machine_document, evidence.subject.workers))
+        subject["workers"] = list(map(_known, subject["workers"]))
     data["subject"] = subject
     if evidence.figures:
         data["figures"] = list(map(figure_document, evidence.figures))
     return {"format": FORMAT, **data}
 
 
-def _machine_document(machine: Machine) -> dict[str, Any]:
+def _known(machine: Mapping[str, Any]) -> dict[str, Any]:
     """A machine without what is not known. The first facts of it that were recorded are always there, so that the
     identity of an earlier run stays."""
-    values = records.plain(machine).items()
-    return {name: value for name, value in values if value or name in _FIRST_FACTS or (name == "cma" and value == 0)}
+    facts = machine.items()
+    return {name: value for name, value in facts if value or name in _FIRST_FACTS or (name == "cma" and value == 0)}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
-    return {
-        "name": figure.name,
-        "at": dict(figure.at),
-        "unit": figure.unit,
-        "better": figure.better,
-        "n": len(figure.values),
-        "mean": figure.mean,
-        "std": figure.std,
-        "values": [float(value) for value in figure.values],
-    }
+    derived = {"n": len(figure.values), "mean": figure.mean, "std": figure.std}
+    return {**records.plain(figure), **derived, "values": [float(value) for value in figure.values]}
 
 
 def evidence_text(evidence: Evidence) -> str:

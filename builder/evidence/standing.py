@@ -59,11 +59,8 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
     if then.machine and present.machine:
         yield from _of_machine(then.machine, present.machine)
     if _differ(evidence.set, set_now):
-        yield {
-            "prove": "the conversations changed",
-            "bench": "the profile changed",
-            "same": "the texts changed",
-        }.get(evidence.kind, "the probe changed")
+        sets = {"prove": "the conversations", "bench": "the profile", "same": "the texts"}
+        yield f"{sets.get(evidence.kind, 'the probe')} changed"
 
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
@@ -168,13 +165,13 @@ class ImageEvidence:
             "standing": self.standing,
             "pairings": [
                 {
-                    "model": pairing.model,
-                    "standing": pairing.standing,
-                    "why": pairing.why,
-                    "run": pairing.run.file if pairing.run else None,
-                    "foreign": pairing.has_foreign,
+                    "model": each.model,
+                    "standing": each.standing,
+                    "why": each.why,
+                    "foreign": each.has_foreign,
+                    "run": each.run.file if each.run else None,
                 }
-                for pairing in self.pairings
+                for each in self.pairings
             ],
             "runs": [{"file": run.file, **run_record.evidence_document(run)} for run in self.runs],
             "problems": [str(problem) for problem in self.problems],

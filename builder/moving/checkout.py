@@ -28,7 +28,6 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Diagnosis, Message
-from builder.base.files import read_plain_file
 from builder.base.words import did_you_mean
 from builder.definitions import image, mod, recipe
 from builder.definitions.configuration import NOTHING_REQUIRED
@@ -125,10 +124,6 @@ def mod_at(checkout: Checkout, entry: str) -> Path | None:
         if real.is_relative_to(checkout.root) and real != checkout.root and _is_mod(path):
             return path
     return checkout.mods.get(mod.name_of(entry))
-
-
-def name_of_mod(path: Path) -> str:
-    return path.name.removesuffix(".zip")
 
 
 def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
@@ -261,15 +256,12 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
 
 def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) -> tuple[str, ...]:
     """Those of ``paths`` in the checkout that are there and not as upstream has them."""
-
-    def blob(path: Path) -> str:
-        try:
-            return _blob(files.read_plain_file(path.resolve(), LARGEST_TEXT))
-        except OSError:
-            return ""
-
+    there = {path: "" for path in paths if (root / path).is_file()}
+    for path in there:
+        with suppress(OSError):
+            there[path] = _blob(files.read_plain_file((root / path).resolve(), LARGEST_TEXT))
     blobs = upstream.blobs if upstream else {}
-    return tuple(path for path in paths if (root / path).is_file() and blob(root / path) != blobs.get(path))
+    return tuple(path for path, blob in there.items() if blob != blobs.get(path))
 
 
 def _blob(content: bytes) -> str:
@@ -347,12 +339,8 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
     of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
     number becomes what that tag means. Raises EngineError where no engine answers, LockError for a damaged
     images.lock."""
-    containers = {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)}
-    references = {
-        ":".join(images.split_tag(name)) if "/" in name else images.repository(name)
-        for name in containers
-        if _NAME.fullmatch(name)
-    }
+    containers = filter(_NAME.fullmatch, {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)})
+    references = {":".join(images.split_tag(name)) if "/" in name else images.repository(name) for name in containers}
     lock = lock_file.read_project_lock(workspace.project)
     by_image: dict[tuple[str, str], list[str]] = {}
     for tag, identity in images.image_tags(workspace.engine, sorted(references)).items():
@@ -366,8 +354,8 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         numbers = lock.images[repository].numbers if repository in lock.images else {}
         fingerprints = {record.fingerprint for record in numbers.values()}
         if details is not None and images.fingerprint(details) not in fingerprints:
-            is_first = not numbers
-            collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
+            promote = not numbers and tag.endswith(":latest")
+            collected.append(AdoptableImage(tag, details.size, details.created, promote))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
 
 
@@ -469,10 +457,11 @@ def container_states(
         with suppress(ImageStateError):  # the number that serves it, whichever model that has
             number = str(selection.for_recipe(lock, replace(first[container], model=None)).image)
         if ask_engine and not number and _NAME.fullmatch(container):
-            tags = {each.tag for each in adoptable_images}
             full = ":".join(images.split_tag(container))
-            there = images.inspect_image(workspace.engine, container) if full not in tags else None
-            tag = full if full in tags else container if there else ""
+            if full in {each.tag for each in adoptable_images}:
+                tag = full
+            elif images.inspect_image(workspace.engine, container):
+                tag = container
         collected.append(ContainerState(container, count, number, tag, definition))
     return tuple(collected)
 
@@ -486,12 +475,11 @@ def plan_part(
         return PlannedCopy("recipe", name, reason="a link that leaves the checkout")
     try:
         if kind == "mod":
-            files = read_mod(checkout, path)
+            contents = read_mod(checkout, path)
         else:
-            content = read_plain_file(path.resolve(), LARGEST_TEXT)
-            files = (PlainFile(copies.RECIPE, executable=False, content=content),)
-        origin = origin_of_files(upstream, checkout.shown(path), files)
-        return copies.compare_copy(project, kind, name, files, origin)
+            contents = (PlainFile(copies.RECIPE, False, files.read_plain_file(path.resolve(), LARGEST_TEXT)),)
+        origin = origin_of_files(upstream, checkout.shown(path), contents)
+        return copies.compare_copy(project, kind, name, contents, origin)
     except (BuilderError, OSError) as error:
         reason = error.message if isinstance(error, BuilderError) else error.strerror or str(error)
         return PlannedCopy(kind, name, reason=reason)

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.machine_record import Machine
     from builder.definitions.configuration import Node
 
 
@@ -63,11 +63,7 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
 
 def is_spark(proc: Path) -> bool:
     files = machine_record.read_files({"proc": proc}, (f"proc/{processes.GPUS}",))
-    return _has_gb10(machine_record.parse_machine(files, {}))
-
-
-def _has_gb10(machine: Machine) -> bool:
-    return "GB10" in machine.gpu.split()
+    return "GB10" in machine_record.parse_machine(files, {}).gpu.split()
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -134,22 +130,17 @@ def address_problems(facts: MachineFacts) -> tuple[str, ...]:
     names = {interface.name for interface in linked}
     others = [each for each in facts.interfaces if each.is_up and each.name != "lo"]
     for first, second in combinations(others, 2):
-        shared = _shared_subnet(first, second)
+        pairs = product(*([address.network for address in each.addresses] for each in (first, second)))
+        shared = next((pair for pair in pairs if pair[0].overlaps(pair[1])), ())
         if shared and names & {first.name, second.name}:
-            problems.append(f"{first.name} and {second.name} share the subnet {shared}")
+            subnet = min(shared, key=lambda network: network.prefixlen)
+            problems.append(f"{first.name} and {second.name} share the subnet {subnet}")
     return tuple(problems)
 
 
 def _is_second(name: str) -> bool:
     """True for the second interface of a socket, which has a PCI domain in its name: ``enP2p1s0f1np1``."""
     return "P" in name
-
-
-def _shared_subnet(first: NetworkInterface, second: NetworkInterface) -> str:
-    pairs = product((address.network for address in first.addresses), (address.network for address in second.addresses))
-    return next(
-        (str(min(pair, key=lambda network: network.prefixlen)) for pair in pairs if pair[0].overlaps(pair[1])), ""
-    )
 
 
 # The facts that a machine tells of itself: its interfaces, its RoCE devices and their links, its models, its clock.
@@ -290,7 +281,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         clock_error=(after - before) / 2,
         kernel=machine.kernel,
         parameters=machine.parameters,
-        driver=machine.driver if _has_gb10(machine) else None,
+        driver=machine.driver if "GB10" in machine.gpu.split() else None,
     )
 
 
@@ -335,7 +326,7 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
     addresses = [str(address.ip) for address in interface.addresses]
     if not addresses:
         return Diagnosis("interface", "error", f"{name} has no IPv4 address", "give it one (netplan)")
-    if node.address and _is_ip(node.address) and node.address not in addresses:
+    if _ip(node.address) and node.address not in addresses:
         message = f"{name} has {', '.join(addresses)}, and builder.yaml says {node.address}"
         return Diagnosis("interface", "error", message, _DISCOVER)
     return Diagnosis("interface", "ok", f"{name}, {node.address or addresses[0]}")
@@ -343,52 +334,46 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
 
 def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
     links = {link.device: link for link in facts.links}
-    if not node.rdma:
-        if node.rdma is None and facts.links:
-            yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
-        elif node.rdma is None:
-            remedy = "`rdma: []` in builder.yaml says so, and the nodes talk over TCP"
-            yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
-        else:
-            yield Diagnosis("devices", "ok", "none: over TCP")
-        return
-    missing = [name for name in node.rdma if name not in links]
-    down = [name for name in node.rdma if name in links and not links[name].is_up]
-    for name in missing:
-        meant = did_you_mean(name, links, code=True) or f"there are: {', '.join(links) or 'none'}"
-        yield Diagnosis("devices", "error", f"there is no {name}", meant)
-    for name in down:
-        message = f"the link of {name} ({links[name].interface}) is down"
-        yield Diagnosis("devices", "error", message, "is the cable in, and the other end up?")
-    if not facts.verbs:
+    if node.rdma is None and facts.links:
+        yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
+    elif node.rdma is None:
+        remedy = "`rdma: []` in builder.yaml says so, and the nodes talk over TCP"
+        yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
+    elif not node.rdma:
+        yield Diagnosis("devices", "ok", "none: over TCP")
+    for name in node.rdma or ():
+        if name not in links:
+            meant = did_you_mean(name, links, code=True) or f"there are: {', '.join(links) or 'none'}"
+            yield Diagnosis("devices", "error", f"there is no {name}", meant)
+        elif not links[name].is_up:
+            message = f"the link of {name} ({links[name].interface}) is down"
+            yield Diagnosis("devices", "error", message, "is the cable in, and the other end up?")
+    if node.rdma and not facts.verbs:
         remedy = "`sudo modprobe ib_uverbs`, on the node"
         yield Diagnosis("devices", "error", "/dev/infiniband is not there, or empty", remedy)
-    elif not missing and not down:
+    elif node.rdma and all(name in links and links[name].is_up for name in node.rdma):
         yield Diagnosis("devices", "ok", ", ".join(node.rdma))
 
 
 def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[Diagnosis]:
     """Checks that the other nodes are in a subnet of this one's interface."""
     interface = facts.interface(node.interface or "")
-    others = [each for each in nodes if each.name != node.name and each.address and _is_ip(each.address)]
     if interface is None or not interface.addresses:
         return
     networks = [address.network for address in interface.addresses]
-    for other in others:
-        address = ipaddress.ip_address(other.address or "")
-        if not any(address in network for network in networks):
+    for other in nodes:
+        address = _ip(other.address) if other.name != node.name else None
+        if address and not any(address in network for network in networks):
             message = f"{other.name} ({other.address}) is in no subnet of {interface.name}"
             yield Diagnosis("subnets", "warning", message, "nodes that serve together need one link")
             return
     yield Diagnosis("subnets", "ok", f"none shared; {', '.join(map(str, networks))}")
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(text or "")
+    return None
 
 
 # Checks of a DGX Spark: what would keep an image from being built there, or a model from being served.
@@ -408,7 +393,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
     """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
     yield driver(facts.driver)
     yield kernel(facts.kernel)
-    yield from _gpu(facts, architectures)
+    yield _gpu(facts, architectures)
     yield _memory(facts)
     yield _swap(facts)
     yield _earlyoom(facts)
@@ -430,36 +415,31 @@ def kernel(release: str) -> Diagnosis:
     return Diagnosis("kernel", "ok", release or "unknown")
 
 
-def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
+def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
+    capability = facts.compute_capability
     if facts.silence:
         remedy = "`nvidia-smi` by hand shows more; where it hangs, the driver is wedged, and only a restart helps"
-        yield Diagnosis(
-            "GPU arch", "error", f"nvidia-smi does not tell the compute capability: {facts.silence}", remedy
-        )
-        return
-    others = {
-        definition: architecture
+        message = f"nvidia-smi does not tell the compute capability: {facts.silence}"
+        return Diagnosis("GPU arch", "error", message, remedy)
+    others = [
+        f"{definition} ({architecture})"
         for definition, architecture in architectures.items()
-        if not any(part.rstrip("af+PTX") == facts.compute_capability for part in architecture.replace(";", " ").split())
-    }
+        if capability not in (part.rstrip("af+PTX") for part in architecture.replace(";", " ").split())
+    ]
     if others:
-        named = ", ".join(f"{definition} ({architecture})" for definition, architecture in others.items())
-        message = f"compute capability {facts.compute_capability}, and these definitions build for another GPU: {named}"
-        remedy = f"`gpu_arch: {facts.compute_capability}a` under `args:` in their image.yaml"
-        yield Diagnosis("GPU arch", "warning", message, remedy)
-    else:
-        yield Diagnosis("GPU arch", "ok", f"compute capability {facts.compute_capability}")
+        message = f"compute capability {capability}, and these definitions build for another GPU: {', '.join(others)}"
+        remedy = f"`gpu_arch: {capability}a` under `args:` in their image.yaml"
+        return Diagnosis("GPU arch", "warning", message, remedy)
+    return Diagnosis("GPU arch", "ok", f"compute capability {capability}")
 
 
 def _memory(facts: SparkFacts) -> Diagnosis:
     total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
     message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, which the GPU shares"
-    if available < MEMORY_TO_BUILD:
-        remedy = (
-            "`builder status` shows what is served, and `builder stop` ends it: a build from source needs the memory"
-        )
-        return Diagnosis("memory", "warning", message, remedy)
-    return Diagnosis("memory", "ok", message)
+    if available >= MEMORY_TO_BUILD:
+        return Diagnosis("memory", "ok", message)
+    remedy = "`builder status` shows what is served, and `builder stop` ends it: a build from source needs the memory"
+    return Diagnosis("memory", "warning", message, remedy)
 
 
 def _swap(facts: SparkFacts) -> Diagnosis:
@@ -467,22 +447,17 @@ def _swap(facts: SparkFacts) -> Diagnosis:
     if not total:
         return Diagnosis("swap", "ok", "none: what does not fit into memory is ended, and not slowed down")
     message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
-    if total - free > SWAP_IN_USE * total:
-        remedy = (
-            "the machine slows down until it does not answer: end what holds the memory, then "
-            "`sudo swapoff -a && sudo swapon -a` brings back what was moved out"
-        )
-        return Diagnosis("swap", "warning", message, remedy)
-    return Diagnosis("swap", "ok", message)
+    if total - free <= SWAP_IN_USE * total:
+        return Diagnosis("swap", "ok", message)
+    remedy = "the machine slows down until it does not answer: end what holds the memory, then "
+    remedy += "`sudo swapoff -a && sudo swapon -a` brings back what was moved out"
+    return Diagnosis("swap", "warning", message, remedy)
 
 
 def _earlyoom(facts: SparkFacts) -> Diagnosis:
     if facts.earlyoom:
         return Diagnosis("earlyoom", "ok", "running")
     # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
-    return Diagnosis(
-        "earlyoom",
-        "warning",
-        "not running: a Spark whose memory is all in use ends nothing, it freezes",
-        "`sudo apt install earlyoom` for all that runs here, builds too; `builder run --earlyoom` for one server",
-    )
+    message = "not running: a Spark whose memory is all in use ends nothing, it freezes"
+    remedy = "`sudo apt install earlyoom` for all that runs here, builds too; `builder run --earlyoom` for one server"
+    return Diagnosis("earlyoom", "warning", message, remedy)

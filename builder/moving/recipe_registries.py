@@ -12,7 +12,7 @@ import textwrap
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
@@ -142,11 +142,10 @@ class _Published:
         address = replace(address, url=url or address.url, path="", ref=ref or address.ref)
         upstream = copies.find_repository(project, address, notify)
         texts: dict[str, str] = {}
-        for path in ("models", "strategies", "taxonomy.yaml"):
+        for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
                 raise SourceError(f"{upstream.url} has no {path}: these are not vLLM's recipes")
             files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
-            inside = "" if path.endswith(".yaml") else f"{path}/"
             texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
         return cls(upstream, texts)
 
@@ -207,8 +206,7 @@ _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-@dataclass(frozen=True)
-class _Sourced:
+class _Sourced(NamedTuple):
     """An option with its values, or a variable with its value, and where it comes from."""
 
     words: tuple[str, ...]
@@ -247,20 +245,16 @@ class _Making:
             raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
             raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
-        supported = _texts(self.variant.get("supported_hardware"))
-        needs = self.variant.get("precision_hardware") or (
-            {"brand": "NVIDIA", "generation": "blackwell"} if self.variant.get("precision") in ("nvfp4", "fp4") else {}
-        )
-        needs = needs if isinstance(needs, dict) else {}
-        unfit = (needs.get("generation") or self.generation) != self.generation or (
-            str(needs.get("brand") or self.brand).lower() != self.brand
-        )
+        supported = _texts(self.variant.get("supported_hardware")) or [self.hardware]
+        needs = _mapping(self.variant, "precision_hardware")
+        if not self.variant.get("precision_hardware") and self.variant.get("precision") in ("nvfp4", "fp4"):
+            needs = {"brand": "NVIDIA", "generation": "blackwell"}
+        wanted = needs.get("generation") or self.generation, str(needs.get("brand") or self.brand).lower()
         if _mapping(self.data, "meta", "hardware").get(self.hardware) == "unsupported":
             raise UsageError(f"{self.file} says that {self.hardware} is not supported")
-        if unfit or (supported and self.hardware not in supported):
+        if wanted != (self.generation, self.brand) or self.hardware not in supported:
             others = ", ".join(key for key in self.variants if key != self.variant_key)
-            hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else None
-            hint = hint or ""
+            hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else ""
             raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
 
     def _by_hardware(self, value: Any) -> Any:
@@ -282,9 +276,7 @@ class _Making:
             is_possible = self.profile.get("scalable") is not False or not several
             if (gate != "unsupported" if gate is not None else key in listed) and is_possible:
                 offered.append(key)
-        size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
-        fits = not isinstance(size, int | float) or not isinstance(room, int | float) or size <= room
-        nodes = 1 if fits or not any(key.startswith("multi_node_") for key in offered) else 2
+        nodes = 2 if self._fits(1) is False and any(key.startswith("multi_node_") for key in offered) else 1
         chosen = self._recommended(list(dict.fromkeys((*listed, *granted))), nodes)
         if chosen not in offered:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
@@ -293,14 +285,19 @@ class _Making:
             raise UsageError(f"{self.file} is for the strategy {chosen} there, which builder does not start")
         return chosen, nodes
 
+    def _fits(self, share: int) -> bool | None:
+        """True if the variant fits this ``share`` of the machine's memory; None where the sizes are not known."""
+        size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
+        is_known = isinstance(size, int | float) and isinstance(room, int | float)
+        return size <= room / share if is_known else None  # type: ignore[operator]
+
     def _recommended(self, offered: Sequence[str], nodes: int) -> str:
         explicit = self.data.get("default_strategy")
         if isinstance(explicit, str) and explicit in offered:
-            sibling = explicit.replace("single_node_", "multi_node_", 1)
-            if nodes == 1 or not explicit.startswith("single_node_"):
+            if nodes > 1:  # its sibling for several machines
+                explicit = explicit.replace("single_node_", "multi_node_", 1)
+            if explicit in offered:
                 return explicit
-            if sibling in offered:
-                return sibling
         preferred = ("multi_node_tp", "multi_node_dep", "multi_node_tep") if nodes > 1 else ()
         return next((key for key in (*preferred, "single_node_tp", *offered) if key in offered), "single_node_tp")
 
@@ -344,16 +341,14 @@ class _Making:
         for key in self.features:
             yield from self._of_feature(key)
 
-    def _sizes(self, strategy_file: str) -> Iterator[_Sourced]:
-        flag = str(self.strategy.get("parallel_flag") or "--tensor-parallel-size")
-        where = self._where("parallel_flag", file=strategy_file)
+    def _sizes(self, strategy_file: str) -> list[_Sourced]:
+        sizes = {"--tensor-parallel-size": self.gpus * self.nodes}
         if self.nodes == 1:
-            yield _Sourced((flag, str(self._single_size())), where)
+            sizes = {str(self.strategy.get("parallel_flag") or "--tensor-parallel-size"): self._single_size()}
         elif self.strategy.get("parallelism") == "tp_pp":
-            yield _Sourced(("--tensor-parallel-size", str(self.gpus)), where)
-            yield _Sourced(("--pipeline-parallel-size", str(self.nodes)), where)
-        else:
-            yield _Sourced(("--tensor-parallel-size", str(self.gpus * self.nodes)), where)
+            sizes = {"--tensor-parallel-size": self.gpus, "--pipeline-parallel-size": self.nodes}
+        where = self._where("parallel_flag", file=strategy_file)
+        return [_Sourced((flag, str(size)), where) for flag, size in sizes.items()]
 
     def _single_size(self) -> int:
         if self.strategy_key != "single_node_tp":
@@ -362,9 +357,7 @@ class _Making:
             size = self._by_hardware(declared)
             if isinstance(size, int) and size > 0:
                 return min(size, self.gpus)
-        size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
-        fits = isinstance(size, int | float) and isinstance(room, int | float) and size <= room / self.gpus
-        return 1 if fits else self.gpus
+        return 1 if self._fits(self.gpus) else self.gpus
 
     def _hardware_paths(self) -> Iterator[YamlPath]:
         """The overlays of this kind of machine: those of the strategy replace those of recipe and variant."""
@@ -418,9 +411,8 @@ class _Making:
         if value is None or value == []:
             return
         if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
-            raise FileProblemsError(
-                (Problem(self._location(path), f"`{'.'.join(map(str, path))}` is no list of texts"),)
-            )
+            message = f"`{'.'.join(map(str, path))}` is no list of texts"
+            raise FileProblemsError((Problem(self._location(path), message),))
         for words in _paired(_texts(value)):
             yield _Sourced(words, self._where(*map(str, path)))
 
@@ -472,11 +464,10 @@ class _Making:
         image, variables = self.image(), self.variables()
         arguments = self.arguments()
         left = {key: told for key, told in variables.items() if _TO_FILL_IN.fullmatch(told.words[0])}
-        rows = [(" ".join(map(_quoted, told.words)), told.source) for told in arguments]
+        rows = [(shlex.join(told.words), told.source) for told in arguments]
+        description = str(_mapping(self.data, "meta").get("description") or "")
         lines = [*self._head(left), 'recipe_version: "1"', *_entry("name", name)]
-        lines += _entry(
-            "description", str(_mapping(self.data, "meta").get("description") or ""), self._where("meta", "description")
-        )
+        lines += _entry("description", description, self._where("meta", "description"))
         lines += [*_entry("model", model, self._where(*where)), *_entry("container", image.words[0], image.source)]
         if self.nodes > 1:
             lines += _entry("cluster_only", True, f"{self.strategy_key}: {self.nodes} machines of this kind")
@@ -487,9 +478,8 @@ class _Making:
                 lines += (f"  {line}" for line in _entry(key, value, told.source))
         lines += ["# The lines of the command, in their order:"]
         lines += [f"# {_plain(words)}: {source}" for words, source in [("vllm serve", self._where(*where)), *rows]]
-        body = " \\\n    ".join(
-            ["vllm serve {model}", *(words.replace("{", "{{").replace("}", "}}") for words, _ in rows)]
-        )
+        options = (words.replace("{", "{{").replace("}", "}}") for words, _ in rows)
+        body = " \\\n    ".join(["vllm serve {model}", *options])
         return "\n".join([*lines, "command: |", f"  {body}", ""])
 
     def _head(self, left: Mapping[str, _Sourced]) -> list[str]:
@@ -505,7 +495,7 @@ class _Making:
         told += [f"vLLM {oldest} or later ({self._where('model', 'min_vllm_version')})."] if oldest else []
         for key in self.left_out:
             words = [each for path in self._of_feature(key) for option in self._options(path) for each in option.words]
-            told.append(f"Left out, for you to add ({self._where('features', key)}): {' '.join(map(_quoted, words))}")
+            told.append(f"Left out, for you to add ({self._where('features', key)}): {shlex.join(words)}")
         told += [
             f"Left out: {key}={item.words[0]} ({item.source}); builder sets it on each node."
             for key, item in left.items()
@@ -530,10 +520,6 @@ def _paired(words: Sequence[str]) -> list[tuple[str, ...]]:
         else:
             result[-1] = (*result[-1], word)
     return result
-
-
-def _quoted(word: str) -> str:
-    return shlex.quote(word)
 
 
 def _plain(text: str) -> str:

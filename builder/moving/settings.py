@@ -150,10 +150,8 @@ def _address(login: str) -> str:
 
 
 def _is_at(node: Node, address: str, *, is_here: bool) -> bool:
-    is_own_engine = node.engine.startswith("unix://") or node.engine == "default"
-    return address in (node.address, urlsplit(node.engine).hostname) or (
-        is_here and node.address is None and is_own_engine
-    )
+    is_own = is_here and (node.engine.startswith("unix://") or node.engine == "default")
+    return address in (node.address, urlsplit(node.engine).hostname) or (is_own and node.address is None)
 
 
 def _name(address: str, number: int, taken: set[str]) -> str:
@@ -181,18 +179,14 @@ def _variables(
         if name in container.SECRETS:
             outcomes[key] = f"none: every server has {name} of whoever starts it; {shell}"
             continue
-        is_secret = redaction.looks_secret(name, value)
-        wanted = None if is_secret else value
-        outcomes[key] = f"`env: {name}`" + (
-            f", without its value, as it looks like a secret: {shell}" if is_secret else ""
-        )
-        if name not in existing:
+        wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
+        if wanted is None:
+            outcomes[key] += f", without its value, as it looks like a secret: {shell}"
+        is_other = name in existing and wanted != (None if existing[name] is None else env_text(existing[name]))
+        if name not in existing or (is_other and replace):
             variables[name] = wanted
-        elif wanted != (None if existing[name] is None else env_text(existing[name])):
-            if replace:
-                variables[name] = wanted
-            else:
-                outcomes[key] = f"`env` has another {name} already, which stays"
+        elif is_other:
+            outcomes[key] = f"`env` has another {name} already, which stays"
     return variables
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, records
@@ -29,13 +28,13 @@ from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, Record
 from builder.sources import hub, safetensors_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.lab.checkpoints.planning import CheckpointPlan, FileState
-    from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
+    from builder.lab.checkpoints.tensors import PlannedShard, PlannedTensor, SourceFile
     from builder.lock.checkpoints_lock import ResultPlace
 
 LOCK = ".building"
@@ -127,8 +126,7 @@ def forget_unfinished(place: ResultPlace, inputs: str = "") -> None:
     pattern = f"{UNFINISHED}{inputs[:16]}*"
     if any(place.root.glob(pattern)):
         with locked(place.root / LOCK):
-            for path in place.root.glob(pattern):
-                _remove(path)
+            _remove(place.root.glob(pattern))
 
 
 def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:
@@ -136,27 +134,23 @@ def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:
 
 
 class BuildJournal:
-    """The finished files of a build, by name: each is a line of a file beside the folder ``work``, on the disk before
-    it counts."""
+    """The finished files of a build, by name, in a file beside the folder ``work``: each is on the disk before it
+    counts. A file that holds anything else counts for nothing."""
 
     def __init__(self, work: Path) -> None:
         self._path = work.with_name(f"{work.name}.journal")
         self._lock = threading.Lock()
         self.finished: dict[str, RecordedFile] = {}
-        for line in self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else ():
-            with suppress(records.RecordError):  # a line that was cut off by a kill counts for nothing
-                name, size, digest, header = records.parse(line, tuple[str, int, DigestText, str | None])
-                if line.endswith(b"\n"):
-                    self.finished[name] = RecordedFile(size, digest, header)
+        with suppress(FileNotFoundError, records.RecordError):
+            kept = records.read_file(self._path, dict[str, tuple[int, DigestText, str | None]])
+            self.finished = {name: RecordedFile(*parts) for name, parts in kept.items()}
 
     def add(self, name: str, file: RecordedFile) -> None:
-        line = json.dumps([name, file.size, file.digest, file.header]).encode() + b"\n"
         with self._lock:
-            with self._path.open("ab", buffering=0) as journal:
-                journal.write(line)
-                os.fsync(journal.fileno())
-            sync_folder(self._path.parent)
-            self.finished[name] = file
+            finished = {**self.finished, name: file}
+            kept = {key: (each.size, each.digest, each.header) for key, each in finished.items()}
+            write_atomically(self._path, records.text_of(kept, {}).encode())
+            self.finished = finished
 
 
 def _require_digests(
@@ -335,14 +329,12 @@ def _content(shard: PlannedShard, sources: Mapping[SourceFile, IO[bytes]]) -> It
         else:
             from builder.lab.checkpoints import computed_tensors
 
-            read = partial(_read, sources[piece.tensor.file], piece.tensor.begin)
+            def read(begin: int, size: int, tensor: PlannedTensor = piece.tensor) -> bytearray:
+                content = bytearray(size)
+                _read_into(memoryview(content), sources[tensor.file], tensor.begin + begin)
+                return content
+
             yield from computed_tensors.converted(piece.tensor, read)
-
-
-def _read(source: IO[bytes], start: int, begin: int, size: int) -> bytearray:
-    content = bytearray(size)
-    _read_into(memoryview(content), source, start + begin)
-    return content
 
 
 def _read_into(part: memoryview, source: IO[bytes], begin: int) -> None:
@@ -487,16 +479,16 @@ def find_leftovers(
 
 def remove_leftovers(removable: RemovableCheckpoint) -> None:
     """Removes the paths; the folder first that has the name, so that no reader takes a part for the whole."""
-    for path in removable.paths:
-        _remove(path)
+    _remove(removable.paths)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -26,7 +25,7 @@ from builder.sources.safetensors_files import LARGEST_INDEX, PREFIX, Header, Hea
 from builder.sources.safetensors_files import NAME as INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from builder.base.events import Report
     from builder.base.project import Project
@@ -139,19 +138,12 @@ def steps_digest(definition: CheckpointDefinition) -> str:
 
 def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
 
-    def recorded(file: SourceFile) -> RecordedFile:
+    files: dict[str, dict[str, RecordedFile]] = {name: {} for name in plan.sources}
+    for file in plan.used:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
         digest = f"sha256:{header.digest}" if header else None
-        return RecordedFile(source.sizes[file.path], source.digest(file.path), digest)
-
-    return {
-        name: RecordedSource(
-            source.requested,
-            source.commit,
-            {file.path: recorded(file) for file in plan.used if file.source == name},
-        )
-        for name, source in plan.sources.items()
-    }
+        files[file.source][file.path] = RecordedFile(source.sizes[file.path], source.digest(file.path), digest)
+    return {name: RecordedSource(each.requested, each.commit, files[name]) for name, each in plan.sources.items()}
 
 
 # The files of a source: a model of the Hub at one commit, in the cache or not yet, or a folder.
@@ -264,12 +256,14 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
     weights = sorted(path for path in usable if path.endswith(".safetensors"))
     index = {}
     if INDEX in source.sizes:
-        with _damage_named(source, INDEX):
-            if source.sizes[INDEX] > LARGEST_INDEX:
-                raise HeaderError(f"it has more than {LARGEST_INDEX:,} bytes")
+        if source.sizes[INDEX] > LARGEST_INDEX:
+            raise _damaged(source, INDEX, f"it has more than {LARGEST_INDEX:,} bytes")
+        try:
             index = safetensors_files.parse_index(source.read(INDEX, 0, LARGEST_INDEX))
-            if missing := sorted(set(index.values()) - usable):
-                raise HeaderError(f"it names files that are not there: {listed(missing)}")
+        except HeaderError as error:
+            raise _damaged(source, INDEX, error) from None
+        if missing := sorted(set(index.values()) - usable):
+            raise _damaged(source, INDEX, f"it names files that are not there: {listed(missing)}")
     in_index = sorted(set(index.values())) or weights
     if not in_index:
         raise SourceError(f"{source.requested} has no safetensors files", hint="other formats are not read")
@@ -278,11 +272,9 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
     for path in in_index:
         for tensor in headers[path].tensors:
             if (other := places.setdefault(tensor.name, path)) != path:
-                with _damage_named(source, path):
-                    raise HeaderError(f"`{tensor.name}` is in {other} as well")
+                raise _damaged(source, path, f"`{tensor.name}` is in {other} as well")
     if missing := sorted(f"{name} in {path}" for name, path in index.items() if places.get(name) != path):
-        with _damage_named(source, INDEX):
-            raise HeaderError(f"it names {len(missing)} tensors that are not there: {listed(missing)}")
+        raise _damaged(source, INDEX, f"it names {len(missing)} tensors that are not there: {listed(missing)}")
     others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
     return SourceListing(headers, tuple(in_index), others)
 
@@ -296,9 +288,8 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
         for path, header in zip(paths, pool.map(lambda path: _read_header(source, path), paths), strict=True):
             headers[path] = header
             if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
-                with _damage_named(source, path):
-                    message = f"with those before it has {count:,} tensors, and at most {_MOST_TENSORS:,} are read"
-                    raise HeaderError(message)
+                message = f"with those before it has {count:,} tensors, and at most {_MOST_TENSORS:,} are read"
+                raise _damaged(source, path, message)
     finally:  # after ^C nothing is waited for
         pool.shutdown(wait=False, cancel_futures=True)
     return headers
@@ -306,21 +297,19 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
 
 def _read_header(source: SourceContents, path: str) -> Header:
     size = source.sizes[path]
-    with _damage_named(source, path):
+    try:
         content = source.read(path, 0, min(size, _FIRST))
         end = PREFIX + safetensors_files.length(content[:PREFIX], size)
         if len(content) < end:
             content += source.read(path, len(content), end - len(content))
         if len(content) < end:
-            raise HeaderError("it ends before its header does: it was cut off")
+            raise _damaged(source, path, "it ends before its header does: it was cut off")
         with _PARSING:
             return safetensors_files.parse_header(content[PREFIX:end], size)
-
-
-@contextmanager
-def _damage_named(source: SourceContents, path: str) -> Iterator[None]:
-    try:
-        yield
     except HeaderError as error:
-        hint = "the source is damaged or not whole: fetch it again, or name another in checkpoint.yaml"
-        raise SourceError(f"{source.shown(path)}: {error}", hint=hint) from None
+        raise _damaged(source, path, error) from None
+
+
+def _damaged(source: SourceContents, path: str, problem: object) -> SourceError:
+    hint = "the source is damaged or not whole: fetch it again, or name another in checkpoint.yaml"
+    return SourceError(f"{source.shown(path)}: {problem}", hint=hint)

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import translate
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from builder.base.words import did_you_mean
 from builder.definitions.checkpoint_definition import (
@@ -100,8 +100,7 @@ class SourceListing:
     others: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class StepEffect:
+class StepEffect(NamedTuple):
     """The effect of a step in a line, and the number of its tensors."""
 
     text: str
@@ -178,19 +177,12 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
 def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) -> PlannedContent:
     """Puts tensors of a source, with their companions, in the place of those with the same name and shape."""
     by_name = {tensor.name: (path, tensor) for path, tensor in _stored(source, TensorSelection())}
-    selected = {
-        tensor.name: tensor
-        for _, tensor in _stored(source, step.selection)
-        if tensor.name.rpartition(".")[2] not in step.companions
-    }
+    own = (tensor for _, tensor in _stored(source, step.selection))
+    selected = {tensor.name: tensor for tensor in own if tensor.name.rpartition(".")[2] not in step.companions}
     matched = {name: content.tensors[name] for name in selected if name in content.tensors}
     unmatched = [name for name in selected if name not in matched]
-    differing = [
-        f"{name} {list(target.shape)} and {list(selected[name].shape)}"
-        for name, target in matched.items()
-        if selected[name].shape != target.shape
-    ]
-    if differing:
+    shapes = {name: (list(target.shape), list(selected[name].shape)) for name, target in matched.items()}
+    if differing := [f"{name} {then} and {now}" for name, (then, now) in shapes.items() if then != now]:
         raise StepError(f"{len(differing)} shapes differ: {listed(differing)}")
     _require_count(step.expect, list(matched), "have a counterpart")
     _require_count(step.unmatched, unmatched, "have no counterpart")
@@ -244,8 +236,7 @@ def _quantize(content: PlannedContent, step: QuantizeStep) -> PlannedContent:
     """Quantizes matrices, with a tensor of scales beside each."""
     selected = _selected(content, step.selection, step.expect)
     _require_floats(selected, "quantize")
-    vectors = [f"{each.name} {list(each.shape)}" for each in selected if len(each.shape) < 2 or 0 in each.shape]
-    if vectors:
+    if vectors := [f"{each.name} {list(each.shape)}" for each in selected if len(each.shape) < 2 or 0 in each.shape]:
         raise StepError(f"{len(vectors)} tensors are not matrices: {listed(vectors)}")
     changed, scales = [], []
     is_rows = step.kind == "int8-rows"
@@ -254,16 +245,9 @@ def _quantize(content: PlannedContent, step: QuantizeStep) -> PlannedContent:
         blocks = (rows, 1) if is_rows else (-(-rows // step.block[0]), -(-columns // step.block[1]))
         common = replace(tensor, block=step.block, scale_dtype=step.scale_dtype)
         changed.append(replace(common, dtype="I8" if is_rows else "F8_E4M3", operation=step.kind))
-        scales.append(
-            replace(
-                common,
-                name=_sibling(tensor.name, step.scale),
-                dtype=step.scale_dtype,
-                shape=(*batch, *blocks),
-                operation="int8-rows-scale" if is_rows else "fp8-blocks-scale",
-                place=(*tensor.place, 1),
-            )
-        )
+        operation: Operation = "int8-rows-scale" if is_rows else "fp8-blocks-scale"
+        common = replace(common, name=_sibling(tensor.name, step.scale), dtype=step.scale_dtype, operation=operation)
+        scales.append(replace(common, shape=(*batch, *blocks), place=(*tensor.place, 1)))
     _require_new(content, scales)
     text = f"quantizes {len(changed)} tensors to {step.kind}, with {len(scales)} of scales"
     return content.after(text, [*changed, *scales], len(changed))

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -29,12 +29,12 @@ from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.serving import memory, readiness, server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
     from builder.engine.containers import LogLine
-    from builder.evidence.run_record import Better
+    from builder.evidence.run_record import Better, Verdict
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
 
@@ -67,21 +67,15 @@ def measure_bench(
         depths = ", ".join(map(str, left_out))
         report(Message(f"left out: depth {depths}, as the context of {served.name} has {served.context} tokens"))
     began, started = time.monotonic(), words.now()
-    figures: list[Figure] = []
-    findings: list[Finding] = []
-    with ExitStack() as stack:
-        available = stack.enter_context(available_memory(member))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-")))
-        tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, folder / llama_benchy.NAME)
+    with available_memory(member) as available, tempfile.TemporaryDirectory(prefix="builder-") as folder:
+        target = Path(folder, llama_benchy.NAME)
+        tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, target)
         throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report)
-        figures += throughput.figures
-        findings += throughput.notes
+        figures, findings = [*throughput.figures], [*throughput.notes]
         if throughput.fault:
             findings.append(Finding(throughput.check, "throughput", "fail", throughput.fault))
         else:
-            accepted, faults = measure_acceptance(
-                served, lambda share: report(MeasuringProgress("acceptance", share, None))
-            )
+            accepted, faults = measure_acceptance(served, report)
             figures += accepted
             findings += faults
     if not served_model.model_answers(served, _AFTERWARDS_SECONDS):
@@ -163,11 +157,8 @@ TOKENS = 192
 _SECONDS = 300.0
 
 
-def measure_acceptance(
-    served: ServedModel, progress: Callable[[float], None]
-) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts; counters that cannot be read are a finding. ``progress`` takes the share
-    done."""
+def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures of a server that drafts; counters that cannot be read are a finding."""
 
     def counters() -> Mapping[str, float]:
         try:
@@ -180,22 +171,18 @@ def measure_acceptance(
         if _DRAFTED not in before:
             return (), ()
         for number, prompt in enumerate(PROMPTS):
-            progress(number / len(PROMPTS))
+            report(MeasuringProgress("acceptance", number / len(PROMPTS), None))
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
             served_model.complete(served, body, _SECONDS)
         accepted = acceptance(before, counters())
-    except ValueError as error:
-        return (), (Finding("acceptance", "", "unclear", str(error)),)
-    except NoAnswerError as error:
-        return (), (Finding("acceptance", "", "fail", str(error)),)
+    except (ValueError, NoAnswerError) as error:
+        verdict: Verdict = "fail" if isinstance(error, NoAnswerError) else "unclear"
+        return (), (Finding("acceptance", "", verdict, str(error)),)
     if accepted is None:
         return (), ()
-    figures = (
-        Figure("acceptance", {}, "ratio", "higher", accepted[:1]),
-        Figure("acceptance_length", {}, "tokens", "higher", accepted[1:]),
-    )
-    return figures, ()
+    share = Figure("acceptance", {}, "ratio", "higher", accepted[:1])
+    return (share, Figure("acceptance_length", {}, "tokens", "higher", accepted[1:])), ()
 
 
 # The memory of a machine and of a server's container while a model is measured.

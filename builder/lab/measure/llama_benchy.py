@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,22 +90,14 @@ def run_llama_benchy(
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
         book.parent.mkdir(parents=True)
         book.write_text(text(), encoding="utf-8")
-        variables = {
-            "HOME": name,
-            "NO_PROXY": "*",
-            "no_proxy": "*",
-            "HF_HUB_OFFLINE": "1",
-            "TRANSFORMERS_OFFLINE": "1",
-            "PYTHONUNBUFFERED": "1",
-            "RECONCILED": str(folder / "reconciled.jsonl"),
-        }
         # For the script and not for uv.
-        set_variables = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        variables = ["env", f"HOME={name}", f"RECONCILED={folder}/reconciled.jsonl", "NO_PROXY=*", "no_proxy=*"]
+        variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
         watch = _Watch(folder / "progress.jsonl", profile, report)
         try:
             ended = own_script.run_bounded(
-                [*_uv_tool(LLAMA_BENCHY), *set_variables, *script, *_options(served, profile, tokenizer, folder)],
+                [*_uv_tool(LLAMA_BENCHY), *variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
                 environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
@@ -164,18 +157,16 @@ def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
     runs = [line for line in lines if "void" in line]
-    notes = []
-    if again := [run for run in runs if run["is_recounted"]]:
-        counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
-        text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
-        notes.append((len(again), text))
+    again = [run for run in runs if run["is_recounted"]]
+    counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
     voids = Counter(run["void"] for run in runs if run["void"])
-    notes += [(count, f"left out, as {reason}") for reason, count in voids.items()]
-    if without := sum(not run["has_counters"] for run in runs):
-        notes.append(
-            (without, "the server shows no counters of tokens: compared with the `usage` of its answers alone")
-        )
-    findings = (Finding("tokens", words.counted(count, "run"), "pass", text) for count, text in notes)
+    without = sum(not run["has_counters"] for run in runs)
+    notes = (
+        (len(again), f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"),
+        *((count, f"left out, as {reason}") for reason, count in voids.items()),
+        (without, "the server shows no counters of tokens: compared with the `usage` of its answers alone"),
+    )
+    findings = (Finding("tokens", words.counted(count, "run"), "pass", text) for count, text in notes if count)
     return noise, tuple(findings), bool(voids)
 
 
@@ -224,16 +215,11 @@ class _StalledError(Exception):
 
 class _Watch:
     def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
-        self._file = file
-        self._report = report
-        self._runs = profile.runs
-        sizes = (
-            (p, t, d, c) for d in profile.depth for p in profile.pp for t in profile.tg for c in profile.concurrency
-        )
+        self._file, self._report, self._runs = file, report, profile.runs
+        sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
         self._total = sum(_cost(p, t, d) * c * (profile.runs + 1) for p, t, d, c in sizes)
         self._costs: dict[int, float] = {}
-        self._done = 0.0
-        self._place = 0
+        self._done, self._place = 0.0, 0
         self._heard = time.monotonic()
         self._began: float | None = None
 
@@ -279,23 +265,17 @@ def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
 def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
     """Fetches the tool (name and version) where it is missing. Raises MeasuringError where that fails."""
     name, version = tool.split()
+    argv = [*_uv_tool(tool), name, "--version"]
     try:
-        ended = own_script.run_bounded(
-            [*_uv_tool(tool), name, "--version"],
-            folder=folder,
-            environ=environ_of_uv(environ),
-            seconds=_INSTALL_SECONDS,
-        )
+        ended = own_script.run_bounded(argv, folder=folder, environ=environ_of_uv(environ), seconds=_INSTALL_SECONDS)
     except OSError as error:
         raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
     printed = ended.output.decode(errors="replace").strip()
     if ended.exit_code or printed != tool:
         text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
-        raise MeasuringError(
-            f"{tool} cannot be installed: {text}",
-            hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
-            f" `uv tool run --from {name}=={version} {name} --version` must answer",
-        )
+        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+        hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
+        raise MeasuringError(f"{tool} cannot be installed: {text}", hint=hint)
 
 
 def _uv_tool(tool: str) -> list[str]:
@@ -318,13 +298,11 @@ def fetch_tokenizer(
 ) -> Path:
     """The tokenizer.json of the served model, from the Hub's cache or else copied from the server to ``target``. Raises
     MeasuringError."""
-    model = served.source
-    commit = hub_cache.revision(environ, model, revision or hub_cache.MAIN)
-    if commit:
+    model, content = served.source, ""
+    if commit := hub_cache.revision(environ, model, revision or hub_cache.MAIN):
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
         if path.is_file():
             return path
-    content = ""
     if member and model.startswith("/"):
         with suppress(EngineError):
             argv = ["cat", f"{model}/{NAME}"]
@@ -391,15 +369,12 @@ def text(length: int = LENGTH) -> str:
     def pick(words: Sequence[str]) -> str:
         return words[below(len(words))]
 
-    parts: list[str] = []
-    size = 0
+    parts, size = [], 0
     while size < length:
         quantity, kind, things = pick(_HOW_MANY), pick(_KIND), pick(_THINGS)
         sentence = f"{pick(_WHO)} {pick(_DID)} {quantity} {kind} {things} {pick(_WHERE)} {pick(_WHEN)}. "
-        if not below(5):
-            sentence += f"{pick(_AND_SO)} "
-        if not below(9):
-            sentence += f"Number {below(100_000)} was missing from the list.\n\n"
+        sentence += "" if below(5) else f"{pick(_AND_SO)} "
+        sentence += "" if below(9) else f"Number {below(100_000)} was missing from the list.\n\n"
         parts.append(sentence)
         size += len(sentence)
     return "".join(parts)[:length]

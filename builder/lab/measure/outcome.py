@@ -71,8 +71,7 @@ def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
 
 
 def outcome_digest(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True)
-    return sha256_of(text.encode())
+    return sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
 # Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told
@@ -109,10 +108,7 @@ class ComparedNumbers:
 
 
 def compare_alternating(
-    first: ImageName,
-    second: ImageName,
-    measure: Callable[[ImageName], Outcome],
-    report: Report,
+    first: ImageName, second: ImageName, measure: Callable[[ImageName], Outcome], report: Report
 ) -> ComparedNumbers:
     """Measures the two in turn, at most `statistics.MOST_ROUNDS` times each. It ends when a server fails: the second is
     then worse, or the first was no measure. Raises MeasuringError where they have no figure in common."""

@@ -16,7 +16,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
@@ -41,13 +41,16 @@ _GRACE_SECONDS = 5.0
 _CHUNK = 1 << 16
 
 
+_Cause: TypeAlias = Literal["itself", "time", "output"]
+
+
 @dataclass(frozen=True)
 class EndedProcess:
     """A process that has ended by ``itself``, or for its ``time`` or ``output``. ``exit_code`` is negative for a
     signal."""
 
     exit_code: int
-    cause: Literal["itself", "time", "output"]
+    cause: _Cause
     output: bytes
     messages: bytes
     seconds: float
@@ -79,21 +82,8 @@ def run_bounded(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    try:
-        cause, output, messages = _watch(process, began, seconds, largest, tick)
-    finally:
-        _end_group(process)
-    return EndedProcess(process.returncode, cause, output, messages, time.monotonic() - began)
-
-
-def _watch(
-    process: subprocess.Popen[bytes],
-    began: float,
-    seconds: float,
-    largest: int,
-    tick: Callable[[float], None] | None,
-) -> tuple[Literal["itself", "time", "output"], bytes, bytes]:
     kept = bytearray(), bytearray()
+    cause: _Cause | None = None
 
     def keep(stream: IO[bytes], content: bytearray) -> None:
         """Reads until there is too much: the process then waits until it is ended."""
@@ -101,27 +91,29 @@ def _watch(
             while len(content) <= largest and (part := os.read(stream.fileno(), _CHUNK)):
                 content += part
 
-    streams = [stream for stream in (process.stdout, process.stderr) if stream]
-    readers = [threading.Thread(target=keep, args=each, daemon=True) for each in zip(streams, kept, strict=True)]
-    for reader in readers:
-        reader.start()
-    cause: Literal["itself", "time", "output"] | None = None
-    while cause is None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_TICK_SECONDS)
-            for reader in readers:
-                reader.join(1)
-        passed = time.monotonic() - began
-        if sum(map(len, kept)) > largest:
-            cause = "output"
-        elif process.returncode is not None:
-            cause = "itself"
-        elif passed > seconds:
-            cause = "time"
-        elif tick:
-            tick(passed)
+    try:
+        streams = filter(None, (process.stdout, process.stderr))
+        readers = [threading.Thread(target=keep, args=each, daemon=True) for each in zip(streams, kept, strict=True)]
+        for reader in readers:
+            reader.start()
+        while cause is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK_SECONDS)
+                for reader in readers:
+                    reader.join(1)
+            passed = time.monotonic() - began
+            if sum(map(len, kept)) > largest:
+                cause = "output"
+            elif process.returncode is not None:
+                cause = "itself"
+            elif passed > seconds:
+                cause = "time"
+            elif tick:
+                tick(passed)
+    finally:
+        _end_group(process)
     output, messages = (bytes(content[:largest]) for content in kept)
-    return cause, output, messages
+    return EndedProcess(process.returncode, cause, output, messages, time.monotonic() - began)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -144,11 +136,10 @@ PASSED, FAILED, UNCLEAR = 0, 1, 125
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 
-@dataclass(frozen=True)
-class _Try:
+class _Try(NamedTuple):
     verdict: Verdict
     reason: str
-    values: Mapping[str, float]
+    values: Mapping[str, float] = {}
 
 
 def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> Outcome:
@@ -190,28 +181,20 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
 
 def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
     """True while the runs do not tell enough. A script that goes wrong is tried once more and not ten times."""
-    if any(each.verdict == "unclear" for each in tries):
+    verdicts = [each.verdict for each in tries]
+    failed = verdicts.count("fail")
+    if "unclear" in verdicts or 1 < failed == len(tries):
         return False
-    failed = [each for each in tries if each.verdict == "fail"]
-    if len(failed) > 1 and len(failed) == len(tries):
-        return False
-    return statistics.needs_more([each.verdict == "pass" for each in tries]) or (
-        not failed and statistics.needs_more_values(list(series.values()))
-    )
+    is_spread = not failed and statistics.needs_more_values(list(series.values()))
+    return is_spread or statistics.needs_more([verdict == "pass" for verdict in verdicts])
 
 
 def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> EndedProcess:
     argv = [word.replace("{address}", served.address).replace("{model}", served.name) for word in own.command]
-    variables = {name: environ[name] for name in _VARIABLES if name in environ}
-    variables |= {
-        "BUILDER_ADDRESS": served.address,
-        "BUILDER_MODEL": served.name,
-        "BUILDER_CONTEXT": str(served.context),
-        "NO_PROXY": "*",
-        "no_proxy": "*",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **served_model.passed_on(served.key),
-    }
+    variables = {name: environ[name] for name in _VARIABLES if name in environ} | served_model.passed_on(served.key)
+    variables |= {"BUILDER_ADDRESS": served.address, "BUILDER_MODEL": served.name}
+    variables |= {"BUILDER_CONTEXT": str(served.context), "NO_PROXY": "*", "no_proxy": "*"}
+    variables["PYTHONDONTWRITEBYTECODE"] = "1"
     program = str(own.folder / argv[0]) if "/" in argv[0] else argv[0]
     if not shutil.which(program, path=variables.get("PATH")):
         hint = "`command` is run in the probe's folder, without a shell: ./NAME is an executable file there"
@@ -221,14 +204,14 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
 
 def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
     if ended.cause == "time":
-        return _Try("fail", f"it had not ended after {own.seconds} s", {})
+        return _Try("fail", f"it had not ended after {own.seconds} s")
     if ended.cause == "output":
-        return _Try("fail", f"it printed more than {LARGEST_OUTPUT >> 20} MiB", {})
+        return _Try("fail", f"it printed more than {LARGEST_OUTPUT >> 20} MiB")
     if ended.exit_code == UNCLEAR:
-        return _Try("unclear", ended.last_lines or "it ended with 125", {})
+        return _Try("unclear", ended.last_lines or "it ended with 125")
     if ended.exit_code not in {PASSED, FAILED}:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
-        return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "), {})
+        return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "))
     try:
         values, fault = read_figures(ended.output, own), ""
     except ValueError as error:

@@ -228,8 +228,7 @@ _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 def api_key_of(server: RunningServer) -> str:
     """The key of a server; empty where it asks for none."""
     process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
-    key = in_command(process.argv, process.environ) or process.environ.get(VARIABLE, "")
-    if key:
+    if key := in_command(process.argv, process.environ) or process.environ.get(VARIABLE, ""):
         redaction.learn(key)
     return key
 

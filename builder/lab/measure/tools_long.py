@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
@@ -67,16 +67,15 @@ def run_tools_long(
     """Measures the tool calls: at each share as many sessions as their results differ, every other one streamed. Shares
     without room for a session are left out; raises UsageError where none has."""
     began, started = time.monotonic(), words.now()
-    all_shares = shares
-    shares = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
+    fitting = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
     findings: list[Finding] = []
     sessions: list[_Session] = []
     figures: list[Figure] = []
-    for place, share in enumerate(shares):
+    for place, share in enumerate(fitting):
         at_share: list[_Session] = []
         while _needs_more(at_share):
             number = len(at_share)
-            done = (place + number / statistics.MOST_REPEATS) / len(shares)
+            done = (place + number / statistics.MOST_REPEATS) / len(fitting)
             report(MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
             job = make_tool_job(tools, steps, 100 * share + number)
             at_share.append(_run(served, job, share, is_streamed=bool(number % 2)))
@@ -96,7 +95,7 @@ def run_tools_long(
         kind="probe",
         name=NAME,
         version=f"{NAME} {VERSION}",
-        set=tools_long_digest(tools, steps, all_shares),
+        set=tools_long_digest(tools, steps, shares),
         started=started,
         seconds=time.monotonic() - began,
         verdict=outcome.verdict_of(tuple(findings)),
@@ -187,8 +186,8 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
 
 
 def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, is_streamed: bool) -> ToolAnswer:
-    body: dict[str, Any] = {"messages": messages, "tools": job.tools, "tool_choice": "auto"}
-    body |= {"temperature": 0, "max_tokens": _ANSWER_TOKENS}
+    body: dict[str, Any] = {"messages": messages, "tools": job.tools, "tool_choice": "auto", "temperature": 0}
+    body["max_tokens"] = _ANSWER_TOKENS
     if is_streamed:
         return of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
     return of_message(served_model.complete(served, body, _ANSWER_SECONDS))
@@ -307,15 +306,13 @@ _MARKS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     id: str
     name: str
     arguments: str
 
 
-@dataclass(frozen=True)
-class ToolAnswer:
+class ToolAnswer(NamedTuple):
     content: str
     calls: tuple[ToolCall, ...]
 

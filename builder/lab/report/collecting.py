@@ -20,6 +20,7 @@ from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
+from builder.evidence.run_record import figure_document
 from builder.lab import changes, run_sets
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
@@ -30,8 +31,7 @@ from builder.sources import mirror
 if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.matrix import Matrix
-    from builder.evidence.run_record import Figure
+    from builder.evidence.matrix import Matrix, MatrixCell
     from builder.evidence.standing import ImageEvidence, JudgedRun, PairingStanding
     from builder.lab.changes import ComparedImage, SourceChange
     from builder.lock.model import NumberedImage, Version
@@ -81,19 +81,14 @@ def table_of(table: Matrix, disclosure: Disclosure) -> Part:
         images=tuple(disclosure.name(str(image)) for image in table.images),
         models=tuple(map(disclosure.name, table.models)),
         proofs=table.proofs,
-        cells=tuple(
-            Part(
-                image=disclosure.name(str(cell.image)),
-                model=disclosure.name(cell.model),
-                proof=cell.proof,
-                word=cell.word,
-                run=(cell.file or cell.others_file).rpartition("/")[2],
-                others=cell.others,
-            )
-            for tried in table.cells.values()
-            for cell in tried
-        ),
+        cells=tuple(_cell(cell, disclosure) for tried in table.cells.values() for cell in tried),
     )
+
+
+def _cell(cell: MatrixCell, disclosure: Disclosure) -> Part:
+    image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
+    run = (cell.file or cell.others_file).rpartition("/")[2]
+    return Part(image=image, model=model, proof=cell.proof, word=cell.word, run=run, others=cell.others)
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,10 @@ class _Sources:
             machine=of_machine,
             run=run.file,
             reference=run.sampling.get("reference", ""),
-            figures=tuple(map(_figure, run.figures)),
+            figures=tuple(
+                Part(**{key: value for key, value in figure_document(figure).items() if key != "values"})
+                for figure in run.figures
+            ),
         )
 
     # The images of the page: what is in each, and what changed since the number before it.
@@ -289,8 +287,12 @@ class _Sources:
             every += self._of_requirements(model, environ)
             every += self._of_advisories(model)
         for repository, record in self.lock.images.items():
-            kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
-            if gone := [str(number) for number in kept if not _is_there(self.project, repository, number)]:
+            gone = [str(number) for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
+            for number in gone.copy():
+                with suppress(UnsafePathError):
+                    if self.project.build_directory(repository, int(number)).is_dir():
+                        gone.remove(number)
+            if gone:
                 more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
                 text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
                 every.append(("missing", repository, "", text, "builder verify"))
@@ -299,17 +301,11 @@ class _Sources:
             for problem in dict.fromkeys(problems):
                 every.append(("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
         shown = self.disclosure
-        named = [
-            Part(
-                concern=concern,
-                subject=shown.name(subject),
-                image=shown.name(image),
-                text=text,
-                command=shown.command(command),
-            )
-            for concern, subject, image, text, command in every
-        ]
-        return tuple(sorted(named, key=lambda each: get_args(Concern).index(each.concern)))
+        named = []
+        for concern, subject, image, text, command in sorted(every, key=lambda each: get_args(Concern).index(each[0])):
+            where = {"subject": shown.name(subject), "image": shown.name(image)}
+            named.append(Part(concern=concern, **where, text=text, command=shown.command(command)))
+        return tuple(named)
 
     def _of_pairing(self, name: str, model: Part) -> Iterator[tuple[Concern, str, str, str, str]]:
         pairing, previous = self.lock.models[name].pairing, self.lock.models[name].previous
@@ -321,15 +317,15 @@ class _Sources:
         if record.pruned:
             yield "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
         prove = f"builder prove {image} {name}"
-        if model.standing == "failed":
-            yield "failed", name, image, model.why or "the last proof failed", back or prove
-        elif model.standing == "changed":
-            text = model.why or "answers differ from those of the number before"
-            yield "changed", name, image, text, f"{prove} --accept"
-        elif model.standing == "stale":
-            yield "stale", name, image, model.why, prove
-        elif model.standing == "unproven":
-            yield "unproven", name, image, model.why or "never proven on this image", prove
+        told = {
+            "failed": ("the last proof failed", back or prove),
+            "changed": ("answers differ from those of the number before", f"{prove} --accept"),
+            "stale": ("", prove),
+            "unproven": ("never proven on this image", prove),
+        }
+        if model.standing in told:
+            text, command = told[model.standing]
+            yield model.standing, name, image, model.why or text, command
         if previous and previous[0].note.startswith("put back on "):
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
             command = f"builder diff {image} {previous[0].image}"
@@ -381,11 +377,6 @@ def now_of(model: Part) -> Part:
     return step
 
 
-def _figure(figure: Figure) -> Part:
-    parts = {key: getattr(figure, key) for key in ("name", "unit", "better", "mean", "std")}
-    return Part(**parts, at=dict(figure.at), n=len(figure.values))
-
-
 def _version(version: Version | None) -> str:
     if version is None:
         return ""
@@ -396,12 +387,6 @@ def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRan
     with suppress(SourceError):
         return mirror.commits_present(project.mirrors, git, old, new, _LISTED_COMMITS)
     return None
-
-
-def _is_there(project: Project, repository: str, number: int) -> bool:
-    with suppress(UnsafePathError):
-        return project.build_directory(repository, number).is_dir()
-    return False
 
 
 class Disclosure:

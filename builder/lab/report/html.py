@@ -191,10 +191,8 @@ def key_of(figure: Part) -> Key:
 
 
 def label_of(figure: Part) -> str:
-    at = dict(figure.at)
+    at = {name: value for name, value in figure.at.items() if (name, value) != ("concurrency", 1)}
     parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
-    if at.get("concurrency") == 1:
-        del at["concurrency"]
     return " ".join([figure.name, *parts, *(f"{name} {value}" for name, value in at.items())])
 
 
@@ -224,11 +222,9 @@ def _number(value: object) -> float:
 def headline(model: Part) -> str:
     """The speed of answers on the image that serves now, at the least depth."""
     now = MeasuredSteps((now_of(model),))
-    for key in now.keys("tg"):
-        (run,) = now.runs
-        if figure := figure_at(run, key):
-            return f"{mean_text(figure)}{', stale' if run and run.stale else ''}"
-    return ""
+    (run,) = now.runs
+    figures = (figure for key in now.keys("tg") if (figure := figure_at(run, key)))
+    return next((f"{mean_text(figure)}{', stale' if run and run.stale else ''}" for figure in figures), "")
 
 
 def tiles(model: Part) -> Iterator[Part]:
@@ -246,13 +242,13 @@ def tiles(model: Part) -> Iterator[Part]:
 def rows(steps: Sequence[Part]) -> list[tuple[Part, list[str]]]:
     measured = MeasuredSteps(steps)
     keys = [key for _, key in measured.series()]
-    texts = []
-    for run in measured.runs:
+    shown = []
+    for step, run in zip(steps, measured.runs, strict=True):
         stale = "stale" if run and run.stale else ""
         figures = [figure_at(run, key) for key in keys]
         parts = [(words.amount_text(f.mean, f.unit), spread_text(f), stale) if f else ("-",) for f in figures]
-        texts.append([" ".join(filter(None, each)) for each in parts])
-    return list(zip(steps, texts, strict=True))[::-1]
+        shown.append((step, [" ".join(filter(None, each)) for each in parts]))
+    return shown[::-1]
 
 
 def readout(step: Part, steps: Sequence[Part], images: Mapping[str, Part]) -> Iterator[str]:
@@ -298,17 +294,11 @@ def plot_steps(steps: Sequence[Part]) -> Part:
     wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
     right = _LEFT + wide * len(steps)
     repositories = _repositories(steps, wide // _LETTER)
-    columns = [
-        Part(
-            x=_LEFT + wide * place + wide // 2,
-            left=_LEFT + wide * place,
-            step=step,
-            label=step.image.rpartition(":")[2],
-            side="start" if place < len(steps) / 2 else "end",
-            repository=repositories[place],
-        )
-        for place, step in enumerate(steps)
-    ]
+    columns = []
+    for place, (step, repository) in enumerate(zip(steps, repositories, strict=True)):
+        left, label = _LEFT + wide * place, step.image.rpartition(":")[2]
+        side = "start" if place < len(steps) / 2 else "end"
+        columns.append(Part(x=left + wide // 2, left=left, step=step, label=label, side=side, repository=repository))
     measured = MeasuredSteps(steps)
     panels = list(_panels([column.x for column in columns], measured, right))
     bottom = panels[-1].bottom if panels else _STRIP
@@ -334,9 +324,8 @@ def _repositories(steps: Sequence[Part], longest: int) -> list[str]:
         return [""] * len(names)
     parts = [re.split("(?<=[-/])", name) for name in names]
     # The last part of a name is never left out.
-    alike = sum(
-        1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*(part[:-1] for part in parts), strict=False))
-    )
+    beginnings = zip(*(part[:-1] for part in parts), strict=False)
+    alike = len(list(takewhile(lambda each: len(set(each)) == 1, beginnings)))
     texts = ["".join(part[alike:]) for part in parts]
     return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
 
@@ -374,12 +363,7 @@ def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Itera
         top = bottom + _GAP
 
 
-def _line(
-    points: Sequence[tuple[int, Part, Part]],
-    order: int,
-    height: Callable[[float], int],
-    right: int,
-) -> Part:
+def _line(points: Sequence[tuple[int, Part, Part]], order: int, height: Callable[[float], int], right: int) -> Part:
     """A figure over the numbers, as paths: the ``line``, its ``band`` of one standard deviation, the ``dots`` of runs
     that count and the ``stale`` ones. It breaks where two runs cannot be compared: another machine, tool or profile."""
     line = band = ""
@@ -421,8 +405,7 @@ def _moves(columns: Sequence[Part]) -> Iterator[Part]:
     by_image = {column.step.image: column for column in columns}
     height = _STRIP - 22
     for column in columns:
-        origin = by_image.get(column.step.origin)
-        if origin:
+        if origin := by_image.get(column.step.origin):
             top = height - min(34, 16 + abs(column.x - origin.x) // 12)
             path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
             yield Part(path=path, is_back=column.step.event == "rolled back")
