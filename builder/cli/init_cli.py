@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,20 +65,14 @@ def init(
     from builder.commands import init as command
 
     result = command.init_project(folder or context.start, contents, os.environ, git=git)
+    findings = command.machine_findings(result.project, os.environ)
     if as_json:
-        findings = command.machine_findings(result.project, os.environ)
-        print_json(
-            {
-                **data(result, "project=project.root contents=selection.contents reason?"),
-                **_parts(result),
-                "written": sorted(result.written),
-                **data(result, "kept git"),
-                "findings": data(findings, "subject verdict said=message remedy"),
-            }
-        )
+        made = data(result, "project=project.root contents=selection.contents reason? kept git")
+        told = data(findings, "subject verdict said=message remedy")
+        print_json({**made, **_parts(result), "written": sorted(result.written), "findings": told})
         return 0
     _print_made(result)
-    for finding in command.machine_findings(result.project, os.environ):
+    for finding in findings:
         output.print_finding(finding)
     go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
     if result.first:
@@ -130,15 +125,9 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     waiting = [each.path for each in (*update.writable, *update.edited) if each.path not in written]
     waiting += [] if written else list(update.pins.pins)
     if as_json:
-        files = [each for each in update.files if each.state != "same"]
-        print_json(
-            {
-                **data(update, "from=before? release=now contents"),
-                "files": data(files, "path state"),
-                "pins": list(update.pins.pins),
-                "written": sorted(written),
-            }
-        )
+        files = data([each for each in update.files if each.state != "same"], "path state")
+        result = {"files": files, "pins": list(update.pins.pins), "written": sorted(written)}
+        print_json({**data(update, "from=before? release=now contents"), **result})
     elif written:
         print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
     elif not waiting:
@@ -151,9 +140,7 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
 def _print_update(update: InitUpdate) -> None:
     if update.before and update.before != update.now:
         print_result(f"the files here came with {update.before}; this is {update.now}")
-    rows: list[tuple[str, str]] = [
-        (each.state, each.path) for each in update.files if each.state not in {"same", "kept"}
-    ]
+    rows = [(str(each.state), each.path) for each in update.files if each.state not in {"same", "kept"}]
     rows += [("pins", f"images.lock: {name}") for name in update.pins.pins]
     if rows:
         output.print_table(("", "FILE"), rows)
@@ -226,9 +213,8 @@ def _print_plan(planned: Migration) -> None:
     from builder.cli import diff_cli
 
     rows = list(_rows(planned))
+    shown = [("" if before[0] == row[0] else row[0], *row[1:]) for before, row in pairwise([("",), *rows])]
     if rows:
-        kinds = ["", *(kind for kind, _, _ in rows)]
-        shown = [("" if row[0] == before else row[0], *row[1:]) for before, row in zip(kinds, rows, strict=False)]
         output.print_table(("", "THERE", "HERE"), shown)
     for image in planned.untagged:
         print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
@@ -237,10 +223,9 @@ def _print_plan(planned: Migration) -> None:
             print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
             for line in diff_cli.of_files(part.changes, full=True):
                 print_line(line)
-    settings = planned.settings
-    if settings and settings.changed:
+    if planned.settings and planned.settings.changed:
         print_line()
-        for line in settings.difference():
+        for line in planned.settings.difference():
             print_line(output.line(line))
         print_line()
     for note in _notes(planned):
@@ -272,11 +257,12 @@ def _state(planned: Migration, part: PlannedCopy) -> str:
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":
         return "replaces what is here" if planned.replace else "differs from what is here, which stays"
-    if part.state == "shipped":
-        return "replaces the one that came with builder, which nobody edited"
-    if part.state == "unrecorded":
-        return "the same here; where it came from is written down"
-    return "the same here" if part.state == "same" else f"left out: {part.reason}"
+    others = {
+        "shipped": "replaces the one that came with builder, which nobody edited",
+        "unrecorded": "the same here; where it came from is written down",
+        "same": "the same here",
+    }
+    return others.get(part.state) or f"left out: {part.reason}"
 
 
 def _source(planned: Migration, state: ContainerState) -> str:

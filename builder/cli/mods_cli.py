@@ -319,26 +319,21 @@ def new(context: Context, name: str) -> None:
 
 def _listed_json(listed: ListedMod) -> dict[str, Any]:
     """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
-    mod = listed.mod
+    mod, of_patch = listed.mod, "file package strip"
     changes = mod and {
-        "packages": mod.packages,
+        **data(mod, "packages run network env"),
         "files": [data(copy, "from=source to sha256" if copy.sha256 else "from=source to") for copy in mod.copies],
-        "patches": [
-            data(patch, "file package strip version" if patch.version else "file package strip")
-            for patch in mod.patches
-        ],
-        **data(mod, "run network env"),
+        "patches": [data(patch, f"{of_patch} version" if patch.version else of_patch) for patch in mod.patches],
     }
+    facts = data(mod, "description requires conflicts after") if mod else {"description": "", "requires": {}}
     return {
         **data(listed, "mod=name problem"),
-        "description": mod.description if mod else "",
+        "conflicts": [],
+        "after": [],
+        **facts,
         "changes": changes,
-        "requires": mod.requires if mod else {},
-        "conflicts": mod.conflicts if mod else [],
-        "after": mod.after if mod else [],
-        **data(listed, "content_hash=mod.content_hash definitions recipes images"),
+        **data(listed, "content_hash=mod.content_hash definitions recipes images edited"),
         "source": data(listed.origin, "url path ref commit content"),
-        "edited": listed.edited,
     }
 
 
@@ -355,11 +350,7 @@ def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
 
 def _tried_json(tried: TriedPatch) -> dict[str, Any]:
     shifts = [
-        {
-            **data(shift, "file hunk? hunks line"),
-            "offset": shift.offset if shift.context is None else None,
-            "context": shift.context or None,
-        }
+        {**data(shift, "file hunk? hunks line context?"), "offset": shift.offset if shift.context is None else None}
         for shift in tried.outcome.shifts
     ]
     return {**data(tried, "file package against state=outcome.state problem=outcome.problem"), "shifts": shifts}

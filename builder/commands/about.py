@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from builder.base.project import Project
-    from builder.engine.client import Endpoint
     from builder.lock.model import Lock, NumberedImage
 
 
@@ -233,7 +232,7 @@ def _release(address: str) -> Diagnosis:
     return Diagnosis("release", "warning", f"{here}; {shown} has {newer}", remedy)
 
 
-def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:
+def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
     engine = versions.require_supported(endpoint)
     message = f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
     yield Diagnosis("engine", "ok", message)
@@ -352,7 +351,7 @@ def _check_definition(project: Project, name: str) -> None:
     making.require_parsed(definition)
 
 
-def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     try:
         lock = lock_file.read_lock(project.lock)
     except BuilderError as error:
@@ -378,7 +377,7 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
         yield from checkout.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
 
 
-def _models_without_gpu(project: Project, lock: Lock, endpoint: Endpoint) -> Iterator[Diagnosis]:
+def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:
     """A warning of the models whose images need a GPU, where the engine can give a container none."""
     waiting = []
     for model in lock.models:
@@ -467,7 +466,7 @@ def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
     return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
 
 
-def _in_registry(pushed_to: named_registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Discrepancy]:
+def _in_registry(pushed_to: named_registry.Registry, endpoint: endpoints.Endpoint, lock: Lock) -> Iterator[Discrepancy]:
     for name, image in _numbers(lock):
         if image.digest is None:
             continue

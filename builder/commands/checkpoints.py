@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message
-from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import conversion, planning
 from builder.lock import checkpoints_lock
-from builder.lock.checkpoints_lock import CheckpointName
 from builder.sources.safetensors_files import NAME as INDEX
 from builder.sources.safetensors_files import PREFIX, HeaderError, length, parse_header, parse_index
 
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from builder.definitions.checkpoint_definition import CheckpointDefinition
-    from builder.lab.checkpoints.planning import CheckpointPlan
     from builder.lock.checkpoints_lock import CheckpointRevision, RecordedFile, ResultPlace
     from builder.numbers.workspace import Workspace
 
@@ -39,7 +35,7 @@ class CheckpointOutlook:
     """A build's plan, the ``folder`` of its result, the bytes ``free`` and ``needed`` there, the ``seconds`` without
     fetching, and the revision if it is ``made`` already."""
 
-    plan: CheckpointPlan
+    plan: planning.CheckpointPlan
     folder: str
     free: int
     needed: int
@@ -65,7 +61,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
 class BuiltCheckpoint:
     """A checkpoint that was made, or was there already (``seconds`` is None then). ``size`` is in bytes."""
 
-    name: CheckpointName
+    name: checkpoints_lock.CheckpointName
     folder: Path
     size: int
     tensors: int
@@ -100,13 +96,13 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         conversion.record_speed(workspace.project, made.size - finished, seconds)
     checkpoints_lock.record_checkpoint(workspace.project, checkpoint, revision, made)
     conversion.forget_unfinished(place, plan.inputs if seconds is None else "")
-    checkpoint_name = CheckpointName(checkpoint, revision)
+    checkpoint_name = checkpoints_lock.CheckpointName(checkpoint, revision)
     return BuiltCheckpoint(checkpoint_name, place.folder(revision), made.size, made.tensors, seconds)
 
 
 def _plan(
     workspace: Workspace, name: str, *, update: bool
-) -> tuple[CheckpointPlan, ResultPlace, Mapping[str, CheckpointRevision], str | None]:
+) -> tuple[planning.CheckpointPlan, ResultPlace, Mapping[str, CheckpointRevision], str | None]:
     """The plan, the place of its result, the recorded revisions, and that which is there with the same inputs."""
     project, environ = workspace.project, workspace.environment
     definition = checkpoint_definition.load_checkpoint(project, name)
@@ -139,7 +135,7 @@ class ListedCheckpoint:
     """A checkpoint that is defined or was made, its latest revision first; ``problem`` is of its definition."""
 
     name: str
-    definition: CheckpointDefinition | None
+    definition: checkpoint_definition.CheckpointDefinition | None
     revisions: tuple[ListedRevision, ...]
     problem: str = ""
 
@@ -195,7 +191,7 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
     if name is not None and name not in records.checkpoints:
-        suggestion = did_you_mean(name, records.checkpoints, code=True)
+        suggestion = words.did_you_mean(name, records.checkpoints, code=True)
         hint = f"`builder checkpoints build {name}` makes it"
         raise UsageError(f"checkpoints.lock has no `{name}`" + (f"; {suggestion}" if suggestion else ""), hint=hint)
     for each in sorted(records.checkpoints) if name is None else (name,):
@@ -238,7 +234,7 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
             return f"it has {size:,} bytes, and {file.size:,} are recorded"
         if file.header:
             text = opened.read(length(opened.read(PREFIX), size))
-            if sha256_of(text) != file.header:
+            if words.sha256_of(text) != file.header:
                 return "its header differs from the record"
             names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
         if full or not file.header:

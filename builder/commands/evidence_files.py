@@ -13,7 +13,6 @@ from builder.definitions import recipe
 from builder.evidence import matrix, standing
 from builder.lab import run_sets
 from builder.lab.report import collecting, html
-from builder.lab.report.collecting import FORMAT, Disclosure, Part
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import status
@@ -21,12 +20,11 @@ from builder.numbers import status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.evidence.matrix import Matrix
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 
-def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
+def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> matrix.Matrix:
     """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
     ``models`` (or their recipes) name, from the files alone.
 
@@ -41,10 +39,10 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     return matrix.build_matrix(names, chosen, evidence)
 
 
-def page(table: Matrix) -> str:
+def page(table: matrix.Matrix) -> str:
     """The table as an HTML page."""
-    rows = collecting.table_of(table, Disclosure(full=True))
-    page = Part(as_of="", concerns=(), models=(), table=rows, images=(), full=True)
+    rows = collecting.table_of(table, collecting.Disclosure(full=True))
+    page = collecting.Part(as_of="", concerns=(), models=(), table=rows, images=(), full=True)
     return html.render_page(page, only_table=True)
 
 
@@ -93,7 +91,7 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     return tuple(texts)
 
 
-def data(page: Part) -> str:
+def data(page: collecting.Part) -> str:
     """The page as JSON."""
-    content = {"schema_version": FORMAT, **vars(page)}
+    content = {"schema_version": collecting.FORMAT, **vars(page)}
     return json.dumps(content, default=vars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -18,8 +18,6 @@ from builder.base import files, processes, words
 from builder.base import project as projects
 from builder.base.errors import BuilderError, ConflictError, UsageError
 from builder.base.events import Diagnosis, ignore
-from builder.base.project import Project
-from builder.base.words import sha256_of
 from builder.commands import keeping
 from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod
@@ -30,7 +28,6 @@ from builder.engine import machine, versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import checkout, copies, node_facts, settings, shipped
-from builder.moving.shipped import InitRecord
 from builder.numbers import images_lock
 from builder.numbers.workspace import open_workspace
 from builder.sources import foreign_files
@@ -39,10 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.base.errors import Problem
-    from builder.commands.keeping import AdoptedImage
     from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UntaggedImage, UpstreamCommit
-    from builder.moving.copies import PlannedCopy
-    from builder.moving.node_facts import SparkFacts
     from builder.moving.settings import SettingsPlan
     from builder.moving.shipped import Contents, PlannedFile, Selection
     from builder.numbers.workspace import Workspace
@@ -53,7 +47,7 @@ PROC = Path("/proc")
 _CHECKOUT = "spark-vllm-docker"
 
 
-def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
+def machine_findings(project: projects.Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
     """Tells what this machine has that a project can use: one after the other, as it is looked up."""
     yield _machine(node_facts.read_spark_facts(environ, proc), proc)
     try:
@@ -84,7 +78,7 @@ def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = 
             yield from checkout.untagged_findings(workspace, every)
 
 
-def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
+def _machine(spark: node_facts.SparkFacts | None, proc: Path) -> Diagnosis:
     sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
     memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
     if spark is None:
@@ -109,7 +103,7 @@ class InitResult:
     recipe to begin with, None where there is none; ``kept`` are files of the folder that were there and are as they
     were; ``git`` is true where a repository was begun."""
 
-    project: Project
+    project: projects.Project
     selection: Selection
     first: str | None
     reason: str
@@ -130,7 +124,7 @@ def init_project(
     root = _folder(folder, environ)
     contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
-    project = Project(root)
+    project = projects.Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
     if conflicts := [each.path for each in planned if each.state == "edited"]:
         message = f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts)
@@ -145,8 +139,8 @@ def init_project(
     if not has_lock:
         with lock_file.writing(project.lock, root=staged) as writer:
             writer.commit(selected.pins)
-    digests = {each.path: sha256_of(each.after) for each in planned if each.path not in shipped.LINES}
-    shipped.write_shipped_record(project, InitRecord(str(shipped.of_this_program()), contents, digests))
+    digests = {each.path: words.sha256_of(each.after) for each in planned if each.path not in shipped.LINES}
+    shipped.write_shipped_record(project, shipped.InitRecord(str(shipped.of_this_program()), contents, digests))
     _put_last(project, staged, last)
     return InitResult(
         project=project,
@@ -194,7 +188,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     raise ConflictError(message, hint="name a folder outside of it")
 
 
-def _put_last(project: Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
+def _put_last(project: projects.Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
     """Writes the files that a project is told by aside, and gives them their place in one step."""
     for each in planned:
         path = staged / each.path
@@ -219,11 +213,11 @@ class InitUpdate:
     and the record of what was written before. ``before`` is the release whose files it has, empty where none is
     recorded."""
 
-    project: Project
+    project: projects.Project
     contents: Contents
     files: tuple[PlannedFile, ...]
     pins: Lock
-    record: InitRecord | None
+    record: shipped.InitRecord | None
     before: str
     now: str
 
@@ -238,7 +232,7 @@ class InitUpdate:
         return tuple(each for each in self.files if each.state == "edited")
 
 
-def plan_update(project: Project, contents: Contents | None) -> InitUpdate:
+def plan_update(project: projects.Project, contents: Contents | None) -> InitUpdate:
     """Holds the project against what comes with this release: as much of that as it was made with, or ``contents``.
     Nothing is written. Raises FileProblemsError for a damaged record."""
     recorded = shipped.read_shipped_record(project)
@@ -268,14 +262,14 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
     digests = dict(update.record.files) if update.record else {}
     for each in update.files:
         if each.path not in shipped.LINES and (each.path in written or each.state == "same"):
-            digests[each.path] = sha256_of(each.after)
+            digests[each.path] = words.sha256_of(each.after)
     if update.pins.pins:
         with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
             lock = transaction.lock
             lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
             transaction.commit(replaced(lock, pins={**lock.pins, **lacking}))
         written.append(update.project.lock.name)
-    result = InitRecord(update.now, update.contents, digests)
+    result = shipped.InitRecord(update.now, update.contents, digests)
     if result != update.record:
         shipped.write_shipped_record(update.project, result)
     return tuple(written)
@@ -297,7 +291,7 @@ class Migration:
 
     checkout: Checkout
     upstream: UpstreamCommit | None
-    parts: tuple[PlannedCopy, ...]
+    parts: tuple[copies.PlannedCopy, ...]
     problems: Mapping[str, tuple[Problem, ...]]
     run_time: Mapping[str, str]
     missing: Mapping[str, str]
@@ -314,7 +308,7 @@ class Migration:
     replace: bool
 
     @property
-    def wanted(self) -> tuple[PlannedCopy, ...]:
+    def wanted(self) -> tuple[copies.PlannedCopy, ...]:
         """The parts that would be written, mods before the recipes that name them."""
         states = ("new", "unrecorded", "shipped", *(["differs"] if self.replace else []))
         return tuple(part for part in self.parts if part.state in states)
@@ -329,9 +323,9 @@ class MigrationResult:
     """The result of a migration: the parts that were written, the images that got numbers, and what could not be
     done, each with its error."""
 
-    written: tuple[PlannedCopy, ...]
+    written: tuple[copies.PlannedCopy, ...]
     settings_written: bool
-    adopted: tuple[AdoptedImage, ...]
+    adopted: tuple[keeping.AdoptedImage, ...]
     errors: tuple[tuple[str, BuilderError], ...]
 
 
@@ -406,8 +400,8 @@ def plan_migration(
 
 def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     """Does what was planned. What cannot be done does not keep the rest from being done."""
-    written: list[PlannedCopy] = []
-    adopted: list[AdoptedImage] = []
+    written: list[copies.PlannedCopy] = []
+    adopted: list[keeping.AdoptedImage] = []
     errors: list[tuple[str, BuilderError]] = []
     settings_written = False
 
@@ -432,12 +426,12 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
 
 
-def _run_time(there: Checkout, mods: Sequence[PlannedCopy]) -> Iterator[tuple[str, str]]:
+def _run_time(there: Checkout, mods: Sequence[copies.PlannedCopy]) -> Iterator[tuple[str, str]]:
     for part in mods:
         if part.state == "unfit" or part.name not in there.mods:
             continue
         try:
-            facts = mod.read_script_facts(mod.load_mod(Project(there.root), part.name))
+            facts = mod.read_script_facts(mod.load_mod(projects.Project(there.root), part.name))
             text = facts.instead if facts else ""
         except BuilderError as error:
             text = error.message

@@ -20,7 +20,6 @@ from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers, images
 from builder.evidence import standing, store, subjects
 from builder.evidence.run_record import Subject, figure_document
-from builder.evidence.store import ProvedImage, keep_proof
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lab.prove.prove import ProvedPairing
@@ -38,14 +37,9 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import BenchProfile
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.outcome import ComparedNumbers, Outcome
-    from builder.lab.measure.served_model import MeasuredServer
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer
-    from builder.serving.running import RunningServer
-    from builder.serving.selection import ServedImage
-    from builder.serving.starting import StartedServer
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 
 @contextmanager
-def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[MeasuredServer]:
+def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
     """The server called ``text``, a recipe or a model, or one that is started and stopped for this; where an ``image``
     is given, one from that number, whichever is paired. Raises what `started` does."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
@@ -169,7 +163,7 @@ def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
 
 
 @contextmanager
-def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredServer]:
+def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_model.MeasuredServer]:
     """A server that is started for this, and stopped at the end unless it was running before."""
     result = servers.run_server(workspace, request, detach=False)
     try:
@@ -189,8 +183,8 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredSer
 
 @contextmanager
 def candidate_server(
-    workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage
-) -> Iterator[RunningServer]:
+    workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
+) -> Iterator[running.RunningServer]:
     """The server of ``image``, a number or one that was selected with its recipe, for as long as the block runs: beside
     the model's own where the memory suffices for both, else in its place, under a name and on a port of its own. The
     model's own is not started again here: see `serve_again`.
@@ -209,8 +203,8 @@ def candidate_server(
 
 
 def start_candidate(
-    workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage
-) -> tuple[PreparedServer, StartedServer, StartLimit]:
+    workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
+) -> tuple[PreparedServer, starting.StartedServer, answered.StartLimit]:
     """Starts the server of a candidate beside the model's own, or in its place; returns it with its preparation and the
     limit of its start. Raises ConflictError where there is no room for it."""
     prepared = beside.prepare(workspace, request, image)
@@ -220,7 +214,7 @@ def start_candidate(
     return prepared, starting.start_server(prepared, workspace.environment, workspace.report), limit
 
 
-def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
+def server_of(workspace: Workspace, recipe: Recipe | None) -> running.RunningServer | None:
     """The server of the recipe, on this engine or on nodes."""
     return running.pick(workspace.project, running.find_all(workspace), recipe.file) if recipe else None
 
@@ -258,7 +252,7 @@ def serve_again(workspace: Workspace, recipe: Recipe) -> None:
 # The prove command checks the templates and parsers of an image without a GPU and without weights.
 
 
-def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
+def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[store.ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
 
     Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
@@ -279,10 +273,10 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         proofs = prove.prove_models(workspace, str(name), subject, pairings, find, work.labels)
-    return tuple(keep_proof(project, name, proof) for proof in proofs)
+    return tuple(store.keep_proof(project, name, proof) for proof in proofs)
 
 
-def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:
+def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[store.ProvedImage, ...]:
     """Accepts the changes that the last proof of each model found: the next proofs are compared with them.
 
     Raises UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes.
@@ -304,7 +298,7 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")
     accepted = [replace(run, verdict="pass", accepted=note, started=words.now()) for run in changed]
-    return tuple(ProvedImage(name, run, project.relative(store.add_run(project, name, run))) for run in accepted)
+    return tuple(store.ProvedImage(name, run, project.relative(store.add_run(project, name, run))) for run in accepted)
 
 
 def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequence[str]) -> Iterator[ProvedPairing]:

@@ -16,7 +16,6 @@ from builder import definitions
 from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message, as_messages
-from builder.base.words import did_you_mean
 from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image, recipe
@@ -49,14 +48,11 @@ if TYPE_CHECKING:
     from builder.base.errors import BuilderError
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.building.mod_choice import ModUse
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
     from builder.moving.copies import Kind, Origin, PlannedCopy, Upstream
-    from builder.pins.packages import Access
-    from builder.sources.git import Notify
 
 
 def plan_copies(
@@ -71,14 +67,14 @@ def plan_copies(
     if NAME.fullmatch(text) and not Path(text).exists():
         sources = read_known_sources(project)
         if text not in sources:
-            hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
+            hint = words.did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
         text, name = sources[text], name or (None if everything else text)
     return copies_at(project, "mod", text, name, as_messages(report), everything=everything)[1]
 
 
 def copies_at(
-    project: Project, kind: Kind, text: str, name: str | None, notify: Notify, *, everything: bool
+    project: Project, kind: Kind, text: str, name: str | None, notify: git.Notify, *, everything: bool
 ) -> tuple[Upstream, tuple[PlannedCopy, ...]]:
     """Plans the copies of the one mod or recipe, or of everything of that ``kind``, at the address ``text``; returns
     them with their repository. Raises what `plan_copies` does."""
@@ -182,7 +178,7 @@ def require_valid(project: Project) -> None:
 
 
 def _column(
-    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
+    access: packages.Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
     # The version of a wheel is written without the `v` that a repository's tags have.
     is_version = not mirror.is_commit(name) and name[:1].isdigit() and words.parse_version(name) is not None
@@ -210,7 +206,7 @@ class _PinnedChain:
     knows it by."""
 
     project: Project
-    access: Access
+    access: packages.Access
     label: str
     chain: tuple[PinnedDefinition, ...]
 
@@ -260,7 +256,7 @@ def check_pinned_mods(
     return tuple(verdicts)
 
 
-def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+def _in_use(mod: Mod, use: mod_choice.ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     for chain in pinned:
         definitions = [part.definition for part in chain.chain]
         recipe, missing = _without_missing(chain.project, use.recipe)
@@ -307,7 +303,7 @@ def _unpinned(mod: Mod, definition: str, *, requested: bool) -> ModVerdict:
     return ModVerdict(mod, definition, missing=missing, requested=requested)
 
 
-def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
+def _pinned(project: Project, access: packages.Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
     """The chain of a definition on each platform for which images.lock pins all of it."""
     by_platform: dict[str, tuple[PinnedDefinition, ...]] = {}
     for platform in lock.pins.get(name, {}):
@@ -441,7 +437,7 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     path = project.mods / name / DESCRIPTION
     if not path.is_file():
         existing = mod_names(project)
-        raise UsageError(f"there is no {project.relative(path)}", hint=did_you_mean(name, existing))
+        raise UsageError(f"there is no {project.relative(path)}", hint=words.did_you_mean(name, existing))
     file = project.relative(path)
     entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
     yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
@@ -500,7 +496,7 @@ def plan_copies_update(
         try:
             copied = copies.read_origin(project, kind, name)
             if copied is None:
-                hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
+                hint = words.did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
             if kind == "recipe" and recipe_registries.is_vllm_recipe(copied.path):

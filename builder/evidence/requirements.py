@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
-from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence
 from builder.definitions.recipe import load_recipe, recorded
 from builder.evidence import standing, statistics, store, subjects
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
@@ -167,10 +166,10 @@ class MissingEvidence:
         return f"{self.kind} {self.name}: {self.why}" if self.name else f"{self.kind}: {self.why}"
 
 
-def required(project: Project, model: str | None, recipe: Recipe | None) -> RequiredEvidence:
+def required(project: Project, model: str | None, recipe: Recipe | None) -> configuration.RequiredEvidence:
     """The evidence that a pairing requires by builder.yaml and the recipe. Raises FileProblemsError for a bad
     builder.yaml."""
-    of_recipe = recipe.requires if recipe else NOTHING_REQUIRED
+    of_recipe = recipe.requires if recipe else configuration.NOTHING_REQUIRED
     return configuration.load_configuration(project).required_of(model).joined(of_recipe)
 
 
@@ -259,7 +258,7 @@ def figures_in_turn(
 
 
 def unmet(
-    wanted: RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
+    wanted: configuration.RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
     """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
     an image by itself. ``of_current`` is None where nothing else serves the model."""

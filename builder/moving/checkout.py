@@ -28,11 +28,9 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Diagnosis, Message
-from builder.base.words import did_you_mean
 from builder.definitions import image, mod, recipe
 from builder.definitions.configuration import NOTHING_REQUIRED
 from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.definitions.mod import NAME, PlainFile
 from builder.engine import images, installed
 from builder.engine.client import EngineHTTPError
 from builder.lock import lock_file
@@ -43,15 +41,12 @@ from builder.numbers import retention
 from builder.plan import making
 from builder.serving import selection
 from builder.sources import git
-from builder.sources.git import GitRepository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.engine.images import ImageDetails
-    from builder.moving.copies import Kind
     from builder.numbers.workspace import Workspace
 
 
@@ -111,7 +106,7 @@ def _choose_one(checkout: Checkout, text: str) -> str:
     if len(matching) > 1:
         raise UsageError(f"`{text}` names several recipes: {', '.join(matching)}", hint="name one with its folder")
     if not matching:
-        hint = did_you_mean(name, checkout.recipes) or "without a name, all of its recipes are meant"
+        hint = words.did_you_mean(name, checkout.recipes) or "without a name, all of its recipes are meant"
         raise UsageError(f"{checkout.root} has no recipe `{text}`", hint=hint)
     return matching[0]
 
@@ -126,13 +121,13 @@ def mod_at(checkout: Checkout, entry: str) -> Path | None:
     return checkout.mods.get(mod.name_of(entry))
 
 
-def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
+def read_mod(checkout: Checkout, path: Path) -> tuple[mod.PlainFile, ...]:
     """The files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too large."""
     shown = checkout.shown(path)
     if not path.is_file():
         return mod.read_plain_files(path, shown)
     contents = mod.read_zip(path, shown)
-    described = [] if contents.yaml is None else [PlainFile(mod.DESCRIPTION, False, contents.yaml.encode())]
+    described = [] if contents.yaml is None else [mod.PlainFile(mod.DESCRIPTION, False, contents.yaml.encode())]
     return tuple(sorted([*contents.files, *described], key=lambda file: file.path))
 
 
@@ -222,7 +217,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
     that. None where it is no clone, or git cannot tell."""
     if not (root / ".git").is_dir():
         return None
-    repository = GitRepository(root / ".git", git.split(""))
+    repository = git.GitRepository(root / ".git", git.split(""))
 
     def output(*arguments: str) -> str:
         result = git.run_local(repository, arguments, seconds=_SECONDS)
@@ -244,7 +239,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
     return UpstreamCommit(url, DEFAULT_BRANCH if branch == default else ref, commit, blobs)
 
 
-def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[PlainFile]) -> Origin | None:
+def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[mod.PlainFile]) -> Origin | None:
     """The origin of ``files`` at ``path`` of the checkout; None for what is the user's own, or was edited."""
     blobs = upstream.blobs if upstream else {}
     there = {name: blob for name, blob in blobs.items() if name == path or name.startswith(f"{path}/")}
@@ -397,7 +392,7 @@ def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterat
         yield Diagnosis("untagged", "warning", message, "`docker image ls --filter dangling=true` lists them")
 
 
-def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[ImageDetails]:
+def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[images.ImageDetails]:
     """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
     recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
     bases = retention.base_digests(workspace.project, lock)
@@ -418,7 +413,7 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> lis
     return unknown
 
 
-def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str | None:
+def _vllm(workspace: Workspace, details: images.ImageDetails, shown: str, seconds: float) -> str | None:
     """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
     workspace.report(Message(f"looking into {shown}, which has no name"))
     marks = {"builder.reading": f"{os.getpid()}-{shown}"}
@@ -467,9 +462,9 @@ def container_states(
 
 
 def plan_part(
-    project: Project, checkout: Checkout, kind: Kind, name: str, path: Path, upstream: UpstreamCommit | None
+    project: Project, checkout: Checkout, kind: copies.Kind, name: str, path: Path, upstream: UpstreamCommit | None
 ) -> PlannedCopy:
-    if kind == "mod" and not NAME.fullmatch(name):
+    if kind == "mod" and not mod.NAME.fullmatch(name):
         return PlannedCopy("mod", name, reason="a mod's name has letters, digits and . _ + - in it")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
         return PlannedCopy("recipe", name, reason="a link that leaves the checkout")
@@ -477,7 +472,7 @@ def plan_part(
         if kind == "mod":
             contents = read_mod(checkout, path)
         else:
-            contents = (PlainFile(copies.RECIPE, False, files.read_plain_file(path.resolve(), LARGEST_TEXT)),)
+            contents = (mod.PlainFile(copies.RECIPE, False, files.read_plain_file(path.resolve(), LARGEST_TEXT)),)
         origin = origin_of_files(upstream, checkout.shown(path), contents)
         return copies.compare_copy(project, kind, name, contents, origin)
     except (BuilderError, OSError) as error:

@@ -14,7 +14,6 @@ from builder.base import redaction
 from builder.base.errors import BuilderError
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration, container
-from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.fields import env_text
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _NOT_HERE = {
 
 
 @dataclass(frozen=True)
-class SettingsPlan(ConfigurationChange):
+class SettingsPlan(configuration.ConfigurationChange):
     """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
 
     outcomes: Mapping[str, str]

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.checkpoint_definition import CheckpointDefinition, CheckpointSource
-    from builder.lab.checkpoints.tensors import PlannedContent, PlannedShard, SourceFile
-    from builder.lock.checkpoints_lock import CheckpointRecords
-    from builder.sources.hub import Snapshot
 
 README = "README.md"
 """The model card of the result."""
@@ -54,17 +51,17 @@ class CheckpointPlan:
     definition: CheckpointDefinition
     sources: Mapping[str, SourceContents]
     listings: Mapping[str, SourceListing]
-    content: PlannedContent
-    shards: tuple[PlannedShard, ...]
+    content: tensors.PlannedContent
+    shards: tuple[tensors.PlannedShard, ...]
     index: bytes | None
-    used: tuple[SourceFile, ...]
+    used: tuple[tensors.SourceFile, ...]
     inputs: str
 
     @property
-    def missing(self) -> tuple[SourceFile, ...]:
+    def missing(self) -> tuple[tensors.SourceFile, ...]:
         return tuple(file for file in self.used if not self.sources[file.source].is_here(file.path))
 
-    def size_of(self, file: SourceFile) -> int:
+    def size_of(self, file: tensors.SourceFile) -> int:
         return self.sources[file.source].sizes[file.path]
 
     @property
@@ -88,7 +85,7 @@ def make_checkpoint_plan(
     project: Project,
     environ: Mapping[str, str],
     definition: CheckpointDefinition,
-    records: CheckpointRecords,
+    records: checkpoints_lock.CheckpointRecords,
     report: Report,
     *,
     update: bool = False,
@@ -157,7 +154,7 @@ class SourceContents:
     requested: str
     sizes: Mapping[str, int]
     folder: Path
-    snapshot: Snapshot | None
+    snapshot: hub.Snapshot | None
     environ: Mapping[str, str]
 
     @property

@@ -27,12 +27,10 @@ from builder.definitions.checkpoint_definition import (
     VerifyStep,
 )
 from builder.sources import safetensors_files
-from builder.sources.safetensors_files import DTYPES, HeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from builder.sources.safetensors_files import Header, StoredTensor
 
 _FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 """The dtypes that `cast` converts between and `quantize` takes."""
@@ -87,7 +85,7 @@ class PlannedTensor:
 
     @property
     def bytes(self) -> int:
-        return DTYPES[self.dtype] * prod(self.shape)
+        return safetensors_files.DTYPES[self.dtype] * prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class SourceListing:
     """A source for planning: the headers of its weights, the files that its index lists, and the sizes of all
     others."""
 
-    headers: Mapping[str, Header]
+    headers: Mapping[str, safetensors_files.Header]
     listed: tuple[str, ...]
     others: Mapping[str, int] = field(default_factory=dict)
 
@@ -300,20 +298,20 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(every[:_MOST_NAMES])}{more}"
 
 
-def _is_in(selection: TensorSelection) -> Callable[[StoredTensor | PlannedTensor], bool]:
+def _is_in(selection: TensorSelection) -> Callable[[safetensors_files.StoredTensor | PlannedTensor], bool]:
     is_wanted, is_excepted = _matcher(selection.patterns), _matcher(selection.exceptions)
     return lambda tensor: (
         is_wanted(tensor.name) and not is_excepted(tensor.name) and selection.dtype in (None, tensor.dtype)
     )
 
 
-def _stored(source: SourceListing, selection: TensorSelection) -> list[tuple[str, StoredTensor]]:
+def _stored(source: SourceListing, selection: TensorSelection) -> list[tuple[str, safetensors_files.StoredTensor]]:
     """The selected tensors of a source with their files, in the order of their bytes."""
     is_selected = _is_in(selection)
     return [(path, each) for path in source.listed for each in source.headers[path].tensors if is_selected(each)]
 
 
-def _planned(name: str, tensor: StoredTensor, file: SourceFile) -> PlannedTensor:
+def _planned(name: str, tensor: safetensors_files.StoredTensor, file: SourceFile) -> PlannedTensor:
     dtype, shape, begin = tensor.dtype, tensor.shape, tensor.begin
     return PlannedTensor(name, dtype, shape, file, begin, tensor.size, dtype, shape, file, (begin,))
 
@@ -425,7 +423,7 @@ def planned_shards(content: PlannedContent, shard_size: int) -> tuple[PlannedSha
     if len(parts) == 1 and not added:
         names = [_SINGLE]
     if clash := {_SINGLE, *names} & added.keys():
-        raise HeaderError(f"the added file {min(clash)} has the name of a file that the build makes")
+        raise safetensors_files.HeaderError(f"the added file {min(clash)} has the name of a file that the build makes")
     named = {**dict(zip(names, parts, strict=True)), **added}
     return tuple(_shard(name, tensors) for name, tensors in sorted(named.items()))
 

@@ -24,8 +24,6 @@ from builder.base.http_client import NoAnswerError
 from builder.engine import containers
 from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
-from builder.lab.measure.llama_benchy import LLAMA_BENCHY
-from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.serving import memory, readiness, server_log
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
-    from builder.engine.containers import LogLine
     from builder.evidence.run_record import Better, Verdict
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
@@ -50,7 +47,7 @@ def measure_bench(
     *,
     revision: str | None = None,
     member: ServerMember | None = None,
-) -> Outcome:
+) -> outcome.Outcome:
     """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
     the container that answers, memory and log are left out. A server that fails meanwhile is a result.
 
@@ -87,10 +84,10 @@ def measure_bench(
             figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(peak),)))
         lines = containers.container_log(member.engine.endpoint, member.service.id)
         figures += log_figures(lines, member.service.started)
-    return Outcome(
+    return outcome.Outcome(
         kind="bench",
         name=profile.name,
-        version=LLAMA_BENCHY,
+        version=llama_benchy.LLAMA_BENCHY,
         set=bench_digest(profile),
         started=started,
         seconds=time.monotonic() - began,
@@ -171,7 +168,7 @@ def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figur
         if _DRAFTED not in before:
             return (), ()
         for number, prompt in enumerate(PROMPTS):
-            report(MeasuringProgress("acceptance", number / len(PROMPTS), None))
+            report(outcome.MeasuringProgress("acceptance", number / len(PROMPTS), None))
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
             served_model.complete(served, body, _SECONDS)
@@ -240,7 +237,7 @@ _LINES: tuple[tuple[str, str, str, Better, float], ...] = (
 _LONGEST_START = 24 * 3600.0
 
 
-def log_figures(lines: Sequence[LogLine], started: str) -> tuple[Figure, ...]:
+def log_figures(lines: Sequence[containers.LogLine], started: str) -> tuple[Figure, ...]:
     """The figures in the log of a container that was ``started`` (RFC 3339, by the engine's clock as the lines)."""
     lines = [line for line in lines if line.written >= started]
     result = []

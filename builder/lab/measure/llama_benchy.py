@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
     from builder.evidence.run_record import Better
-    from builder.lab.measure.own_script import EndedProcess
-    from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
 
 
@@ -76,7 +74,7 @@ class Throughput:
 
 
 def run_llama_benchy(
-    served: ServedModel,
+    served: served_model.ServedModel,
     profile: BenchProfile,
     tokenizer: Path,
     environ: Mapping[str, str],
@@ -108,7 +106,7 @@ def run_llama_benchy(
         return _result(ended, folder, profile)
 
 
-def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
+def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
     options = ["--base-url", served.address, "--model", served.name, "--served-model-name", served.name]
     options += ["--tokenizer", str(tokenizer), "--book-url", _BOOK]
     for name in ("pp", "tg", "depth", "concurrency"):
@@ -121,7 +119,7 @@ def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder
     return [*options, *(["--exact-tg"] if profile.exact else []), *([] if profile.coherence else ["--skip-coherence"])]
 
 
-def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
+def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
@@ -290,7 +288,7 @@ _TIMEOUT = 60.0
 
 
 def fetch_tokenizer(
-    served: ServedModel,
+    served: served_model.ServedModel,
     revision: str | None,
     environ: Mapping[str, str],
     member: ServerMember | None,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
-from builder.base.words import sha256_of
 from builder.evidence import statistics
 from builder.evidence.run_record import Evidence
 
@@ -71,7 +70,7 @@ def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
 
 
 def outcome_digest(content: Any) -> str:
-    return sha256_of(json.dumps(content, sort_keys=True).encode())
+    return words.sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
 # Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told

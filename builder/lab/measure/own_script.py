@@ -23,7 +23,6 @@ from builder.base.errors import MeasuringError
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import outcome, served_model
-from builder.lab.measure.outcome import MeasuringProgress, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -142,7 +141,7 @@ class _Try(NamedTuple):
     values: Mapping[str, float] = {}
 
 
-def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> Outcome:
+def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> outcome.Outcome:
     """Runs the probe until its results tell enough. A script that goes wrong is a failure; raises MeasuringError where
     the program is missing."""
     began, started = time.monotonic(), words.now()
@@ -150,7 +149,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
     series: defaultdict[str, list[float]] = defaultdict(list)
     outputs: list[bytes] = []
     while _needs_more(tries, series):
-        report(MeasuringProgress(own.name, len(tries) / statistics.MOST_REPEATS, None))
+        report(outcome.MeasuringProgress(own.name, len(tries) / statistics.MOST_REPEATS, None))
         ended = _run(served, own, environ)
         outputs.append(ended.output + ended.messages)
         tries.append(_judged(ended, own))
@@ -161,7 +160,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
         for number, each in enumerate(tries, start=1)
         if each.verdict != "pass"
     )
-    return Outcome(
+    return outcome.Outcome(
         kind="probe",
         name=own.name,
         version=own.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.definitions import configuration
-from builder.definitions.configuration import load_probe
 from builder.lab.measure import own_script, tools_long
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ def names(project: Project) -> tuple[str, ...]:
 def require(project: Project, name: str) -> None:
     """Raises UsageError where there is no such probe, FileProblemsError for a bad one."""
     if name != tools_long.NAME:
-        load_probe(project, name)
+        configuration.load_probe(project, name)
 
 
 def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report) -> Outcome:
     """Runs a probe against a served model. Raises as `require`, and MeasuringError where it cannot take place."""
     if name == tools_long.NAME:
         return tools_long.run_tools_long(served, report)
-    return own_script.run_own_probe(served, load_probe(project, name), environ, report)
+    return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)

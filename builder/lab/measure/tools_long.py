@@ -22,7 +22,6 @@ from builder.base.http_client import NoAnswerError
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
-from builder.lab.measure.outcome import MeasuringProgress, Outcome
 
 if TYPE_CHECKING:
     from builder.base.events import Report
@@ -63,7 +62,7 @@ class _Session:
 
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
-) -> Outcome:
+) -> outcome.Outcome:
     """Measures the tool calls: at each share as many sessions as their results differ, every other one streamed. Shares
     without room for a session are left out; raises UsageError where none has."""
     began, started = time.monotonic(), words.now()
@@ -76,7 +75,7 @@ def run_tools_long(
         while _needs_more(at_share):
             number = len(at_share)
             done = (place + number / statistics.MOST_REPEATS) / len(fitting)
-            report(MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
+            report(outcome.MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
             job = make_tool_job(tools, steps, 100 * share + number)
             at_share.append(_run(served, job, share, is_streamed=bool(number % 2)))
             findings += _findings(at_share[-1], share, number)
@@ -91,7 +90,7 @@ def run_tools_long(
     counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
     counts |= {"answers": sum(session.answers for session in sessions)}
     counts |= {kind: kinds.count(kind) for kind in get_args(Fault)}
-    return Outcome(
+    return outcome.Outcome(
         kind="probe",
         name=NAME,
         version=f"{NAME} {VERSION}",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
-    from builder.engine.containers import Container
     from builder.lab.prove.conversations import Question
     from builder.numbers.workspace import Workspace
 
@@ -152,7 +151,7 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
     return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
 
 
-def _await(container: Container, setups: Sequence[Setup], report: Report) -> Json:
+def _await(container: containers.Container, setups: Sequence[Setup], report: Report) -> Json:
     began = time.monotonic()
     state: Json = {}
     text = ""
@@ -174,7 +173,7 @@ def _await(container: Container, setups: Sequence[Setup], report: Report) -> Jso
     return {**state, "step": "failed", "reason": f"it had not ended after {_LONGEST} seconds"}
 
 
-def _reason(container: Container, code: int) -> str:
+def _reason(container: containers.Container, code: int) -> str:
     if code == _KILLED:
         return f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB"
     lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
 from builder.base.events import Message
-from builder.base.words import sha256_of
 from builder.definitions import command
 from builder.definitions.command import option, options
 from builder.evidence import subjects
@@ -24,7 +23,6 @@ from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
 from builder.lab.prove import conversations, front_end, judging
 from builder.lab.prove.conversations import Conversation
-from builder.lab.prove.judging import Style
 from builder.plan.plan_model import WORKSPACE
 
 if TYPE_CHECKING:
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
-    from builder.lab.prove.conversations import Question
     from builder.lab.prove.front_end import FrontEndRun, ModelFiles, Setup, SetupAnswers
-    from builder.lab.prove.judging import Judgement, Reference
     from builder.lock.model import NumberedImage
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Step
@@ -69,7 +65,7 @@ def prove_models(
     image: str,
     subject: Subject,
     pairings: Sequence[ProvedPairing],
-    references: Callable[[str], Reference | None],
+    references: Callable[[str], judging.Reference | None],
     labels: Mapping[str, str],
 ) -> tuple[Proof, ...]:
     """Proves ``image``, the engine's name for it, for each pairing, as evidence of ``subject``; ``references`` gives
@@ -145,9 +141,9 @@ def _judgement(
     answers: SetupAnswers | None,
     chosen: ServedOptions,
     own: ModelFiles,
-    reference: Reference | None,
+    reference: judging.Reference | None,
     dates: Sequence[str],
-) -> Judgement:
+) -> judging.Judgement:
     if answers is None:
         what = f"vLLM {run.version}" if run.version else "an image without vLLM"
         return _without_answers(f"it cannot be proven with {what}: {run.failure}")
@@ -171,7 +167,7 @@ def _judgement(
         questions,
         answers.answers,
         tokenizer=own.digest,
-        style=Style(
+        style=judging.Style(
             names_roles=bool(family and chosen.tool_parser),
             reasons=conversations.forgets_reasoning(chosen.reasoning_parser),
             call=conversations.call_mark(chosen.tool_parser),
@@ -199,7 +195,7 @@ def _is_published(template: str) -> bool:
     return not template or "examples" in PurePosixPath(template).parts
 
 
-def _without_answers(reason: str, *, is_own: bool = False) -> Judgement:
+def _without_answers(reason: str, *, is_own: bool = False) -> judging.Judgement:
     verdict = judging.worst(["fail" if is_own else "unclear"])
     return judging.Judgement(verdict, {}, (Finding("front end", "", verdict, reason),), {}, {})
 
@@ -215,7 +211,7 @@ def _subject(
         fingerprint=subject.fingerprint,
         model=pairing.model,
         revision=own.commit or pairing.revision,
-        template=sha256_of(template) if template else None,
+        template=words.sha256_of(template) if template else None,
         recipe=pairing.recipe.file,
         arguments=subjects.of_arguments("prove", rendered.words, pairing.recipe.env),
     )
@@ -368,7 +364,7 @@ def renders(options: ServedOptions) -> bool:
     return command.option(options.argv, "--tokenizer-mode") == "mistral"
 
 
-def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
+def prompts(questions: Sequence[conversations.Question]) -> tuple[conversations.Question, ...]:
     return tuple(
         question
         for question in questions

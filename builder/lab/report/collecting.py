@@ -31,9 +31,6 @@ from builder.sources import mirror
 if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.matrix import Matrix, MatrixCell
-    from builder.evidence.standing import ImageEvidence, JudgedRun, PairingStanding
-    from builder.lab.changes import ComparedImage, SourceChange
     from builder.lock.model import NumberedImage, Version
 
 FORMAT = 1
@@ -76,7 +73,7 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
     )
 
 
-def table_of(table: Matrix, disclosure: Disclosure) -> Part:
+def table_of(table: matrix.Matrix, disclosure: Disclosure) -> Part:
     return Part(
         images=tuple(disclosure.name(str(image)) for image in table.images),
         models=tuple(map(disclosure.name, table.models)),
@@ -85,7 +82,7 @@ def table_of(table: Matrix, disclosure: Disclosure) -> Part:
     )
 
 
-def _cell(cell: MatrixCell, disclosure: Disclosure) -> Part:
+def _cell(cell: matrix.MatrixCell, disclosure: Disclosure) -> Part:
     image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
     run = (cell.file or cell.others_file).rpartition("/")[2]
     return Part(image=image, model=model, proof=cell.proof, word=cell.word, run=run, others=cell.others)
@@ -95,7 +92,7 @@ def _cell(cell: MatrixCell, disclosure: Disclosure) -> Part:
 class _Sources:
     project: Project
     lock: Lock
-    evidence: Mapping[ImageName, ImageEvidence]
+    evidence: Mapping[ImageName, standing.ImageEvidence]
     disclosure: Disclosure
     commits: Callable[[str, str, str], mirror.CommitRange | None]
 
@@ -157,11 +154,11 @@ class _Sources:
             )
         return tuple(steps)
 
-    def _standing(self, name: ImageName, model: str) -> PairingStanding | None:
+    def _standing(self, name: ImageName, model: str) -> standing.PairingStanding | None:
         pairings = self.evidence[name].pairings if name in self.evidence else ()
         return next((each for each in pairings if each.model == model), None)
 
-    def _run(self, judged: JudgedRun) -> Part:
+    def _run(self, judged: standing.JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
         of_machine = (machine.gpus_text or machine.cpu) if machine else ""
         # What has to be the same for two runs to be compared: options of that run alone among it.
@@ -187,7 +184,7 @@ class _Sources:
     # The images of the page: what is in each, and what changed since the number before it.
 
     def images(self, names: list[ImageName]) -> tuple[Part, ...]:
-        sides: dict[ImageName, ComparedImage | str] = {}
+        sides: dict[ImageName, changes.ComparedImage | str] = {}
         for name in names:
             try:
                 sides[name] = changes.compared_image(self.project, self.lock, name)[0]
@@ -195,7 +192,7 @@ class _Sources:
                 sides[name] = error.message
         return tuple(self._image(name, sides) for name in names)
 
-    def _image(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> Part:
+    def _image(self, name: ImageName, sides: Mapping[ImageName, changes.ComparedImage | str]) -> Part:
         shown = self.disclosure
         record = self.record(name)
         side = sides[name]
@@ -219,7 +216,7 @@ class _Sources:
             change=self._change(name, sides),
         )
 
-    def _change(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> Part | None:
+    def _change(self, name: ImageName, sides: Mapping[ImageName, changes.ComparedImage | str]) -> Part | None:
         """The changes since the number before; None of the first one."""
         numbers = self.lock.images[name.repository].numbers
         earlier = [number for number in numbers if number < name.number]
@@ -263,7 +260,7 @@ class _Sources:
         image, _, digest = (text or "none").partition(" ")
         return f"{self.disclosure.name(image)} {words.short_digest(digest)}".strip()
 
-    def _source(self, change: SourceChange) -> Part:
+    def _source(self, change: changes.SourceChange) -> Part:
         old, new = (version.commit or "" if version else "" for version in (change.before, change.after))
         is_exact = old != new and bool(_FULL_COMMIT.fullmatch(old) and _FULL_COMMIT.fullmatch(new))
         between = self.commits(change.git, old, new) if is_exact and change.git else None
