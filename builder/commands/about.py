@@ -288,11 +288,11 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
 
 def _architectures(project: Project) -> dict[str, str]:
     """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    found = {}
+    architectures = {}
     for name in definition_names(project):
         with suppress(BuilderError):
-            found[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
-    return {name: str(architecture) for name, architecture in found.items() if architecture is not None}
+            architectures[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
+    return {name: str(architecture) for name, architecture in architectures.items() if architecture is not None}
 
 
 def _disk(folder: str) -> Iterator[Diagnosis]:
