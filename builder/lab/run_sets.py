@@ -22,7 +22,7 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":
             return None
-        from builder.lab.measure import bench, tools_long
+        from builder.lab.measure import bench, probes
         from builder.lab.same import image_likeness
 
         try:
@@ -30,7 +30,7 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
                 return bench.bench_digest(configuration.load_configuration(project).profile(name))
             if kind == "same":
                 return image_likeness.same_digest()
-            return tools_long.tools_long_digest() if name == tools_long.NAME else load_probe(project, name).digest
+            return probes.tools_long_digest() if name == probes.NAME else load_probe(project, name).digest
         except BuilderError:
             return None
 

@@ -6,7 +6,7 @@ import pytest
 
 from builder.base import events
 from builder.base.errors import UsageError
-from builder.lab.measure import tools_long
+from builder.lab.measure import probes
 from builder.lab.measure.outcome import Outcome
 from builder.lab.measure.served_model import ServedModel
 from tests.lab.measure import agent
@@ -18,7 +18,7 @@ CONTEXT = 131_072
 def probed(model: Model, **more: object) -> Outcome:
     # The stand-in counts a token for each byte; four tools and twelve steps keep the test short.
     with serving(Behaviour(model=model, prefill=0, token=0, context=CONTEXT)) as served:
-        return tools_long.run_tools_long(served, events.ignore, tools=4, steps=12, **more)  # type: ignore[arg-type]
+        return probes.run_tools_long(served, events.ignore, tools=4, steps=12, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_model_that_does_the_job_passes_at_every_depth() -> None:
 def test_the_share_of_the_context_is_what_the_prompt_takes() -> None:
     behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT)
     with serving(behaviour) as served:
-        tools_long.run_tools_long(served, events.ignore, tools=4, steps=2, shares=(50,))
+        probes.run_tools_long(served, events.ignore, tools=4, steps=2, shares=(50,))
     first = next(body for body in behaviour.requests if body["max_tokens"] > 1)
     taken = len(str(first["messages"])) + len(str(first["tools"]))
     assert 0.45 < taken / CONTEXT < 0.55
@@ -98,7 +98,7 @@ def test_a_model_that_knows_no_tools_is_given_up_early() -> None:
 def test_a_server_that_dies_is_a_failure_and_no_error() -> None:
     behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT, dies_after=20)
     with serving(behaviour) as served:
-        done = tools_long.run_tools_long(served, events.ignore, tools=4, steps=12, shares=(0, 50))
+        done = probes.run_tools_long(served, events.ignore, tools=4, steps=12, shares=(0, 50))
     assert done.verdict == "fail"
     assert [finding.check for finding in done.findings] == ["answers"]
     assert "EngineDeadError" in done.findings[0].text
@@ -106,7 +106,7 @@ def test_a_server_that_dies_is_a_failure_and_no_error() -> None:
 
 @pytest.mark.slow
 def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools_long, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(probes, "_ANSWER_SECONDS", 1.0)
     behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT)
 
     def hanging(body: dict[str, object]) -> dict[str, object]:
@@ -115,7 +115,7 @@ def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPa
 
     behaviour.model = agent.at_step(3, hanging)
     with serving(behaviour) as served:
-        done = tools_long.run_tools_long(served, events.ignore, tools=4, steps=12, shares=(0,))
+        done = probes.run_tools_long(served, events.ignore, tools=4, steps=12, shares=(0,))
     assert done.verdict == "fail"
     assert [finding.check for finding in done.findings] == ["answers"]
 
@@ -124,22 +124,22 @@ def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPa
 def test_a_context_without_room_is_told() -> None:
     messages: list[str] = []
     with serving(Behaviour(model=agent.obedient, context=20_000)) as served:
-        outcome = tools_long.run_tools_long(served, lambda event: messages.append(str(event)), tools=4, steps=12)
+        outcome = probes.run_tools_long(served, lambda event: messages.append(str(event)), tools=4, steps=12)
     assert [figure.at["share"] for figure in outcome.figures] == [0, 50]
     assert "left out: 75 % of the context" in messages[0]
     with pytest.raises(UsageError, match="has 2000 tokens: too few"), serving(Behaviour(context=2000)) as served:
-        tools_long.run_tools_long(served, events.ignore)
+        probes.run_tools_long(served, events.ignore)
 
 
 def test_sessions_differ_and_are_the_same_the_next_time() -> None:
-    first, again = tools_long.make_tool_job(46, 12, 5), tools_long.make_tool_job(46, 12, 5)
+    first, again = probes.make_tool_job(46, 12, 5), probes.make_tool_job(46, 12, 5)
     assert first == again
-    assert first != tools_long.make_tool_job(46, 12, 6)
+    assert first != probes.make_tool_job(46, 12, 6)
     assert len({tool["function"]["name"] for tool in first.tools}) == 46
     assert {step.tool for step in first.steps} <= {tool["function"]["name"] for tool in first.tools}
-    assert tools_long.tools_long_digest() != tools_long.tools_long_digest(tools=45)
+    assert probes.tools_long_digest() != probes.tools_long_digest(tools=45)
 
 
 def test_a_model_of_another_address_is_not_asked() -> None:
     silent = ServedModel("http://127.0.0.1:9/v1", "served", CONTEXT)
-    assert tools_long.run_tools_long(silent, events.ignore).verdict == "fail"
+    assert probes.run_tools_long(silent, events.ignore).verdict == "fail"
