@@ -200,10 +200,8 @@ def show(context: Context, name: str, as_json: bool) -> None:
     print_result(styled(listed.name, bold=True))
     print_result(f"  {_about(listed)}", hanging=0)
     if listed.definition:
-        facts = [("model", listed.definition.model)]
-        if listed.definition.mods:
-            facts.append(("mods", ", ".join(listed.definition.mods)))
-        output.print_facts(facts, indent="  ")
+        mods = [("mods", ", ".join(listed.definition.mods))] if listed.definition.mods else []
+        output.print_facts([("model", listed.definition.model), *mods], indent="  ")
     if not listed.revisions:
         print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
     for each in listed.revisions:

@@ -10,12 +10,10 @@ from builder.base.records import plain
 
 
 def data(value: object, keys: str = "") -> Any:
-    """``value`` for JSON, as `records.plain` has it.
-
-    ``keys`` chooses what is shown of a dataclass, or of each in a sequence, in this order: ``size`` is an attribute,
-    ``said=message`` one under another name, ``gpu=subject.machine.gpu`` one further inside, null where there is none on
-    the way. ``note?`` is null where it is empty, ``seconds~`` has one decimal.
-    """
+    """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
+    sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
+    ``gpu=subject.machine.gpu`` one further inside, null where there is none on the way. ``note?`` is null where it is
+    empty, ``seconds~`` has one decimal."""
     if not keys or value is None or isinstance(value, str | int | float):
         return plain(value)
     if isinstance(value, Mapping):

@@ -71,8 +71,7 @@ def styled(text: str, *, fg: str | None = None, bold: bool | None = None) -> str
 
 def log_with_colours(text: str) -> str:
     """Text that another program wrote into its log, for a terminal: as `visible` shows it, but its colours stay, to the
-    end of the text at most. Of a line that was drawn several times, such as a progress bar, the last state is shown.
-    """
+    end of the text at most. Of a line that was drawn several times, such as a progress bar, the last state is shown."""
     text = redaction.redacted(text)
     if text.isprintable():
         return text
@@ -95,11 +94,7 @@ def of_json(text: str) -> str:
     text = redaction.redacted(text)
     if text.isprintable():
         return text
-    return _UNUSUAL.sub(lambda match: _escaped(match[0]), text)
-
-
-def _escaped(letter: str) -> str:
-    return letter if _shown(letter) == letter else json.dumps(letter)[1:-1]
+    return _UNUSUAL.sub(lambda match: match[0] if _shown(match[0]) == match[0] else json.dumps(match[0])[1:-1], text)
 
 
 def _shown(letter: str) -> str:
@@ -168,11 +163,9 @@ def width(stream: TextIO | None = None) -> int:
 
 
 def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
-    """Folds ``line`` into lines of at most ``columns``; those after the first are indented by ``hanging`` more.
-
-    A word that is wider, such as a path or a digest, stays whole, and so does a command in backquotes. A long command
-    that would not fit gets a line of its own, without backquotes and punctuation, so that it can be copied.
-    """
+    """Folds ``line`` into lines of at most ``columns``; those after the first are indented by ``hanging`` more. A word
+    that is wider, such as a path or a digest, stays whole, and so does a command in backquotes. A long command that
+    would not fit gets a line of its own, without backquotes and punctuation, so that it can be copied."""
     if columns_of(line) <= columns:
         return [line]
     start = line[: len(line) - len(line.lstrip())]
@@ -360,12 +353,9 @@ _NOTHING = "-"
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """Returns the lines of a table, the headings first.
-
-    A last column that does not fit is folded between words. It is put below its row if one of its words does not fit or
-    if it gets much shorter that way; below every row if the other columns leave it no room. If even those do not fit,
-    long cells of the first column get a line of their own.
-    """
+    """Returns the lines of a table, the headings first. A last column that does not fit is folded between words. It is
+    put below its row if one of its words does not fit or if it gets much shorter that way; below every row if the other
+    columns leave it no room. If even those do not fit, long cells of the first column get a line of their own."""
     rows = [[*map(on_one_line, cells), visible(last)] for *cells, last in rows]
     everything = (headings, *rows)
     widths = [max(columns_of(row[n]) for row in everything) for n in range(len(headings) - 1)]
@@ -381,7 +371,8 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) 
             cells[0] = ""
             if not any((*cells, last)):
                 continue
-        start = GAP.join([*(_padded(cell, wide) for cell, wide in zip(cells, widths, strict=True)), ""])
+        padded = (cell + " " * (wide - columns_of(cell)) for cell, wide in zip(cells, widths, strict=True))
+        start = GAP.join([*padded, ""])
         if is_below:
             shown += _below(start, "" if row is headings else last, columns)
         else:
@@ -401,10 +392,6 @@ def _row(start: str, last: str, columns: int) -> list[str]:
     if any(columns_of(line) > room for line in beside) or len(beside) > 2 * len(below):
         return _below(start, last, columns)
     return [(start + beside[0]).rstrip(), *(" " * indent + line for line in beside[1:])]
-
-
-def _padded(cell: str, columns: int) -> str:
-    return cell + " " * (columns - columns_of(cell))
 
 
 def _below(start: str, last: str, columns: int) -> list[str]:

@@ -458,10 +458,8 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
 
 
 def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for.
-
-    Raises UsageError where no registry is set.
-    """
+    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError
+    where no registry is set."""
     pushed_to = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
     return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
 

@@ -70,11 +70,8 @@ class BuiltCheckpoint:
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
     """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it. What an earlier
-    run finished is not made again.
-
-    Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a package for its steps is not
-    installed, and SourceError where the disk has too little room.
-    """
+    run finished is not made again. Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a
+    package for its steps is not installed, and SourceError where the disk has too little room."""
     plan, place, recorded, revision = _plan(workspace, name, update=update)
     checkpoint, seconds = plan.definition.name, None
     if revision:

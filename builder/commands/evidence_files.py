@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> matrix.Matrix:
     """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
-    ``models`` (or their recipes) name, from the files alone.
-
-    Raises UsageError for a name of neither, LockError where images.lock cannot be read.
-    """
+    ``models`` (or their recipes) name, from the files alone. Raises UsageError for a name of neither, LockError where
+    images.lock cannot be read."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     names = _images(workspace, lock, images)
@@ -73,10 +71,8 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
     """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
-    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first.
-
-    Raises LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind.
-    """
+    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first. Raises
+    LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind."""
     if output.is_dir() and not publish:
         raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
     if publish and output.exists() and not output.is_dir():

@@ -116,11 +116,9 @@ def init_project(
     folder: Path, contents: Contents | None, environ: Mapping[str, str], proc: Path = PROC, *, git: bool = False
 ) -> InitResult:
     """Makes a project in ``folder`` with these ``contents``, or what suits this machine, and with ``git`` a repository.
-    A process that is killed meanwhile leaves no project, or all of it; run again, this completes it.
-
-    Raises ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files
-    of these names; UsageError for a folder that cannot be one, LockError where images.lock was lost.
-    """
+    A process that is killed meanwhile leaves no project, or all of it; run again, this completes it. Raises
+    ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files of these
+    names; UsageError for a folder that cannot be one, LockError where images.lock was lost."""
     root = _folder(folder, environ)
     contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
@@ -248,9 +246,7 @@ def plan_update(project: projects.Project, contents: Contents | None) -> InitUpd
 def update_project(update: InitUpdate, replace: Collection[str], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Writes the files that lose nothing, and those of ``replace``, which were edited; returns what was written. Killed
     meanwhile it is completed by another one. Pins do not move: a definition that has none here gets the shipped ones.
-
-    Raises ConflictError where a file was changed since it was shown, and OSError.
-    """
+    Raises ConflictError where a file was changed since it was shown, and OSError."""
     chosen = [*update.writable, *(each for each in update.edited if each.path in replace)]
     now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
     changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]

@@ -62,10 +62,8 @@ class KeptOutcome:
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
     """Measures the server of ``text``, a recipe or a model, and keeps the result as evidence. A server that does not
-    run, or one from the number ``image``, is started and stopped again.
-
-    Raises UsageError for an unknown profile, MeasuringError where nothing could be measured, and what starting does.
-    """
+    run, or one from the number ``image``, is started and stopped again. Raises UsageError for an unknown profile,
+    MeasuringError where nothing could be measured, and what starting does."""
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
     with chosen_server(workspace, text, image) as server:
         outcome = measure_server(workspace, server, profile)
@@ -75,9 +73,7 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
 
 def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profile_name: str) -> ComparedNumbers:
     """Serves two numbers in turn until the profile tells them apart, or that they do not differ; keeps every run.
-
-    Raises ConflictError where the model is being served, as memory may not suffice for both, and what starting does.
-    """
+    Raises ConflictError where the model is being served, as memory may not suffice for both, and what starting does."""
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
@@ -120,10 +116,8 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
     """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: the running
-    one, or one that is started and stopped again; from the number ``image`` where one is given.
-
-    Raises UsageError for an unknown probe, MeasuringError where one cannot take place, and what starting does.
-    """
+    one, or one that is started and stopped again; from the number ``image`` where one is given. Raises UsageError for
+    an unknown probe, MeasuringError where one cannot take place, and what starting does."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -187,10 +181,8 @@ def candidate_server(
 ) -> Iterator[running.RunningServer]:
     """The server of ``image``, a number or one that was selected with its recipe, for as long as the block runs: beside
     the model's own where the memory suffices for both, else in its place, under a name and on a port of its own. The
-    model's own is not started again here: see `serve_again`.
-
-    Raises ServeFailedError where it does not answer within its limit, ConflictError where there is no room for it.
-    """
+    model's own is not started again here: see `serve_again`. Raises ServeFailedError where it does not answer within
+    its limit, ConflictError where there is no room for it."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
@@ -254,11 +246,9 @@ def serve_again(workspace: Workspace, recipe: Recipe) -> None:
 
 def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[store.ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
-
     Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
     recorded image, ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged
-    evidence.
-    """
+    evidence."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     name, record = status.named_number(project, lock, image)
@@ -277,10 +267,8 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
 
 
 def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[store.ProvedImage, ...]:
-    """Accepts the changes that the last proof of each model found: the next proofs are compared with them.
-
-    Raises UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes.
-    """
+    """Accepts the changes that the last proof of each model found: the next proofs are compared with them. Raises
+    UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes."""
     lock = lock_file.read_project_lock(project)
     name, _ = status.named_number(project, lock, image)
     runs = [run for run in store.of_image(project, name) if not run.foreign]

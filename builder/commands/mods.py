@@ -59,11 +59,9 @@ def plan_copies(
     project: Project, text: str, name: str | None, report: Report, *, everything: bool
 ) -> tuple[PlannedCopy, ...]:
     """Plans the copy of the mod at the address ``text``, under its own name or ``name``; of all mods there where
-    ``everything`` is wanted. A name of which a place is known is as good as that address.
-
-    Raises UsageError for text that is not an address, or for an address of several mods; SourceError where the
-    repository, the ref or the mod does not exist, or has files that are not copied.
-    """
+    ``everything`` is wanted. A name of which a place is known is as good as that address. Raises UsageError for text
+    that is not an address, or for an address of several mods; SourceError where the repository, the ref or the mod does
+    not exist, or has files that are not copied."""
     if NAME.fullmatch(text) and not Path(text).exists():
         sources = read_known_sources(project)
         if text not in sources:
@@ -102,9 +100,7 @@ def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]
 
 def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
     """Makes the copies; returns what the user should know of the mods among them: problems, and what cannot be baked.
-
-    Raises ConflictError where something has changed since they were planned.
-    """
+    Raises ConflictError where something has changed since they were planned."""
     for each in planned:
         copies.put_in_place(project, each)
     notes = []
@@ -139,10 +135,8 @@ def check_mods(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
     """Checks the mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel
-    of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package.
-
-    Raises UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods.
-    """
+    of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package. Raises
+    UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods."""
     from concurrent.futures import ThreadPoolExecutor
 
     parsed = []
@@ -232,11 +226,9 @@ def check_pinned_mods(
     project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
     """Checks the mods ``names`` (all where there are none): each after those before it in every recipe and definition
-    that uses it, and one without a use alone on every definition that has the packages which it patches.
-
-    Nothing is resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown
-    ones, LockError for a damaged lock.
-    """
+    that uses it, and one without a use alone on every definition that has the packages which it patches. Nothing is
+    resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown ones,
+    LockError for a damaged lock."""
     mods = mod_dry_run.load(project, names)
     access = packages.access(project, environ, as_messages(report))
     lock = lock_file.read_project_lock(project)
@@ -428,11 +420,9 @@ class PinnedAddress:
 
 def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], report: Report) -> tuple[PinnedAddress, ...]:
     """Fetches every file that the mod takes from an address, keeps it for the next build, and writes its digest into
-    mod.yaml; nothing is written before all of them are here.
-
-    Raises UsageError where there is no such mod, NothingToDoError where it takes nothing from an address, SourceError
-    where one cannot be fetched, and FileProblemsError for an invalid mod.yaml.
-    """
+    mod.yaml; nothing is written before all of them are here. Raises UsageError where there is no such mod,
+    NothingToDoError where it takes nothing from an address, SourceError where one cannot be fetched, and
+    FileProblemsError for an invalid mod.yaml."""
     name = name_of(text)
     path = project.mods / name / DESCRIPTION
     if not path.is_file():
@@ -479,10 +469,8 @@ class PlannedUpdate:
 def plan_copies_update(
     project: Project, kind: Kind, names: Sequence[str], ref: str | None, report: Report
 ) -> PlannedUpdate:
-    """Plans the update of the copies ``names``, of all where there are none, to ``ref`` or to what each follows.
-
-    Raises UsageError for a name that is no copy.
-    """
+    """Plans the update of the copies ``names``, of all where there are none, to ``ref`` or to what each follows. Raises
+    UsageError for a name that is no copy."""
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:

@@ -6,6 +6,7 @@ The project's own runs decide each cell of the table; what others ran is shown b
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -172,12 +173,11 @@ def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: Ju
         return RunPair(*key, before, after)
     old, new = before.run, after.run
     unlike = tuple(_unlike(old, new))
-    first, second = (
-        {(figure.name, figure.unit, *sorted(figure.at.items())): figure for figure in run.figures} for run in (old, new)
-    )
-    figures = tuple(FigurePair(first.get(each), second.get(each)) for each in dict.fromkeys([*first, *second]))
+    by_place = [{(each.name, each.unit, *sorted(each.at.items())): each for each in run.figures} for run in (old, new)]
+    places = dict.fromkeys(place for figures in by_place for place in figures)
+    pairs = tuple(FigurePair(*(figures.get(place) for figures in by_place)) for place in places)
     goldens = tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not unlike else ()
-    return RunPair(*key, before, after, unlike, figures, goldens)
+    return RunPair(*key, before, after, unlike, pairs, goldens)
 
 
 def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:
@@ -239,7 +239,11 @@ def state_witness(
 ) -> Path:
     """Writes this machine's statement, in place of an earlier one, and returns its file; signed with the private SSH
     ``key``, if given. Raises UsageError where that cannot sign."""
-    machine = sha256(b"builder\0" + _machine_id()).hexdigest()[:16]
+    try:
+        own = files.read_plain_file(_MACHINE_ID, _LARGEST).strip()
+    except OSError:
+        own = socket.gethostname().encode()
+    machine = sha256(b"builder\0" + own).hexdigest()[:16]
     statement = Witness(str(name), fingerprint, digest, machine, platform, dict(versions), words.now())
     folder = store.evidence_folder(project, name) / FOLDER
     path = folder / f"{machine}.json"
@@ -276,12 +280,3 @@ def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witn
             statements.append(statement)
             signed += fits is True
     return Witnesses(tuple(statements), signed, tuple(problems))
-
-
-def _machine_id() -> bytes:
-    try:
-        return files.read_plain_file(_MACHINE_ID, _LARGEST).strip()
-    except OSError:
-        import socket
-
-        return socket.gethostname().encode()

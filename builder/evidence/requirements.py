@@ -196,10 +196,8 @@ def missing(
     environ: Mapping[str, str] | None = None,
 ) -> tuple[MissingEvidence, ...]:
     """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not.
-    ``recipe`` is `recipe_of` unless given.
-
-    Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence that cannot be read.
-    """
+    ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence
+    that cannot be read."""
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
     # A damaged file of evidence is in nobody's way where none is required.
@@ -404,10 +402,8 @@ def passed(
     workspace: Workspace, lock: Lock, image: ImageName, by_recipe: Mapping[str, Recipe | None], note: str = ""
 ) -> str:
     """Lets a pointer move to ``image`` for the models of ``by_recipe`` (None: the recipe on record), and returns the
-    note to record: ``note`` overrides what is missing, and then says so.
-
-    Raises ConflictError with all that is missing where there is no ``note``.
-    """
+    note to record: ``note`` overrides what is missing, and then says so. Raises ConflictError with all that is missing
+    where there is no ``note``."""
     lacking = [
         (model, each)
         for model, recipe in by_recipe.items()

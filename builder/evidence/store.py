@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, redaction
+from builder.base import files, records, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.project import below_project
 from builder.base.words import sha256_of
@@ -57,11 +57,9 @@ def evidence_folder(project: Project, name: ImageName) -> Path:
 
 def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
     """Writes one run of the image ``name``, without secrets and with as many findings as fit, and returns its file.
-    ``raw``, the whole output of its tool, stays on this machine. A run that is there already stays as it is.
-
-    Raises ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link
-    that leads out of the project.
-    """
+    ``raw``, the whole output of its tool, stays on this machine. A run that is there already stays as it is. Raises
+    ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link that
+    leads out of the project."""
     target = evidence_folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
@@ -156,18 +154,13 @@ def _file_names(path: Path) -> list[str]:
 
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
     """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
-    fault, evidence = "", None
-    if not _NAME.fullmatch(name):
-        fault = "not the name of a file of evidence"
-    elif len(content) > LARGEST:
-        fault = f"larger than {LARGEST:,} bytes"
-    else:
+    fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not the name of a file of evidence"
+    if _NAME.fullmatch(name) and len(content) <= LARGEST:
         evidence, digest = run_record.parse_evidence(content, shown)
-        if name != file_name(evidence, digest):
-            fault = "its content does not match the digest in its name: it was changed after it was written"
-    if fault or not evidence:
-        raise FileProblemsError((Problem(Location(shown), fault),), hint=run_record.HINT)
-    return replace(evidence, file=name)
+        if name == file_name(evidence, digest):
+            return replace(evidence, file=name)
+        fault = "its content does not match the digest in its name: it was changed after it was written"
+    raise FileProblemsError((Problem(Location(shown), fault),), hint=run_record.HINT)
 
 
 def evidence_images(project: Project) -> tuple[ImageName, ...]:
@@ -175,9 +168,8 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
     names = []
     for path, folders, _ in os.walk(project.evidence):
         repository = os.path.relpath(path, project.evidence)
-        numbers = [int(each) for each in folders if re.fullmatch("[1-9][0-9]{0,17}", each)]
-        if numbers and kinds.is_a(kinds.REPOSITORY, repository):
-            names += [ImageName(repository, number) for number in numbers]
+        if kinds.is_a(kinds.REPOSITORY, repository):
+            names += [ImageName(repository, int(each)) for each in folders if re.fullmatch("[1-9][0-9]{0,17}", each)]
     return tuple(sorted(names))
 
 
@@ -272,14 +264,14 @@ def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
 def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
     """The runs of others by file name, all of an image with this content. Raises FileProblemsError; ``shown`` names the
     place."""
-    if (
-        not isinstance(texts, dict)
-        or len(texts) > MOST_RUNS
-        or not all(isinstance(part, str) for pair in texts.items() for part in pair)
-    ):
+    try:
+        by_name = records.record(dict[str, str], texts)
+    except records.RecordError:
+        by_name = None
+    if by_name is None or len(by_name) > MOST_RUNS:
         raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
     runs = []
-    for name, text in texts.items():
+    for name, text in by_name.items():
         run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")
         if run.subject.fingerprint != fingerprint:
             raise FileProblemsError((Problem(Location(shown), f"{name} is evidence of another image"),))

@@ -5,7 +5,6 @@ A record is committed with the project. It tells which files the user has edited
 from __future__ import annotations
 
 import difflib
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -63,8 +62,7 @@ def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:
 
 def schemas() -> Iterator[ShippedFile]:
     """The schemas of the files that users write, where the first line of each shipped file says that they are."""
-    root = Path(definitions.__file__).parent
-    for file in below_package(root, "schemas"):
+    for file in below_package(Path(definitions.__file__).parent, "schemas"):
         yield ShippedFile(f"builder/definitions/{file.path}", file.content)
 
 
@@ -130,9 +128,7 @@ def select(contents: Contents) -> Selection:
 def _effort(project: Project, name: str) -> int:
     """The effort of an image: 0 where others build it, 1 for wheels, 2 for hours of compiling."""
     chain = image.load_chain(project, name, "linux/arm64")
-    if any(definition.git_sources for definition in chain):
-        return 2
-    return 1 if any(definition.wheel_sources for definition in chain) else 0
+    return max(2 if each.git_sources else 1 if each.wheel_sources else 0 for each in chain)
 
 
 # The record of the files that a project got from this program. It lies in the project, and is committed with it: what
@@ -239,11 +235,10 @@ def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], go
 
 def _with_lines(before: bytes, wanted: bytes) -> bytes:
     """``before`` with the lines of ``wanted`` that it lacks at its end."""
-    lines = set(before.splitlines())
-    missing = [line for line in wanted.splitlines() if line not in lines]
-    if not missing:
-        return before
-    return b"\n".join([*([before.rstrip(b"\n")] if before.strip() else []), *missing, b""])
+    present = before.splitlines()
+    missing = [line for line in wanted.splitlines() if line not in present]
+    lines = [*([before.rstrip(b"\n")] if before.strip() else []), *missing, b""]
+    return b"\n".join(lines) if missing else before
 
 
 def _whole(path: str) -> str:
@@ -297,7 +292,15 @@ def of_this_program() -> ProgramRelease:
     """The release that is running: of a wheel as it was recorded when that was made, of a checkout as git has it."""
     from importlib import metadata
 
-    return ProgramRelease(metadata.version("builder"), _commit_of_program())
+    commit = ""
+    try:
+        commit = COMMIT_FILE.read_text(encoding="ascii").strip()
+    except OSError:
+        if _is_checkout():
+            from builder.sources import foreign_files
+
+            commit = foreign_files.commit_of(_PACKAGE.parent)
+    return ProgramRelease(metadata.version("builder"), commit)
 
 
 def repository_of_releases() -> str:
@@ -327,13 +330,3 @@ def newer_release(address: str) -> str:
 
 def _is_checkout() -> bool:
     return (_PACKAGE.parent / ".git").exists()  # a repository further above has another program
-
-
-def _commit_of_program() -> str:
-    with suppress(OSError):
-        return COMMIT_FILE.read_text(encoding="ascii").strip()
-    if not _is_checkout():
-        return ""
-    from builder.sources import foreign_files
-
-    return foreign_files.commit_of(_PACKAGE.parent)

@@ -73,11 +73,9 @@ def require_packages(plan: CheckpointPlan) -> None:
 def make_checkpoint(
     plan: CheckpointPlan, place: ResultPlace, recorded: Mapping[str, CheckpointRevision], report: Report
 ) -> tuple[str, CheckpointRevision]:
-    """Makes the checkpoint and puts it in its place; returns its revision and its record, without a sequence.
-
-    Raises SourceError for a source that changes meanwhile; ConflictError for a file with another digest than the
-    definition demands or was ``recorded`` for the same inputs; OSError. What is whole stays for the next try.
-    """
+    """Makes the checkpoint and puts it in its place; returns its revision and its record, without a sequence. Raises
+    SourceError for a source that changes meanwhile; ConflictError for a file with another digest than the definition
+    demands or was ``recorded`` for the same inputs; OSError. What is whole stays for the next try."""
     make_folder(place.root)
     work = _work_folder(plan, place)
     on_wait = Message(f"waiting for another process that makes {plan.definition.name}")

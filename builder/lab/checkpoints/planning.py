@@ -91,11 +91,8 @@ def make_checkpoint_plan(
     update: bool = False,
 ) -> CheckpointPlan:
     """Plans a checkpoint from the headers of its sources, of the Hub's by ranges. A source of the Hub is taken at the
-    recorded commit while the definition asks for the same, unless ``update``.
-
-    Raises SourceError for a source that cannot be read or is damaged, FileProblemsError with the place of a step that
-    cannot be done.
-    """
+    recorded commit while the definition asks for the same, unless ``update``. Raises SourceError for a source that
+    cannot be read or is damaged, FileProblemsError with the place of a step that cannot be done."""
 
     def problem(message: str, *place: str | int) -> FileProblemsError:
         return FileProblemsError((Problem(definition.location(*place), message),))

@@ -49,11 +49,9 @@ def measure_bench(
     member: ServerMember | None = None,
 ) -> outcome.Outcome:
     """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
-    the container that answers, memory and log are left out. A server that fails meanwhile is a result.
-
-    Raises MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
-    model.
-    """
+    the container that answers, memory and log are left out. A server that fails meanwhile is a result. Raises
+    MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
+    model."""
     fitting = profile.within(served.context)
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)

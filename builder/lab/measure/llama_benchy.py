@@ -170,10 +170,8 @@ def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
     """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` is the time to the
-    first response less the latency, and must be more than ``noise`` milliseconds.
-
-    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result.
-    """
+    first response less the latency, and must be more than ``noise`` milliseconds. Raises ValueError, LookupError,
+    TypeError, AttributeError or OverflowError where the file is no such result."""
     figures, notes = [], []
     runs = json.loads(raw)["benchmarks"]
     if not runs:

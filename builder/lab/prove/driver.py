@@ -75,20 +75,18 @@ class Client:
             raise RefusedError(_reason(response.status, data), fault)
         return json.loads(data)
 
-    def _exchange(self, path: str, content: bytes) -> tuple[http.client.HTTPResponse, bytes]:
-        self.connection.request("POST", path, content, {"Content-Type": "application/json"})
+    def _exchange(self, path: str, content: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+        method = "GET" if content is None else "POST"
+        self.connection.request(method, path, content, {"Content-Type": "application/json"})
         response = self.connection.getresponse()
         return response, response.read()
 
     def is_up(self) -> bool:
         try:
-            self.connection.request("GET", "/health")
-            response = self.connection.getresponse()
-            response.read()
+            return self._exchange("/health")[0].status == http.client.OK
         except (OSError, http.client.HTTPException):
             self.connection.close()
             return False
-        return response.status == http.client.OK
 
     def render(self, body: Json) -> list[int]:
         key = json.dumps(body, sort_keys=True)
@@ -184,11 +182,9 @@ def answer_output(client: Client, wanted: Json) -> Json:
 
 
 def answer_turn(client: Client, wanted: Json) -> Json:
-    """A turn that the template writes, parsed as if the model had written it.
-
-    ``before`` ends where the model begins, ``after`` has its turn, and ``other`` ends with another turn of it: what the
-    last two end with alike ends a turn, and is no part of what a model writes.
-    """
+    """A turn that the template writes, parsed as if the model had written it. ``before`` ends where the model begins,
+    ``after`` has its turn, and ``other`` ends with another turn of it: what the last two end with alike ends a turn,
+    and is no part of what a model writes."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
     ids = after[_common(before, after) : len(after) - _common(after[::-1], other[::-1])]
     if not ids:
@@ -282,11 +278,9 @@ def limit_prompts() -> None:
 def _template_line(error: Exception) -> int:
     """The line of the template where an exception arose, or 0."""
     line = getattr(error, "lineno", None) or 0
-    frame = error.__traceback__
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename in {"<template>", "<unknown>"}:
-            line = frame.tb_lineno
-        frame = frame.tb_next
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename in {"<template>", "<unknown>"}:
+            line = number
     return line
 
 
@@ -330,13 +324,11 @@ def exit_code(process: int, seconds: float) -> int | None:
     """The exit code of a front end, negative for a signal; None where it goes on for ``seconds``: connections end a
     moment before it does."""
     end = time.monotonic() + seconds
-    while True:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
         if time.monotonic() >= end:
             return None
         time.sleep(0.05)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def stop(process: int) -> None:
@@ -358,25 +350,24 @@ def ask(client: Client, process: int, setup: Json) -> Json:
     answers: Json = {}
     silent = 0
     for question in setup["questions"]:
+        name, is_silent = question["name"], False
         try:
-            answers[question["name"]] = ANSWERS[question["kind"]](client, question)
+            answers[name] = ANSWERS[question["kind"]](client, question)
         except NoSuchAddressError as error:
-            answers[question["name"]] = {"missing": str(error)}
+            answers[name] = {"missing": str(error)}
         except RefusedError as error:
-            answers[question["name"]] = error.answer
-            silent = 0
+            answers[name] = error.answer
         except (OSError, http.client.HTTPException, KeyError, TypeError, ValueError) as error:
             client.connection.close()
-            answers[question["name"]] = {"failed": f"{type(error).__name__}: {error}"}
-            silent = silent + 1 if isinstance(error, TimeoutError) else 0
+            answers[name] = {"failed": f"{type(error).__name__}: {error}"}
+            is_silent = isinstance(error, TimeoutError)
             is_cut = isinstance(error, (ConnectionError, http.client.HTTPException))
             code = exit_code(process, 1.0 if is_cut else 0.0)
             if code is not None:
                 return {"answers": answers, "broke_off": f"it ended with {code}", "was_killed": code == -signal.SIGKILL}
-            if silent == MOST_SILENT:
-                return {"answers": answers, "broke_off": f"it left {silent} questions in a row without an answer"}
-        else:
-            silent = 0
+        silent = silent + 1 if is_silent else 0
+        if silent == MOST_SILENT:
+            return {"answers": answers, "broke_off": f"it left {silent} questions in a row without an answer"}
     return {"answers": answers}
 
 
