@@ -18,7 +18,7 @@ from builder.commands import servers
 from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers, images
-from builder.evidence import standing, store, subjects
+from builder.evidence import standing, store
 from builder.evidence.run_record import Subject, figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
@@ -318,7 +318,7 @@ def _named(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> Prov
 
 
 def _pairing(workspace: Workspace, lock: Lock, name: ImageName, model: str, recipe: Recipe) -> ProvedPairing:
-    subject = subjects.present_subject(
+    subject = standing.present_subject(
         workspace.project, lock, name, model, "prove", recipe=recipe, environ=workspace.environment
     )
     return ProvedPairing(model, subject.revision, recipe)
@@ -326,6 +326,6 @@ def _pairing(workspace: Workspace, lock: Lock, name: ImageName, model: str, reci
 
 def _recipe(project: Project, lock: Lock, name: ImageName, model: str) -> Recipe | None:
     """The recipe by which a model is served from this image; where it never was, the one that it is served by now."""
-    pairing = subjects.pairing_of(lock, name, model) or lock.models[model].pairing
+    pairing = standing.pairing_of(lock, name, model) or lock.models[model].pairing
     path = recipe.recorded(project, pairing.recipe)
     return recipe.load_recipe(project, path) if path else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
 from builder.definitions.recipe import load_recipe, recorded
-from builder.evidence import standing, statistics, store, subjects
+from builder.evidence import standing, statistics, store
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
 from builder.lock.model import ImageName
 from builder.numbers import pointers
@@ -176,7 +176,7 @@ def required(project: Project, model: str | None, recipe: Recipe | None) -> conf
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
     """The recipe by which an image serves a model, or would: of their pairing, else the model's present one, else that
     of the build; None where it is gone. Raises FileProblemsError where it cannot be read."""
-    own, paired, record = subjects.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
+    own, paired, record = standing.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
         path = recorded(project, file)
@@ -225,7 +225,7 @@ def _present(
     image: ImageName,
     kind: Kind,
 ) -> Subject:
-    return subjects.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
+    return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
 
 
 def last_proof(

@@ -37,7 +37,7 @@ class Subject:
     ``image`` is the name that the image had then (``vllm-node-tf5:7``); ``fingerprint`` says which one it is.
     ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the chat template that was in
     effect. ``recipe`` is its path in the project. ``arguments`` (``sha256:…``) covers the serve command, see
-    `subjects.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone. ``machine`` is the one that
+    `standing.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone. ``machine`` is the one that
     answers, and ``workers`` are those that serve together with it.
     """
 

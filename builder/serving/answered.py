@@ -16,7 +16,7 @@ from builder.base.errors import EngineError
 from builder.base.machine_record import Machine
 from builder.definitions import command
 from builder.engine import containers
-from builder.evidence import subjects
+from builder.evidence import standing
 from builder.lock import lock_file
 from builder.serving import server_log, starting
 from builder.serving.running import StartOptions
@@ -172,7 +172,7 @@ def served_options(
     rendered = command.render_command(used, overrides, extra).words
     options = {
         name: " ".join(value for value in values if value is not None)
-        for name, values in subjects.options_of("bench", rendered).items()
+        for name, values in standing.options_of("bench", rendered).items()
     }
     variables = {name: str(value) for name, value in used.env.items()}
     return OptionsInUse(
@@ -180,7 +180,7 @@ def served_options(
         variables=_without_secrets(variables),
         recipe=used.file,
         revision=revision,
-        template=subjects.served_facts(project, used, overrides, environ).template,
+        template=standing.served_facts(project, used, overrides, environ).template,
     )
 
 
@@ -213,7 +213,7 @@ def options_now(workspace: Workspace, selection: SelectedImage, labels: Mapping[
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     asked_for = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)
-    pairing = subjects.pairing_of(lock, selection.image, used.model)
+    pairing = standing.pairing_of(lock, selection.image, used.model)
     revision = used.revision or (pairing.revision if pairing else None)
     if used.model and not (revision and hub_cache.is_commit(revision)):
         revision = hub_cache.revision(environ, used.model, revision or hub_cache.MAIN) or revision

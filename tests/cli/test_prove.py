@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from builder.base.project import Project
 from builder.cli import measure_cli
 from builder.cli.options import Context
-from builder.evidence import store, subjects
+from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Finding
 from builder.evidence.store import ProvedImage
 from builder.lab.prove import judging
@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def add(project: Project, verdict: str, model: str = MODEL, **changes: Any) -> Evidence:
-    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), NAME, model, "prove")
+    subject = standing.present_subject(project, lock_file.read_lock(project.lock), NAME, model, "prove")
     run = proof(verdict, **{"subject": subject, "counts": COUNTS, "raw": None, **changes})
     store.add_run(project, NAME, run)
     return run

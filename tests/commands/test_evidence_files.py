@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.evidence import matrix, store, subjects
+from builder.evidence import matrix, standing, store
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import program, projects
@@ -44,7 +44,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> str:
-    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), name, MODEL, evidence.kind)
+    subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, MODEL, evidence.kind)
     return project.relative(store.add_run(project, name, replace(evidence, subject=subject)))
 
 

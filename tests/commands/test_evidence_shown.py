@@ -17,7 +17,7 @@ import pytest
 from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import about
-from builder.evidence import store, subjects
+from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lab import run_sets
 from builder.lock import lock_file, text
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def subject(project: Project, name: ImageName, kind: Any = "prove", model: str = MODEL) -> Subject:
-    return subjects.present_subject(project, lock_file.read_lock(project.lock), name, model, kind)
+    return standing.present_subject(project, lock_file.read_lock(project.lock), name, model, kind)
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:

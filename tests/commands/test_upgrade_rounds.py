@@ -14,7 +14,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.commands import measuring, servers, upgrade
-from builder.evidence import store, subjects
+from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure, Finding
 from builder.lab import upgrade_journal
 from builder.lab.measure import served_model
@@ -62,7 +62,7 @@ class Machine:
         self.log.append(f"measure {name.number}")
         values = tuple(self.numbers.gauss(speed, speed * self.noise) for _ in range(3))
         figure = Figure("tg", {"depth": 0, "concurrency": 1}, "tokens/s", "higher", values)
-        subject = subjects.present_subject(
+        subject = standing.present_subject(
             self.project, lock_file.read_lock(self.project.lock), name, runs.MODEL, "bench"
         )
         fields: dict[str, Any] = {"figures": (figure,), "findings": (), "foreign": "", "accepted": "", "raw": None}
@@ -148,7 +148,7 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
         yield SimpleNamespace(running=SimpleNamespace(image=str(OLD)), image=OLD)
 
     def measure_new(*_: object) -> bool:
-        subject = subjects.present_subject(project, lock_file.read_lock(project.lock), NEW, runs.MODEL, "bench")
+        subject = standing.present_subject(project, lock_file.read_lock(project.lock), NEW, runs.MODEL, "bench")
         store.add_run(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
         return False
 

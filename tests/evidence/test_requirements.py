@@ -15,7 +15,7 @@ from builder.base.errors import ConflictError, FileProblemsError
 from builder.base.machine_record import Machine
 from builder.base.project import Project
 from builder.definitions.configuration import RequiredEvidence, RequiredFigure
-from builder.evidence import requirements, statistics, store, subjects
+from builder.evidence import requirements, standing, statistics, store
 from builder.evidence.requirements import RecordedRuns
 from builder.evidence.run_record import Evidence, Figure, Subject
 from builder.evidence.statistics import SeriesComparison, compare_runs
@@ -229,7 +229,7 @@ def make(root: Path, requires: str = "{prove: pass}") -> tuple[Project, Lock]:
 
 
 def now(project: Project, lock: Lock, image: ImageName = NEW) -> Subject:
-    return subjects.present_subject(project, lock, image, runs.MODEL, "prove", recipe=requirements.recipe_of(
+    return standing.present_subject(project, lock, image, runs.MODEL, "prove", recipe=requirements.recipe_of(
         project, lock, image, runs.MODEL
     ))  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from builder.base.project import Project
 from builder.base.words import sha256_of
 from builder.definitions import recipe as recipes
-from builder.evidence import subjects
+from builder.evidence import standing
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import projects
 
@@ -44,38 +44,38 @@ def write(project: Project, options: str) -> None:
 
 
 def arguments(kind: str, line: str, env: dict[str, object] | None = None) -> str:
-    return subjects.of_arguments("prove" if kind == "prove" else "bench", shlex.split(line), env or {})
+    return standing.of_arguments("prove" if kind == "prove" else "bench", shlex.split(line), env or {})
 
 
 def test_the_parts_come_from_the_lock_and_the_recipe(project: Project) -> None:
-    subject = subjects.present_subject(project, lock(), NAME, MODEL, "prove")
+    subject = standing.present_subject(project, lock(), NAME, MODEL, "prove")
     assert (subject.image, subject.fingerprint, subject.model) == ("small:1", "sha256:1", MODEL)
     assert (subject.revision, subject.recipe, subject.template) == (COMMIT, "recipes/chat.yaml", None)
     assert subject.arguments == arguments("prove", "vllm serve Org/Model-1B --port 8000")
 
 
 def test_what_cannot_be_told_is_none(project: Project) -> None:
-    assert subjects.present_subject(project, lock(None, None), NAME, MODEL, "prove").arguments is None
+    assert standing.present_subject(project, lock(None, None), NAME, MODEL, "prove").arguments is None
     for file in ("recipes/gone.yaml", "../outside.yaml", "images.lock"):
-        assert subjects.present_subject(project, lock(file), NAME, MODEL, "prove").arguments is None
+        assert standing.present_subject(project, lock(file), NAME, MODEL, "prove").arguments is None
     projects.write(project.recipes / "chat.yaml", "not: a recipe")
-    subject = subjects.present_subject(project, lock(), NAME, MODEL, "bench")
+    subject = standing.present_subject(project, lock(), NAME, MODEL, "bench")
     assert (subject.arguments, subject.recipe) == (None, "recipes/chat.yaml")
-    nothing = subjects.present_subject(project, Lock(), NAME, None, "bench")
+    nothing = standing.present_subject(project, Lock(), NAME, None, "bench")
     assert (nothing.fingerprint, nothing.model, nothing.revision) == ("", None, None)
 
 
 def test_an_earlier_pairing_tells_of_its_own_image(project: Project) -> None:
     later = ImageName("small", 2)
     moved = lock().with_pairing(MODEL, Pairing(later, "recipes/other.yaml", "cd" * 20))
-    assert subjects.present_subject(project, moved, NAME, MODEL, "prove").revision == COMMIT
-    assert subjects.present_subject(project, moved, later, MODEL, "prove").revision == "cd" * 20
+    assert standing.present_subject(project, moved, NAME, MODEL, "prove").revision == COMMIT
+    assert standing.present_subject(project, moved, later, MODEL, "prove").revision == "cd" * 20
 
 
 def test_the_recipe_that_is_given_counts(project: Project) -> None:
     projects.write(project.recipes / "other.yaml", RECIPE.format(options="--tool-call-parser hermes"))
     other = recipes.load_recipe(project, project.recipes / "other.yaml")
-    subject = subjects.present_subject(project, lock(), NAME, MODEL, "prove", recipe=other)
+    subject = standing.present_subject(project, lock(), NAME, MODEL, "prove", recipe=other)
     assert subject.recipe == "recipes/other.yaml"
     assert subject.arguments == arguments("prove", "vllm serve M --tool-call-parser hermes")
 
@@ -114,19 +114,19 @@ def test_the_environment_counts_for_a_server() -> None:
 
 def test_a_template_of_this_machine_is_looked_at(project: Project) -> None:
     write(project, "--chat-template /templates/chat.jinja")
-    assert subjects.present_subject(project, lock(), NAME, MODEL, "prove").template is None
+    assert standing.present_subject(project, lock(), NAME, MODEL, "prove").template is None
     projects.write(project.root / "templates/chat.jinja", "{{ messages }}")
-    template = subjects.present_subject(project, lock(), NAME, MODEL, "prove").template
+    template = standing.present_subject(project, lock(), NAME, MODEL, "prove").template
     assert template == sha256_of(b"{{ messages }}")
     projects.write(project.root / "templates/chat.jinja", "{{ messages }} ")
-    assert subjects.present_subject(project, lock(), NAME, MODEL, "prove").template not in {None, template}
+    assert standing.present_subject(project, lock(), NAME, MODEL, "prove").template not in {None, template}
 
 
 @pytest.mark.parametrize("path", ["/templates", "/templates/../../../etc/passwd", "/other/x", "template_chatml.jinja"])
 def test_no_other_file_is_taken_for_a_template(project: Project, path: str) -> None:
     (project.root / "templates").mkdir()
     write(project, f"--chat-template {path}")
-    assert subjects.present_subject(project, lock(), NAME, MODEL, "prove").template is None
+    assert standing.present_subject(project, lock(), NAME, MODEL, "prove").template is None
 
 
 def test_a_branch_stands_for_the_commit_that_the_cache_has(project: Project, tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_a_branch_stands_for_the_commit_that_the_cache_has(project: Project, tmp
     projects.write(hub / "refs/main", COMMIT)
     (hub / "snapshots" / COMMIT).mkdir(parents=True)
     environ = {"HF_HOME": str(tmp_path / "cache")}
-    subject = subjects.present_subject(project, lock(revision="main"), NAME, MODEL, "prove", environ=environ)
+    subject = standing.present_subject(project, lock(revision="main"), NAME, MODEL, "prove", environ=environ)
     assert subject.revision == COMMIT
-    assert subjects.present_subject(project, lock(revision="main"), NAME, MODEL, "prove").revision == "main"
+    assert standing.present_subject(project, lock(revision="main"), NAME, MODEL, "prove").revision == "main"

@@ -18,7 +18,7 @@ from builder.base.http_client import NoAnswerError
 from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
-from builder.evidence import store, subjects
+from builder.evidence import standing, store
 from builder.lock import kinds, lock_file
 from builder.lock.model import ImageName
 from builder.serving import answered
@@ -60,13 +60,13 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
     if measured.image is None or lock.image(measured.image) is None:
         return None
     server = measured.running
-    present = subjects.present_subject(
+    present = standing.present_subject(
         workspace.project,
         lock,
         measured.image,
         server.model or None,
         kind,
-        recipe=subjects.recorded_recipe(workspace.project, server.labels.get(f"{LABEL}.recipe", "")),
+        recipe=standing.recorded_recipe(workspace.project, server.labels.get(f"{LABEL}.recipe", "")),
         environ=workspace.environment,
         overrides=_overrides(server),
     )

@@ -17,7 +17,7 @@ from builder.base import hub_cache, records, words
 from builder.base.errors import BuildFailedError, SourceError
 from builder.base.events import Message
 from builder.engine import containers, installed
-from builder.evidence import subjects
+from builder.evidence import standing
 from builder.plan.plan_model import WORKSPACE
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class ModelFiles:
 def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
     """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
-        folder = subjects.mounted(workspace.project, recipe, model, workspace.environment)
+        folder = standing.mounted(workspace.project, recipe, model, workspace.environment)
         return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is no model of the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):

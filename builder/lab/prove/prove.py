@@ -18,7 +18,7 @@ from builder.base.errors import BuildFailedError, FileProblemsError, ImageConten
 from builder.base.events import Message
 from builder.definitions import command
 from builder.definitions.command import option, options
-from builder.evidence import subjects
+from builder.evidence import standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
 from builder.lab.prove import conversations, front_end, judging
@@ -116,7 +116,7 @@ def _setup(
     plugins = (command.option(chosen.argv, name) for name in ("--tool-parser-plugin", "--reasoning-parser-plugin"))
     for path in filter(None, (chosen.template, *plugins)):
         inside = PurePosixPath(WORKSPACE, path)
-        file = subjects.mounted(workspace.project, pairing.recipe, str(inside), workspace.environment)
+        file = standing.mounted(workspace.project, pairing.recipe, str(inside), workspace.environment)
         if file and file.is_file():
             mounted[inside] = file.read_bytes()
     questions = conversations.questions(chosen.tool_parser, chosen.reasoning_parser)
@@ -213,7 +213,7 @@ def _subject(
         revision=own.commit or pairing.revision,
         template=words.sha256_of(template) if template else None,
         recipe=pairing.recipe.file,
-        arguments=subjects.of_arguments("prove", rendered.words, pairing.recipe.env),
+        arguments=standing.of_arguments("prove", rendered.words, pairing.recipe.env),
     )
 
 

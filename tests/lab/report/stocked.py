@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base.project import Project
-from builder.evidence import store, subjects
+from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure
 from builder.lab import run_sets
 from builder.lock import lock_file, text
@@ -51,7 +51,7 @@ def make(root: Path) -> Project:
 
 def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODEL) -> Path:
     """Keeps a run of what there is now."""
-    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), name, model, evidence.kind)
+    subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, model, evidence.kind)
     machine = evidence.subject.machine
     of_set = run_sets.present_sets(project)(evidence.kind, evidence.name) or evidence.set
     own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign, set=of_set)
