@@ -228,7 +228,7 @@ def _print_plan(planned: Migration) -> None:
         for line in planned.settings.difference():
             print_line(output.line(line))
         print_line()
-    for note in _notes(planned):
+    for note in planned.notes:
         print_note(f"note: {note}")
 
 
@@ -273,27 +273,9 @@ def _source(planned: Migration, state: ContainerState) -> str:
         return "the image below serves it" if number else f"the engine's {state.tag} serves it, without a number"
     if state.definition:
         return f"`builder build {state.definition}` makes it"
-    if planned.engine_error:
+    if not planned.knows_images:
         return "no definition makes it"
     return "neither an image nor a definition: pull or build it, then `builder adopt`"
-
-
-def _notes(planned: Migration) -> Iterator[str]:
-    if planned.settings and planned.settings.error:
-        yield f"no setting is taken over: {planned.settings.error}"
-    yield from map(str, planned.env_problems)
-    for entry, name in planned.renamed.items():
-        yield f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
-    if planned.engine_error:
-        yield f"nothing is known of images: {planned.engine_error}"
-    if planned.unread:
-        lists = "`docker image ls --filter dangling=true` lists them"
-        yield f"{words.counted(planned.unread, 'image')} without a name could not be looked into in time: {lists}"
-    if planned.launch_scripts:
-        yield f"not taken: {', '.join(planned.launch_scripts)}: what such a script starts is the `command:` of a recipe"
-    if planned.dockerfiles:
-        changed = ", ".join(planned.dockerfiles)
-        yield f"not taken: your changes to {changed}; they belong into an image definition, in dockerfiles/"
 
 
 def _print_result(result: MigrationResult) -> None:
@@ -332,7 +314,7 @@ def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[
         "untagged": data(planned.untagged, "image=id vllm size created command"),
         "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],
-        "notes": list(_notes(planned)),
+        "notes": planned.notes,
         "done": result is not None,
         "written": [f"{part.kind}s/{part.name}" for part in result.written] if result else [],
         "settings_written": bool(result and result.settings_written),

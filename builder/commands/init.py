@@ -280,10 +280,8 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
 class Migration:
     """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says of mods what belongs to
     run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each with
-    the sentence that says how to get it, empty where no place of it is known; ``renamed`` are those that lie elsewhere
-    than in mods/ there, with the name that they get here. ``settings`` is None where there is no ``.env``.
-    ``engine_error`` says why nothing is known of images, and ``unread`` counts those without a name that could not be
-    looked into. ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
+    the sentence that says how to get it, empty where no place of it is known. ``settings`` is None where there is no
+    ``.env``; ``knows_images`` is False where no engine answers. ``notes`` are what else the user should know."""
 
     checkout: Checkout
     upstream: UpstreamCommit | None
@@ -291,16 +289,12 @@ class Migration:
     problems: Mapping[str, tuple[Problem, ...]]
     run_time: Mapping[str, str]
     missing: Mapping[str, str]
-    renamed: Mapping[str, str]
     settings: SettingsPlan | None
-    env_problems: tuple[Problem, ...]
     containers: tuple[ContainerState, ...]
     images: tuple[AdoptableImage, ...]
     untagged: tuple[UntaggedImage, ...]
-    unread: int
-    engine_error: str
-    launch_scripts: tuple[str, ...]
-    dockerfiles: tuple[str, ...]
+    knows_images: bool
+    notes: tuple[str, ...]
     replace: bool
 
     @property
@@ -355,24 +349,36 @@ def plan_migration(
         part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
     readable = [each.recipe for each in checked.values() if each.recipe]
-    adoptable: tuple[AdoptableImage, ...] = ()
-    untagged: tuple[UntaggedImage, ...] = ()
-    unread, engine_error = 0, ""
-    try:
-        adoptable = checkout.adoptable(workspace, readable) if with_images else ()
-        states = checkout.container_states(workspace, readable, adoptable, ask_engine=True)
-    except BuilderError as error:
-        engine_error = error.message
-        states = checkout.container_states(workspace, readable, (), ask_engine=False)
-    else:
-        if with_images:
-            untagged, unread = checkout.untagged(workspace, readable)
-    env_path, env, settings_plan = env_file or there.root / checkout.ENV_FILE, None, None
+    notes: list[str] = []
+    env_path, settings_plan = env_file or there.root / checkout.ENV_FILE, None
     if env_path.exists():
         env = checkout.parse_env_file(read_text(env_path, str(env_path)), str(env_path))
         host = workspace.engine.host
         own_engine = host if machine.is_here(host) else endpoints.DEFAULT_HOST
         settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
+        notes += [f"no setting is taken over: {settings_plan.error}"] if settings_plan.error else []
+        notes += map(str, env.problems)
+    renamed = {entry: name for entry, name in own_names.items() if name != mod.name_of(entry)}
+    notes += (
+        f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
+        for entry, name in renamed.items()
+    )
+    adoptable: tuple[AdoptableImage, ...] = ()
+    untagged: tuple[UntaggedImage, ...] = ()
+    try:
+        adoptable = checkout.adoptable(workspace, readable) if with_images else ()
+        states, knows_images = checkout.container_states(workspace, readable, adoptable, ask_engine=True), True
+    except BuilderError as error:
+        states, knows_images = checkout.container_states(workspace, readable, (), ask_engine=False), False
+        notes.append(f"nothing is known of images: {error.message}")
+    if with_images and knows_images:
+        untagged, unread = checkout.untagged(workspace, readable)
+        notes += [checkout.unread_text(unread)] if unread else []
+    if scripts := checkout.edited(upstream, there.root, there.launch_scripts):
+        notes.append(f"not taken: {', '.join(scripts)}: what such a script starts is the `command:` of a recipe")
+    if dockerfiles := checkout.edited(upstream, there.root, there.dockerfiles) if upstream else ():
+        changed = ", ".join(dockerfiles)
+        notes.append(f"not taken: your changes to {changed}; they belong into an image definition, in dockerfiles/")
     return Migration(
         checkout=there,
         upstream=upstream,
@@ -380,16 +386,12 @@ def plan_migration(
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(there, mods)),
         missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
-        renamed={entry: name for entry, name in own_names.items() if name != mod.name_of(entry)},
         settings=settings_plan,
-        env_problems=env.problems if env else (),
         containers=states,
         images=adoptable,
         untagged=untagged,
-        unread=unread,
-        engine_error=engine_error,
-        launch_scripts=checkout.edited(upstream, there.root, there.launch_scripts),
-        dockerfiles=checkout.edited(upstream, there.root, there.dockerfiles) if upstream else (),
+        knows_images=knows_images,
+        notes=tuple(notes),
         replace=replace,
     )
 

@@ -388,8 +388,13 @@ def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterat
         whose = "" if each.model else "; `--model MODEL` pairs it with a model"
         yield Diagnosis("untagged", "warning", message, f"`{each.command}` gives it a number{whose}")
     if unread:
-        message = f"{words.counted(unread, 'image')} without a name could not be looked into in time"
-        yield Diagnosis("untagged", "warning", message, "`docker image ls --filter dangling=true` lists them")
+        message, _, remedy = unread_text(unread).partition(": ")
+        yield Diagnosis("untagged", "warning", message, remedy)
+
+
+def unread_text(count: int) -> str:
+    lists = "`docker image ls --filter dangling=true` lists them"
+    return f"{words.counted(count, 'image')} without a name could not be looked into in time: {lists}"
 
 
 def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[images.ImageDetails]:
