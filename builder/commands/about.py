@@ -372,7 +372,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
     for repository in overview.stray:
         remedy = "the next build or rollback in this project mends it"
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
-    with suppress(BuilderError):  # an engine that fails is told above
+    with suppress(BuilderError):  # an engine that fails has its own finding
         yield from _models_without_gpu(project, lock, endpoint)
         yield from checkout.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
 

@@ -129,7 +129,7 @@ def init_project(
         raise ConflictError(message, hint="move them away, or name another folder")
     last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
-    lock_file.read_project_lock(project)  # a damaged one, and a lost one, are told before anything is written
+    lock_file.read_project_lock(project)  # a damaged or lost lock is an error before anything is written
     files.make_folder(root)
     shipped.write_shipped(project, [each for each in planned if each.state != "same" and each not in last])
     staged = project.state / "new-files"
@@ -168,7 +168,7 @@ def _first(selected: Selection, proc: Path) -> str | None:
 
 
 def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
-    """The folder to make a project of. Raises UsageError for one that holds everything else, or is none."""
+    """The folder to make a project of. Raises UsageError for a file, for / and for the home folder."""
     root = folder.expanduser().resolve()
     if root.exists() and not root.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder: it is made where it is missing")
@@ -187,7 +187,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _put_last(project: projects.Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
-    """Writes the files that a project is told by aside, and gives them their place in one step."""
+    """Writes the folder that makes a project aside, and puts it in its place in one step."""
     for each in planned:
         path = staged / each.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -231,7 +231,7 @@ class InitUpdate:
 
 
 def plan_update(project: projects.Project, contents: Contents | None) -> InitUpdate:
-    """Holds the project against what comes with this release: as much of that as it was made with, or ``contents``.
+    """Compares the project with the files of this release: with the contents that it was made with, or ``contents``.
     Nothing is written. Raises FileProblemsError for a damaged record."""
     recorded = shipped.read_shipped_record(project)
     wanted = contents or (recorded.contents if recorded else "all")

@@ -357,7 +357,7 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
 
 
 def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
-    """The origin of a copy, the files that were changed since, and the reason why that cannot be told."""
+    """The origin of a copy, the files that were changed since, and the reason why these are not known."""
     try:
         copied = copies.read_origin(project, "mod", name)
         files = copies.read_copy_files(project, "mod", name) if copied else None

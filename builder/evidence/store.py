@@ -42,7 +42,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class KeptEvidence:
-    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none."""
+    """The runs of a numbered image, in the order in which they were added, and the problems of its other files."""
 
     runs: tuple[Evidence, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -70,7 +70,7 @@ class Checkout:
 
 
 def find_checkout(folder: Path) -> Checkout:
-    """Reads the checkout in ``folder``. Raises UsageError where there is none."""
+    """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
     hint = "name the folder of the checkout, where launch-cluster.sh and recipes/ are"
     if not root.is_dir():

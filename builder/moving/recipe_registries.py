@@ -318,37 +318,33 @@ class _Making:
     # Arguments, in their order: base, variant, strategy, its overrides, hardware, features. The last of each counts.
 
     def arguments(self) -> list[_Sourced]:
-        told = [each for path in self._argument_paths() for each in self._options(path)]
-        for word, source in ((word, each.source) for each in told for word in each.words):
+        variant, own = ("variants", self.variant_key), ("strategy_overrides", self.strategy_key)
+        before = [("model", "base_args"), (*variant, "extra_args")]
+        before.append((*variant, "hardware_overrides", self.hardware, "extra_args"))
+        after = [(*own, "extra_args"), (*own, "vllm_args"), *((*path, "extra_args") for path in self._hardware_paths())]
+        after += [path for key in self.features for path in self._of_feature(key)]
+        options = [option for path in before for option in self._options(path)]
+        options += [*self._of_strategy(), *(option for path in after for option in self._options(path))]
+        for word, source in ((word, each.source) for each in options for word in each.words):
             if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word):
                 raise SourceError(f"{source}: an argument has a control character")
-        last = {each.words[0]: at for at, each in enumerate(told)}
-        return [each for at, each in enumerate(told) if last[each.words[0]] == at or not each.words[0].startswith("-")]
+        last = {each.words[0]: at for at, each in enumerate(options)}
+        return [
+            each for at, each in enumerate(options) if last[each.words[0]] == at or not each.words[0].startswith("-")
+        ]
 
-    def _argument_paths(self) -> Iterator[YamlPath | _Sourced]:
-        variant: YamlPath = ("variants", self.variant_key)
-        yield ("model", "base_args")
-        yield (*variant, "extra_args")
-        yield (*variant, "hardware_overrides", self.hardware, "extra_args")
-        strategy_file = f"strategies/{self.strategy_key}.yaml"
+    def _of_strategy(self) -> Iterator[_Sourced]:
+        """The options of the strategy's own file, and the numbers of GPUs."""
+        file = f"strategies/{self.strategy_key}.yaml"
         for words in _paired(_texts(self.strategy.get("vllm_args"))):
-            yield _Sourced(words, self._where("vllm_args", file=strategy_file))
-        yield from self._sizes(strategy_file)
-        own: YamlPath = ("strategy_overrides", self.strategy_key)
-        yield (*own, "extra_args")
-        yield (*own, "vllm_args")
-        yield from ((*path, "extra_args") for path in self._hardware_paths())
-        for key in self.features:
-            yield from self._of_feature(key)
-
-    def _sizes(self, strategy_file: str) -> list[_Sourced]:
+            yield _Sourced(words, self._where("vllm_args", file=file))
         sizes = {"--tensor-parallel-size": self.gpus * self.nodes}
         if self.nodes == 1:
             sizes = {str(self.strategy.get("parallel_flag") or "--tensor-parallel-size"): self._single_size()}
         elif self.strategy.get("parallelism") == "tp_pp":
             sizes = {"--tensor-parallel-size": self.gpus, "--pipeline-parallel-size": self.nodes}
-        where = self._where("parallel_flag", file=strategy_file)
-        return [_Sourced((flag, str(size)), where) for flag, size in sizes.items()]
+        for flag, size in sizes.items():
+            yield _Sourced((flag, str(size)), self._where("parallel_flag", file=file))
 
     def _single_size(self) -> int:
         if self.strategy_key != "single_node_tp":
@@ -402,10 +398,7 @@ class _Making:
         wanted = (_mapping(self.variant, "default_modes").get(key), feature.get("default_mode"))
         return next((name for name in wanted if name in allowed), allowed[0] if allowed else None)
 
-    def _options(self, path: YamlPath | _Sourced) -> Iterator[_Sourced]:
-        if isinstance(path, _Sourced):
-            yield path
-            return
+    def _options(self, path: YamlPath) -> Iterator[_Sourced]:
         *parents, last = map(str, path)
         value = _mapping(self.data, *parents).get(last)
         if value is None or value == []:

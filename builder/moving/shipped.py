@@ -305,7 +305,7 @@ def of_this_program() -> ProgramRelease:
 
 def repository_of_releases() -> str:
     """The address of the repository that this program's releases come from: that which a checkout was cloned from, or
-    the one that the wheel names as its source; empty where neither is told."""
+    the one that the wheel names as its source; empty where neither is known."""
     from importlib import metadata
 
     if _is_checkout():

@@ -286,7 +286,7 @@ def find_reference(project: Project, lock: Lock, repository: str, number: int | 
 
 # The limits of templates that others publish, which are no fault of the image that serves the model. Most published
 # templates drop a second system message, or what a model says beside its calls, or refuse several calls at once:
-# their makers want them so. Such a limit is told, and fails nothing, as long as most conversations of the kind hold.
+# their makers want them so. Such a limit is reported, and fails nothing, while most conversations of the kind hold.
 # Where most of a kind break, the template is not for what is asked of it, such as calls of tools that it never shows.
 
 _BROKEN = frozenset({"fail", "unclear"})
@@ -771,7 +771,7 @@ def _turn_marks(conversation: Conversation, text: str, *, names_roles: bool) -> 
         return
     places = [text.find(turn.texts[0].strip()) for turn in turns]
     if places != sorted(places) or min(places, default=-1) < 0:
-        return  # told already
+        return  # another finding says so
     others = [shown for turn in conversation.turns if turn.role in _FREE for shown in turn.shown]
     gaps: dict[tuple[str, str], list[str]] = {}
     placed = list(zip(turns, places, strict=True))

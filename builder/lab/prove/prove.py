@@ -206,9 +206,8 @@ def _subject(
     template = answers.template.encode() if answers and answers.template else None
     if template is None and not own.stand_in:
         template = _template_that_comes_with(own)
-    return Subject(
-        image=subject.image,
-        fingerprint=subject.fingerprint,
+    return replace(
+        subject,
         model=pairing.model,
         revision=own.commit or pairing.revision,
         template=words.sha256_of(template) if template else None,

@@ -314,14 +314,14 @@ class _Sources:
         if record.pruned:
             yield "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
         prove = f"builder prove {image} {name}"
-        told = {
+        texts = {
             "failed": ("the last proof failed", back or prove),
             "changed": ("answers differ from those of the number before", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }
-        if model.standing in told:
-            text, command = told[model.standing]
+        if model.standing in texts:
+            text, command = texts[model.standing]
             yield model.standing, name, image, model.why or text, command
         if previous and previous[0].note.startswith("put back on "):
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
