@@ -139,7 +139,7 @@ class BuildJournal:
         self._path = work.with_name(f"{work.name}.journal")
         self._lock = threading.Lock()
         self.finished: dict[str, RecordedFile] = {}
-        with suppress(FileNotFoundError, records.RecordError):
+        with suppress(OSError, records.RecordError):
             kept = records.read_file(self._path, dict[str, tuple[int, DigestText, str | None]])
             self.finished = {name: RecordedFile(*parts) for name, parts in kept.items()}
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import translate
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base.words import did_you_mean
 from builder.definitions.checkpoint_definition import (
@@ -98,7 +98,8 @@ class SourceListing:
     others: Mapping[str, int] = field(default_factory=dict)
 
 
-class StepEffect(NamedTuple):
+@dataclass(frozen=True)
+class StepEffect:
     """The effect of a step in a line, and the number of its tensors."""
 
     text: str
