@@ -325,11 +325,10 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
         "files": [data(copy, "from=source to sha256" if copy.sha256 else "from=source to") for copy in mod.copies],
         "patches": [data(patch, f"{of_patch} version" if patch.version else of_patch) for patch in mod.patches],
     }
-    facts = data(mod, "description requires conflicts after") if mod else {"description": "", "requires": {}}
+    none: dict[str, Any] = {"description": "", "requires": {}, "conflicts": [], "after": []}
+    facts = data(mod, "description requires conflicts after") if mod else none
     return {
         **data(listed, "mod=name problem"),
-        "conflicts": [],
-        "after": [],
         **facts,
         "changes": changes,
         **data(listed, "content_hash=mod.content_hash definitions recipes images edited"),
