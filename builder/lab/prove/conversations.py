@@ -192,7 +192,7 @@ def outputs() -> tuple[Output, ...]:
     made = []
     for family, (name, content) in ((each, output) for each in _OUTPUTS for output in _read(each).items()):
         expected = None
-        if expect := content.get("expect"):
+        if (expect := content.get("expect")) is not None:
             calls = tuple(_calls(expect))
             expected = ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
         rest = content.get("reasoning", False), content.get("streams", 3)
