@@ -19,21 +19,8 @@ from builder.base.events import Message, as_messages
 from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image, recipe
+from builder.definitions import mod as mod_files
 from builder.definitions.fields import canonical, checked, read_text
-from builder.definitions.mod import (
-    DESCRIPTION,
-    LARGEST_FILE,
-    NAME,
-    is_address,
-    load_mod,
-    mod_names,
-    name_of,
-    read_known_sources,
-    read_script_facts,
-    readable_mods,
-    template_problems,
-    with_digest,
-)
 from builder.lock import lock_file
 from builder.lock.model import Pins
 from builder.moving import copies, recipe_registries
@@ -62,8 +49,8 @@ def plan_copies(
     ``everything`` is wanted. A name of which a place is known is as good as that address. Raises UsageError for text
     that is not an address, or for an address of several mods; SourceError where the repository, the ref or the mod does
     not exist, or has files that are not copied."""
-    if NAME.fullmatch(text) and not Path(text).exists():
-        sources = read_known_sources(project)
+    if mod_files.NAME.fullmatch(text) and not Path(text).exists():
+        sources = mod_files.read_known_sources(project)
         if text not in sources:
             hint = words.did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
@@ -94,7 +81,7 @@ def _paths_at(upstream: Upstream, kind: Kind) -> tuple[str, ...]:
 
 def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
     """The addresses of those of ``names`` that are known to be mods somewhere, as `plan_copies` takes them."""
-    sources = read_known_sources(project)
+    sources = mod_files.read_known_sources(project)
     return {name: sources[name] for name in names if name in sources}
 
 
@@ -106,7 +93,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
     notes = []
     for name in (each.name for each in planned if each.kind == "mod"):
         try:
-            facts = read_script_facts(load_mod(project, name))
+            facts = mod_files.read_script_facts(mod_files.load_mod(project, name))
         except FileProblemsError as error:
             notes.append(error.message)
         else:
@@ -141,7 +128,7 @@ def check_mods(
 
     parsed = []
     for ref in dict.fromkeys(refs):
-        if name_of(ref) in mod_names(project):
+        if mod_files.name_of(ref) in mod_files.mod_names(project):
             raise UsageError(f"`{ref}` is a mod, not a version", hint="name the mods first, then --against")
         package, equals, name = ref.partition("=")
         parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
@@ -166,8 +153,8 @@ def check_mods(
 def require_valid(project: Project) -> None:
     """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
     the chat templates of the others."""
-    readable, problems = readable_mods(project)
-    if problems := (*problems, *(problem for mod in readable for problem in template_problems(mod))):
+    readable, problems = mod_files.readable_mods(project)
+    if problems := (*problems, *(problem for mod in readable for problem in mod_files.template_problems(mod))):
         raise FileProblemsError(problems, hint="the other mods were checked")
 
 
@@ -270,9 +257,9 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
     shared may name mods of its own repository."""
     if recipe is None:
         return None, ()
-    existing = mod_names(project)
-    missing = tuple(name for name in map(name_of, recipe.mods) if name not in existing)
-    present = tuple(text for text in recipe.mods if name_of(text) in existing)
+    existing = mod_files.mod_names(project)
+    missing = tuple(name for name in map(mod_files.name_of, recipe.mods) if name not in existing)
+    present = tuple(text for text in recipe.mods if mod_files.name_of(text) in existing)
     return (replace(recipe, mods=present) if missing else recipe), missing
 
 
@@ -335,9 +322,9 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
         for number, image in record.numbers.items()
     ]
     mods = []
-    for name in mod_names(project):
+    for name in mod_files.mod_names(project):
         try:
-            loaded, problem = load_mod(project, name), ""
+            loaded, problem = mod_files.load_mod(project, name), ""
         except FileProblemsError as error:
             loaded, problem = None, error.message
         copied, edited, wrong = _origin(project, name)
@@ -389,12 +376,12 @@ _FOR_EDITORS = "# yaml-language-server: $schema="
 def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     """Makes ``mods/NAME``, as a whole or not at all, and returns its files. Raises UsageError for a name that no mod
     may have, or that is taken."""
-    name = name_of(text)
-    if not NAME.fullmatch(name):
+    name = mod_files.name_of(text)
+    if not mod_files.NAME.fullmatch(name):
         hint = "letters, digits and . _ + - will do, a letter or digit first"
         raise UsageError(f"`{name}` is no name for a mod", hint=hint)
     folder = project.mods / name
-    if folder.exists() or name in mod_names(project):
+    if folder.exists() or name in mod_files.mod_names(project):
         raise UsageError(f"{project.relative(folder)} is there already", hint="take another name, or change that one")
     unfinished = project.mods / f".{name}.new"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -423,27 +410,27 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     mod.yaml; nothing is written before all of them are here. Raises UsageError where there is no such mod,
     NothingToDoError where it takes nothing from an address, SourceError where one cannot be fetched, and
     FileProblemsError for an invalid mod.yaml."""
-    name = name_of(text)
-    path = project.mods / name / DESCRIPTION
+    name = mod_files.name_of(text)
+    path = project.mods / name / mod_files.DESCRIPTION
     if not path.is_file():
-        existing = mod_names(project)
+        existing = mod_files.mod_names(project)
         raise UsageError(f"there is no {project.relative(path)}", hint=words.did_you_mean(name, existing))
     file = project.relative(path)
     entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
     yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
-    remote = {index: entry for index, entry in enumerate(entries) if is_address(entry["from"])}
+    remote = {index: entry for index, entry in enumerate(entries) if mod_files.is_address(entry["from"])}
     if not remote:
         raise NothingToDoError(f"mod {name} takes no file from an address")
     ca_file = git.read_index_settings(environ).ca_file
     pinned: list[PinnedAddress] = []
     for index, entry in remote.items():
         report(Message(f"fetching {entry['from']}"))
-        content = python.download_web_file(entry["from"], LARGEST_FILE, ca_file, as_messages(report))
+        content = python.download_web_file(entry["from"], mod_files.LARGEST_FILE, ca_file, as_messages(report))
         digest = hashlib.sha256(content).hexdigest()
         project.downloads.mkdir(parents=True, exist_ok=True)
         files.write_atomically(project.downloads / digest, content)
         pinned.append(PinnedAddress(entry["from"], digest, entry.get("sha256", "")))
-        yaml = with_digest(yaml, file, index, digest)
+        yaml = mod_files.with_digest(yaml, file, index, digest)
     if any(each.sha256 != each.before for each in pinned):
         files.write_alone(path, yaml.encode())
     return tuple(pinned)
@@ -480,7 +467,7 @@ def plan_copies_update(
     planned: list[PlannedCopy] = []
     faults: list[BuilderError] = []
     for text in names or existing:
-        name = name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
+        name = mod_files.name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
         try:
             copied = copies.read_origin(project, kind, name)
             if copied is None:
