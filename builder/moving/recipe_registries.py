@@ -121,7 +121,7 @@ def plan_vllm_recipe(
 
 
 def plan_vllm_recipe_again(project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify) -> PlannedCopy:
-    """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan` does."""
+    """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan_vllm_recipe` does."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
         raise UsageError(f"{origin.path} is no recipe of vLLM")
