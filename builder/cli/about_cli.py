@@ -8,9 +8,8 @@ import click
 
 from builder.base.errors import ConflictError, EngineError, ImageStateError
 from builder.cli import output, progress
-from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, pass_context
-from builder.cli.output import print_document, print_json, print_line, print_result, styled
+from builder.cli.output import data, print_document, print_json, print_line, print_result, styled
 from builder.commands.explaining import OUTPUTS, SCHEMAS
 
 

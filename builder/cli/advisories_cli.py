@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import output, progress
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, pass_context
-from builder.cli.output import print_json, print_message, print_note, print_result
+from builder.cli.output import data, print_json, print_message, print_note, print_result
 
 if TYPE_CHECKING:
     from builder.definitions.advisories import Advisory, AdvisorySet

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_result, styled, verbosity_options
+from builder.cli.output import data, print_json, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

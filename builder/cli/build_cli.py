@@ -11,7 +11,6 @@ import click
 from builder.base import words
 from builder.building.request import AlreadyBuilt, Built, HeldPointer
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.options import (
     Context,
     json_option,
@@ -23,7 +22,7 @@ from builder.cli.options import (
     set_option,
     update_option,
 )
-from builder.cli.output import print_json, print_note, print_result, styled, verbosity_options
+from builder.cli.output import data, print_json, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,10 +9,9 @@ import click
 from builder.base import words
 from builder.cli import output
 from builder.cli.compare_cli import compare_checkpoint
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_result, styled, verbosity_options
+from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
     from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint

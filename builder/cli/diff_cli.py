@@ -8,9 +8,8 @@ import click
 
 from builder.base import words
 from builder.cli import evidence_cli, output
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_message
+from builder.cli.output import data, print_json, print_line, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -11,9 +11,8 @@ import click
 from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_note, print_result
+from builder.cli.output import data, print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

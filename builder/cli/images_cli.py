@@ -9,9 +9,8 @@ import click
 from builder.base import words
 from builder.base.words import ago_text, size_text
 from builder.cli import output, upgrade_cli
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result
+from builder.cli.output import data, print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,18 @@ import click
 
 from builder.base import words
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, pass_context
-from builder.cli.output import agreed, confirm, print_error, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import (
+    agreed,
+    confirm,
+    data,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_result,
+    styled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

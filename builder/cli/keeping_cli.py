@@ -9,9 +9,8 @@ import click
 
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, parse_age, pass_context
-from builder.cli.output import agreed, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import agreed, data, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan

@@ -10,9 +10,8 @@ import click
 
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
-from builder.cli.output import print_json, print_note, print_result
+from builder.cli.output import data, print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from builder.commands.lock import MovedPin

@@ -8,9 +8,8 @@ import click
 
 from builder.base import words
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
+from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

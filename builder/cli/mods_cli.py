@@ -11,10 +11,19 @@ import click
 
 from builder.base import words
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import agreed, confirm, print_json, print_line, print_message, print_note, print_result, styled
+from builder.cli.output import (
+    agreed,
+    confirm,
+    data,
+    print_json,
+    print_line,
+    print_message,
+    print_note,
+    print_result,
+    styled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

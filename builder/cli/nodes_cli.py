@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import agreed, print_json, print_line, print_message, print_result
+from builder.cli.output import agreed, data, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

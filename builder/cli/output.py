@@ -10,13 +10,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
 from builder.base import redaction
 from builder.base.events import Message
-from builder.cli.json_data import data
+from builder.base.records import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -317,8 +318,31 @@ def _print_error_lines(label: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
+def data(value: object, keys: str = "") -> Any:
+    """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
+    sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
+    ``gpu=subject.machine.gpu`` one further inside, null where there is none on the way. ``note?`` is null where it is
+    empty, ``seconds~`` has one decimal."""
+    if not keys or value is None or isinstance(value, str | int | float):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {str(key): data(each, keys) for key, each in value.items()}
+    if isinstance(value, Iterable):
+        return [data(each, keys) for each in value]
+    chosen = {}
+    for key in keys.split():
+        name, _, path = key.rstrip("?~").rpartition("=")
+        shown: Any = value
+        for part in path.split("."):
+            shown = None if shown is None else getattr(shown, part)
+        if key.endswith("~") and isinstance(shown, float):
+            shown = round(shown, 1)
+        chosen[name or path] = plain(None if key.endswith("?") and not shown else shown)
+    return chosen
+
+
 def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
-    """Prints a command's result as JSON, as `json_data.data` makes it, on one line if ``indent`` is None."""
+    """Prints a command's result as JSON, as `data` makes it, on one line if ``indent`` is None."""
     document = json.dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
 

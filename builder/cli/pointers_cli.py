@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from builder.cli import output
-from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, names, numbers, pass_context
-from builder.cli.output import print_json, print_result
+from builder.cli.output import data, print_json, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -12,7 +12,6 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output
-from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import (
     Context,
@@ -29,6 +28,7 @@ from builder.cli.options import (
 from builder.cli.output import (
     agreed,
     confirm,
+    data,
     print_document,
     print_json,
     print_line,

@@ -12,9 +12,8 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
-from builder.cli.output import print_json, print_line, print_log, print_message, print_note, print_result, styled
+from builder.cli.output import data, print_json, print_line, print_log, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, update_option
-from builder.cli.output import print_json, print_result, styled, verbosity_options
+from builder.cli.output import data, print_json, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_result, styled
+from builder.cli.output import data, print_json, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
