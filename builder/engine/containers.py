@@ -98,12 +98,6 @@ def execute(
     return ExecResult(int(exit_code), client.text(output))
 
 
-def start_container(container: Container, argv: Sequence[str]) -> None:
-    """Starts a command in a running container and leaves it to itself: it ends with the container at the latest."""
-    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body={"Cmd": list(argv)})["Id"]
-    raw(container.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": True})
-
-
 def can_execute(container: Container) -> bool:
     """True if the container's programs run at all: those for another processor need a machine that emulates it."""
     try:

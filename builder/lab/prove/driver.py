@@ -384,19 +384,17 @@ def template(setup: Json) -> str | None:
 def main(folder: Path) -> None:
     work = json.loads((folder / "work.json").read_text(encoding="utf-8"))
 
-    def report(**state: Any) -> None:
-        write(folder / "state.json", state)
-
     version = installed_version()
-    report(step="importing", version=version)
+    write(folder / "state.json", {"version": version})
     os.environ.update(work["env"])
+    signal.alarm(work["start_seconds"])  # ends this process where the import hangs
     try:
         front_end = import_front_end()
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        report(step="failed", version=version, reason=f"{type(error).__name__}: {error}")
+        write(folder / "state.json", {"version": version, "reason": f"{type(error).__name__}: {error}"})
         return
+    signal.alarm(0)
     for number, setup in enumerate(work["setups"]):
-        report(step="starting", version=version, setup=number)
         began = time.monotonic()
         port, log, note = PORT + number, folder / f"log-{number}", folder / f"template-error-{number}.json"
         process = start(front_end, setup, port, log, note)
@@ -404,7 +402,6 @@ def main(folder: Path) -> None:
         result: Json = {"template": template(setup)}
         try:
             if wait(client, process, work["start_seconds"]):
-                report(step="asking", version=version, setup=number)
                 result |= ask(client, process, setup)
             if ("answers" not in result or "broke_off" in result) and log.exists():
                 result["log"] = log.read_text(encoding="utf-8", errors="replace")[-4000:]
@@ -413,7 +410,6 @@ def main(folder: Path) -> None:
             stop(process)
         result["seconds"] = time.monotonic() - began
         write(folder / f"answers-{number}.json", result)
-    report(step="done", version=version)
 
 
 if __name__ == "__main__":

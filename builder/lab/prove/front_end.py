@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import signal
-import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,29 +33,14 @@ Json = dict[str, Any]
 
 _DRIVER = Path(__file__).with_name("driver.py")
 _FOLDER = PurePosixPath("/tmp/builder-prove")  # noqa: S108
-# Leaves beside the work what the driver wrote, and the exit code with which it ended.
-_DRIVE = """\
-"$2" -B "$1/driver.py" "$1" > "$1/output" 2>&1
-printf %s $? > "$1/ended"
-"""
-# Waits, a minute at most, for another state than the last one, or the driver's end; prints its exit code, then the
-# state. One command that waits instead of many that look: each costs as much as a hundred renders.
-_NEXT_STATE = """\
-n=0
-while [ $n -lt 200 ]; do
-    ended=$(cat "$1/ended" 2> /dev/null)
-    now=$(cat "$1/state.json" 2> /dev/null)
-    if [ -n "$ended" ] || [ "$now" != "$2" ]; then break; fi
-    n=$((n + 1))
-    sleep 0.3
-done
-printf '%s\\n%s' "$ended" "$now"
-"""
 _START_SECONDS = 600
 _LONGEST = 3600
 # vLLM with a tokenizer of 200,000 words takes 2 GiB; a template that writes without an end takes what there is.
 _MEMORY = 6 << 30
-_KILLED = 128 + signal.SIGKILL
+_REASONS = {
+    128 + signal.SIGKILL: f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB",
+    128 + signal.SIGALRM: f"vLLM was not imported within {_START_SECONDS} seconds",
+}
 _NO_PYTHON = "a proof runs vLLM's front end by it; `builder probe` and `builder bench` ask a server from outside"
 # Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
 _ENVIRONMENT = {
@@ -99,6 +83,14 @@ class SetupAnswers:
 
 
 @dataclass(frozen=True)
+class _DriverState:
+    """The version of vLLM as far as the driver came, and why it could not ask."""
+
+    version: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class FrontEndRun:
     """The version of vLLM, and the answers for each setup, or why there are none."""
 
@@ -113,18 +105,20 @@ def ask_front_end(
     """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
     image, ImageContentsError for one without a Python that runs here."""
     models = ", ".join(dict.fromkeys(setup.model for setup in setups))
-    report(Message(f"starting vLLM's front end for {models}"))
+    questions = words.counted(sum(len(setup.questions) for setup in setups), "question")
+    report(Message(f"starting vLLM's front end for {models}, and asking it {questions}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=_MEMORY) as container:
         python = installed.require_python(container, image, _NO_PYTHON)
         containers.put_file(container, _files(setups))
-        containers.start_container(container, ["sh", "-c", _DRIVE, "sh", str(_FOLDER), python])
         try:
-            state = _await(container, setups, report)
-            if state["step"] != "done":
-                return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
-            files = (str(_FOLDER / f"answers-{number}.json") for number in range(len(setups)))
-            texts = (container.run(["cat", file], timeout=60).output for file in files)
-            return FrontEndRun(state["version"], tuple(records.parse(text, SetupAnswers) for text in texts))
+            argv = [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)]
+            ended, state = container.run(argv, timeout=_LONGEST), _DriverState()
+            with suppress(records.RecordError):
+                state = records.parse(_read(container, "state.json"), _DriverState)
+            if ended.exit_code or state.reason:
+                return FrontEndRun(state.version, failure=state.reason or _reason(ended))
+            texts = (_read(container, f"answers-{number}.json") for number in range(len(setups)))
+            return FrontEndRun(state.version, tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
@@ -151,33 +145,14 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
     return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
 
 
-def _await(container: containers.Container, setups: Sequence[Setup], report: Report) -> Json:
-    began = time.monotonic()
-    state: Json = {}
-    text = ""
-    while time.monotonic() < began + _LONGEST:
-        result = container.run(["sh", "-c", _NEXT_STATE, "sh", str(_FOLDER), text], timeout=300)
-        ended, _, text = result.output.partition("\n")
-        with suppress(ValueError, RecursionError):
-            content = json.loads(text)
-            state = content if isinstance(content, dict) and content else state
-        if state.get("step") in {"done", "failed"}:
-            return state
-        if ended:
-            return {**state, "step": "failed", "reason": _reason(container, int(ended))}
-        if state.get("step", "importing") == "importing" and time.monotonic() > began + _START_SECONDS:
-            return {**state, "step": "failed", "reason": f"vLLM was not imported within {_START_SECONDS} seconds"}
-        if state.get("step") == "asking":
-            setup = setups[state["setup"]]
-            report(Message(f"asking it {words.counted(len(setup.questions), 'question')} as {setup.model}"))
-    return {**state, "step": "failed", "reason": f"it had not ended after {_LONGEST} seconds"}
+def _read(container: containers.Container, name: str) -> str:
+    return container.run(["cat", str(_FOLDER / name)], timeout=60).output
 
 
-def _reason(container: containers.Container, code: int) -> str:
-    if code == _KILLED:
-        return f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB"
-    lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()
-    return f"its Python ended with {code} before the work was done" + (f":\n{lines}" if lines else "")
+def _reason(ended: containers.ExecResult) -> str:
+    lines = "\n".join(ended.output.strip().splitlines()[-5:])
+    own = f"its Python ended with {ended.exit_code} before the work was done" + (f":\n{lines}" if lines else "")
+    return _REASONS.get(ended.exit_code, own)
 
 
 # The files of a model that its front end needs: tokenizer, config and template, and no weights. They come from a cache
