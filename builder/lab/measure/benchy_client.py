@@ -141,12 +141,7 @@ class ReconciledClient(LLMClient):  # type: ignore[misc]  # the tool has no type
         return usage
 
     async def _compare(
-        self,
-        session: Any,
-        before: dict[str, float],
-        batch: list[tuple[Any, int, int | None]],
-        *,
-        is_warm_up: bool,
+        self, session: Any, before: dict[str, float], batch: list[tuple[Any, int, int | None]], *, is_warm_up: bool
     ) -> None:
         results = [result for result, _, _ in batch]
         tokens = sum(result.total_tokens for result in results)

@@ -74,11 +74,7 @@ class Throughput:
 
 
 def run_llama_benchy(
-    served: served_model.ServedModel,
-    profile: BenchProfile,
-    tokenizer: Path,
-    environ: Mapping[str, str],
-    report: Report,
+    served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, environ: Mapping[str, str], report: Report
 ) -> Throughput:
     """Measures the profile with the model's tokenizer.json, and reports how far that is. Raises MeasuringError where
     the tool is missing or did not measure this model."""
