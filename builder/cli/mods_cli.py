@@ -175,7 +175,7 @@ def _print_difference(planned: PlannedCopy) -> None:
     if planned.edited:
         print_result(f"edited here since it was copied, and lost: {', '.join(planned.edited)}")
     elif planned.loses:
-        print_result("what is here was not copied from anywhere, and would be lost")
+        print_result("what is here is not a copy, and would be lost")
 
 
 def _outcome(planned: PlannedCopy) -> str:

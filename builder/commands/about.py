@@ -496,10 +496,10 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
             yield Discrepancy(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
             free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
-            remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again{first}"
+            remedy = f"`{free}` frees the name, then `builder rebuild {name}` builds it again{first}"
             if row.image.adopted:
-                remedy = f"`{free}` sets the name free, then {adopted.way_back(row.name, row.image)}"
-            yield Discrepancy(name, "moved", "the name stands for another image than the one that was built", remedy)
+                remedy = f"`{free}` frees the name, then {adopted.way_back(row.name, row.image)}"
+            yield Discrepancy(name, "moved", "the name belongs to another image than the one that was built", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"

@@ -107,7 +107,7 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
         if each.edited and each.replaces:
             message = f"{each.kind} {each.name} was edited since it was copied: {', '.join(each.edited)}"
         elif each.loses:
-            message = f"{each.kind}s/{each.name} is there, and was not copied from anywhere"
+            message = f"{each.kind}s/{each.name} already exists, and is not a copy"
         else:
             continue
         raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
@@ -382,7 +382,7 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
         raise UsageError(f"`{name}` is no name for a mod", hint=hint)
     folder = project.mods / name
     if folder.exists() or name in mod_files.mod_names(project):
-        raise UsageError(f"{project.relative(folder)} is there already", hint="take another name, or change that one")
+        raise UsageError(f"{project.relative(folder)} already exists", hint="choose another name, or change that mod")
     unfinished = project.mods / f".{name}.new"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

@@ -186,7 +186,7 @@ def test_a_shipped_mod_that_was_edited_is_never_replaced_unasked(typed: Typed) -
     typed.ship()
     projects.write(typed.project.mods / "house/ours.jinja", "mine\n")
     assert "nothing was changed" in typed.run("mods", "add", f"{typed.url}//mods/house", code=1)
-    assert "was not copied from anywhere" in typed.run("mods", "add", f"{typed.url}//mods/house", "--yes", code=1)
+    assert "already exists, and is not a copy" in typed.run("mods", "add", f"{typed.url}//mods/house", "--yes", code=1)
     recipe = f"{typed.url}//recipes/chat.yaml"
     assert "house" not in typed.run("recipes", "add", recipe, "--with-mods")
     assert (typed.project.mods / "house/ours.jinja").read_text() == "mine\n"
@@ -434,7 +434,7 @@ def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
         "  no patches to check",
         "  its `check:` proves it in each image that is built",
     ]
-    assert "is there already" in run(there, "new", "my-mod", code=2).stderr
+    assert "already exists" in run(there, "new", "my-mod", code=2).stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["list"]])

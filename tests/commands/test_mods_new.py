@@ -73,7 +73,7 @@ def test_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     (project.mods / "notes").mkdir()
     for name in ("template", "notes"):
-        with pytest.raises(UsageError, match=f"mods/{name} is there already"):
+        with pytest.raises(UsageError, match=f"mods/{name} already exists"):
             mods.new_mod(project, name)
     assert sorted(path.name for path in project.mods.glob("*/*")) == ["chat.jinja", "run.sh"]
 

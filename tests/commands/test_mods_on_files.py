@@ -201,7 +201,7 @@ def test_an_edited_copy_is_told_and_not_replaced_unasked(community: Community) -
 def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> None:
     projects.write(community.file("mods/house/run.sh"), "own\n")
     planned = mods.plan_copies(community.project, f"{community.url}//mods/house", None, ignore, everything=False)
-    with pytest.raises(ConflictError, match="mods/house is there, and was not copied from anywhere"):
+    with pytest.raises(ConflictError, match="mods/house already exists, and is not a copy"):
         mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
     with pytest.raises(ConflictError, match="mod house has changed meanwhile"):
