@@ -21,7 +21,7 @@ help:
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make test-mutants whether tests notice small changes of numbers, lock, plan, rollback and prune: hours"
 	@echo "make coverage     every test, and which lines and branches they reach"
-	@echo "make test-gpu     the shipped mods on this machine's GPU, 10 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
+	@echo "make test-gpu     the shipped mods on this machine's GPU, up to 50 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -93,7 +93,8 @@ test-mutants: $(READY) engine
 	@.venv/bin/python -m tests.mutation show
 
 test-gpu: $(READY)
-	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON)) $(if $(PARTS),--parts '$(PARTS)')
+	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON)) $(if $(PARTS),--parts '$(PARTS)') \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RESUME),--resume)
 
 coverage: $(READY)
 	@rm -f .coverage .coverage.*

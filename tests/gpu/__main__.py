@@ -3,9 +3,11 @@
     make test-gpu IMAGE=vllm-node-flashqla:3        vLLM and the mods of an image
     make test-gpu PYTHON=/opt/venv/bin/python3      vLLM of that Python, with the mods baked into it
     make test-gpu IMAGE=… PARTS='machine,INT8 head'  these parts alone, each by its name
+    make test-gpu IMAGE=… MINUTES=10                 for ten minutes; then it names the parts that are left
+    make test-gpu IMAGE=… RESUME=1                   what the run before did not end, in one JSON with the rest
 
-Ends with 1 where a check fails, and with 3 where there is nothing to test on. What cannot be run is in the findings,
-with its reason.
+Ends with 1 where a check fails, with 3 where there is nothing to test on, and with 4 where parts did not come to their
+end. What cannot be run is in the findings, with its reason.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from builder.base.machine_record import Machine
 from builder.evidence import run_record
@@ -25,8 +29,7 @@ from tests.gpu.running import Outcome, Part
 
 FLASHQLA, VLLM_ALONE = "FLASHQLA_PREFILL=require", "FLASHQLA_PREFILL=off"
 INT8, OWN_HEAD = "INT8_LM_HEAD=require", "INT8_LM_HEAD=off"
-# The limits are what a cold start took, and half as much again: on a new machine everything is compiled first. What
-# takes longest is last: where the time is over before, it can be run by itself.
+# The limits are what a cold start took, and half as much again: on a new machine everything is compiled first.
 PARTS = (
     Part("machine", "part_machine.py", seconds=60),
     Part("mods", "part_mods.py", seconds=60),
@@ -55,6 +58,7 @@ NOT_RUN = (
     ("tool calls", "need a tokenizer and trained weights; `builder prove` tries templates and parsers without either"),
 )
 NOTHING_TO_TEST_ON = 3
+NOT_ALL_PARTS = 4
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +70,9 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"nothing was tested: {reason}\n  it needs an NVIDIA GPU, and IMAGE=NAME:N or PYTHON=PATH\n")
         return NOTHING_TO_TEST_ON
     started, began = time.gmtime(), time.monotonic()
-    outcome = running.run(vllm, parts, write)
+    kept = asked.output.with_suffix(".parts.json")
+    outcome = running.run(vllm, parts, write, 60 * asked.minutes, ended_before(kept, vllm.name) if asked.resume else {})
+    kept.write_text(json.dumps({"vllm": vllm.name, "parts": outcome.ended}))
     compare_tokens(outcome)
     outcome.findings += [Finding(name, "not run", "unclear", reason) for name, reason in NOT_RUN]
     evidence = record(vllm.name, outcome, time.strftime("%Y-%m-%dT%H:%M:%SZ", started), time.monotonic() - began)
@@ -76,7 +82,18 @@ def main(arguments: list[str]) -> int:
     for finding in evidence.findings:
         write(f"{finding.verdict:8} {finding.check}: {finding.at}: {finding.text}")
     write(f"{evidence.verdict}: {asked.output}")
-    return 1 if outcome.failed else 0
+    if outcome.left_out:
+        write(f"{len(outcome.left_out)} parts did not come to their end: {', '.join(outcome.left_out)}")
+        write("to go on with these: the same command with RESUME=1")
+    return 1 if outcome.failed else NOT_ALL_PARTS if outcome.left_out else 0
+
+
+def ended_before(kept: Path, vllm: str) -> dict[str, list[Any]]:
+    """The results of the parts that the run before came to the end of, if it was of the same vLLM."""
+    if not kept.is_file():
+        return {}
+    before = json.loads(kept.read_text())
+    return dict(before["parts"]) if before["vllm"] == vllm else {}
 
 
 def write(line: str) -> None:
@@ -89,6 +106,10 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--image", default="", help="an image with vLLM, by its tag")
     parser.add_argument("--python", default="python3", help="a Python with vLLM, where no image is given")
     parser.add_argument("--parts", default="", help="names of parts, with commas; all where none is given")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="how long it may take in all; no limit by itself"
+    )
+    parser.add_argument("--resume", action="store_true", help="run only what the run before did not come to the end of")
     parser.add_argument("--output", type=Path, default=Path("test-gpu.json"), help="the JSON that is written")
     return parser.parse_args(arguments)
 

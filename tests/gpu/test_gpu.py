@@ -60,6 +60,10 @@ def printed(*results: object) -> str:
     return "".join(f"print({json.dumps(json.dumps({'result': each}))})\n" for each in results)
 
 
+def printed_line(result: object) -> str:
+    return json.dumps({"result": result})
+
+
 def make_test_gpu(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs it with the programs in ``path`` alone."""
     command = [sys.executable, "-m", "tests.gpu", "--output", str(path / "out.json"), *arguments]
@@ -177,16 +181,34 @@ def test_a_part_whose_mod_is_not_in_this_vllm_is_named_and_not_run(scripts: Scri
     parts = (machine, Part("INT8 head", "part.py", mod="int8-lm-head"), Part("kernels", "part.py", mod="flashqla"))
     outcome = run(scripts, *parts)
     assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("INT8 head", "unclear")]
-    assert outcome.findings[0].text == "not run to its end: the mod int8-lm-head is not in this vLLM"
+    assert outcome.findings[0].text == "not run: the mod int8-lm-head is not in this vLLM"
+    assert outcome.left_out == []
     assert list(outcome.versions) == ["machine", "kernels"]
 
 
-def test_where_the_time_is_over_the_others_are_named_with_how_to_run_them(
-    scripts: Scripts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "LIMIT", 5.0)
-    (finding,) = run(scripts, Part("kernels", "part.py")).findings
-    assert finding.text.endswith("alone it has them all: PARTS='kernels'")
+def test_what_was_not_run_is_named_and_a_second_run_goes_on_with_it(scripts: Scripts) -> None:
+    (scripts.folder / "part.py").write_text(printed(FIGURE))
+    parts = (Part("machine", "part.py"), Part("kernels", "part.py"))
+    first = running.run(scripts, parts[:1], lambda _: None)  # type: ignore[arg-type]
+    over = running.run(scripts, parts, lambda _: None, 5.0, first.ended)  # type: ignore[arg-type]
+    assert (over.left_out, list(over.ended)) == (["kernels"], ["machine"])
+    (scripts.folder / "part.py").write_text(printed(FAULT))
+    second = running.run(scripts, parts, lambda _: None, ended=over.ended)  # type: ignore[arg-type]
+    assert (second.left_out, list(second.ended)) == ([], ["machine", "kernels"])
+    assert ([figure.mean for figure in second.figures], second.failed) == ([0.3], True)
+
+
+def test_a_run_that_did_not_end_all_parts_ends_with_an_error(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA GB10 (UUID: GPU-0)'")
+    told = printed_line(MACHINE)
+    program(tmp_path, "docker", f"case $1 in run) echo '{told}';; esac")
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3", "--parts", "mods", "--minutes", "0.1")
+    assert done.returncode == test_gpu.NOT_ALL_PARTS, done.stderr
+    assert "2 parts did not come to their end: machine, mods" in done.stdout
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3", "--parts", "mods", "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3", "--parts", "mods", "--resume", "--minutes", "0.1")
+    assert done.returncode == 0, "nothing is left to run"
 
 
 def test_parts_are_chosen_by_name_and_the_machine_is_always_told(capsys: pytest.CaptureFixture[str]) -> None:

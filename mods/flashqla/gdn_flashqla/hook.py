@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from vllm import envs
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
 from vllm.model_executor.layers.mamba.gdn_flashqla import speed, stub, warmup
@@ -37,22 +40,40 @@ HANDLED = frozenset({"chunk_indices", "chunk_offsets", "core_attn_out"})
 TAKEN = frozenset(
     {"q", "k", "v", "g", "beta", "initial_state", "output_final_state", "cu_seqlens", "use_qk_l2norm_in_kernel"}
 )
+KNOWN = TAKEN | HANDLED
 
 
 class UnfitError(RuntimeError):
     """FlashQLA cannot serve, with the reason."""
 
 
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What was compiled for one shape of calls, and where vLLM's own kernel is faster, as far as it could be timed."""
+
+    speeds: speed.Speeds | None
+
+
+class Batch(NamedTuple):
+    """The batch that was asked about last: ``ends`` is its ``cu_seqlens``, one tensor for all layers. ``serves``:
+    whether FlashQLA does; ``lengths``: of its sequences, where they had to be read."""
+
+    ends: Any = None
+    shape: Shape | None = None
+    serves: bool = False
+    lengths: tuple[int, ...] = ()
+
+
 @dataclass
 class Kernel:
-    """FlashQLA's function, once for all layers. Its kernels are compiled for the shapes in ``compiled``; ``broken``
-    says that they could not be for one."""
+    """FlashQLA's function, once for all layers. ``shapes`` has what was compiled; ``broken`` says that one could not
+    be."""
 
     function: Callable[..., Any]
     dtypes: frozenset[torch.dtype]
-    capability: int = 0
-    compiled: set[tuple[Any, ...]] = field(default_factory=set)
+    shapes: dict[tuple[Any, ...], Shape] = field(default_factory=dict)
     broken: bool = False
+    last: Batch = field(default_factory=Batch)
 
 
 def hook(op: type) -> type:
@@ -101,73 +122,118 @@ def flash_qla() -> Kernel | str:
         return f"flash_qla cannot be imported: {error!r}"
     # Its kernels for SM12x do not compile for float16 (fla-org/flash-linear-attention pull request 1094).
     halves = {torch.bfloat16} if current_platform.has_device_capability(120) else {torch.bfloat16, torch.float16}
-    capability = current_platform.get_device_capability()
-    return Kernel(chunk_gated_delta_rule, frozenset(halves), capability.to_int() if capability else 0)
+    return Kernel(chunk_gated_delta_rule, frozenset(halves))
 
 
 def prefer(own: Callable[..., Any], kernel: Kernel, most_tokens: int) -> Callable[..., Any]:
-    """Asks ``kernel``, and ``own`` where that cannot serve or is faster."""
-    signature = inspect.signature(own)
+    """Asks ``kernel``, and ``own`` where that cannot serve or is faster.
+
+    The first layer of a batch looks up the answer, and all layers take it: short batches wait for the processor, not
+    for the GPU, so each microsecond counts. The calls of one op have one shape.
+    """
+    bound = binder(own)
+    shape: Shape | None = None
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        call = bound(signature, args, kwargs)
-        reason = "its first call failed" if kernel.broken else unfit(kernel, call)
-        if reason:
-            logger.warning_once("vLLM's own kernel serves a GDN prefill that FlashQLA cannot: %s", reason)
-            return own(*args, **kwargs)
-        try:
-            prepare(kernel, call, most_tokens)
-        except Exception:  # compilers raise all sorts
-            kernel.broken = True
-            logger.exception("FlashQLA failed in its first call; vLLM's own kernel serves the GDN prefill.")
-            return own(*args, **kwargs)
-        if speed.own_is_faster(kernel.capability, own.__name__, call["q"].shape[1]):
+        nonlocal shape
+        last, ends = kernel.last, kwargs.get("cu_seqlens")
+        if ends is None or ends is not last.ends or shape is not last.shape:
+            call = bound(args, kwargs)
+            reason = "its first call failed" if kernel.broken else unfit(kernel, call)
+            if reason:
+                logger.warning_once("vLLM's own kernel serves a GDN prefill that FlashQLA cannot: %s", reason)
+                return own(*args, **kwargs)
+            try:
+                shape = prepare(kernel, call, most_tokens, own)
+            except Exception:  # compilers raise all sorts
+                kernel.broken = True
+                logger.exception("FlashQLA failed in its first call; vLLM's own kernel serves the GDN prefill.")
+                return own(*args, **kwargs)
+            last = kernel.last = Batch(call["cu_seqlens"], shape, *decide(shape, call))
+        if not last.serves or (ends is not None and ends.is_cuda and torch.cuda.is_current_stream_capturing()):
             return own(*args, **kwargs)
         # Once the kernels have run, a failure is one of the GPU, and not to be hidden.
-        return ask(kernel, call)
+        return ask(kernel, kwargs if kwargs.keys() >= TAKEN else bound(args, kwargs), last.lengths)
 
     return forward
+
+
+def decide(shape: Shape, call: Mapping[str, Any]) -> tuple[bool, tuple[int, ...]]:
+    """Whether FlashQLA serves the call, and the lengths of its sequences as far as they were read. Reading them waits
+    for the GPU, so they are read where they decide, and for FlashQLA, which would read them itself."""
+    ends, speeds = call["cu_seqlens"], shape.speeds
+    if ends is None:
+        return True, ()
+    tokens = call["q"].shape[1]
+    own = speeds.own_is_faster(tokens, 1, ends.shape[0] - 1) if speeds else False
+    if own:
+        return False, ()
+    lengths = tuple(after - before for before, after in itertools.pairwise(ends.tolist()))
+    if own is None and speeds:
+        spread = speed.spread(lengths)
+        own = speeds.own_is_faster(tokens, spread, spread)
+    return not own, lengths
 
 
 def require(own: Callable[..., Any], kernel: Kernel, most_tokens: int) -> Callable[..., Any]:
     """Asks ``kernel`` alone. Raises UnfitError where it cannot serve."""
-    signature = inspect.signature(own)
+    bound = binder(own)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        call = bound(signature, args, kwargs)
+        call = bound(args, kwargs)
         if reason := unfit(kernel, call):
             raise UnfitError(reason)
-        prepare(kernel, call, most_tokens)
-        return ask(kernel, call)
+        return ask(kernel, call, decide(prepare(kernel, call, most_tokens, None), call)[1])
 
     return forward
 
 
-def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by their names, with the defaults."""
-    call = signature.bind(*args, **kwargs)
-    call.apply_defaults()
-    return dict(call.arguments)
+def binder(own: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+    """What gives the arguments of a call of ``own`` by their names, with the defaults."""
+    parameters = inspect.signature(own).parameters
+    defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
+    return lambda args, kwargs: {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs}
 
 
-def prepare(kernel: Kernel, call: Mapping[str, Any], most_tokens: int) -> None:
-    """Has the kernels compiled that calls of this shape may need, and waits until they have run."""
-    shape = warmup.shape_of(call)
-    if shape in kernel.compiled:
-        return
+def prepare(kernel: Kernel, call: Mapping[str, Any], most_tokens: int, own: Callable[..., Any] | None) -> Shape:
+    """Has the kernels compiled that calls of this shape may need, waits until they have run, and times them beside
+    ``own``, where one is given."""
+    key = warmup.shape_of(call)
+    if found := kernel.shapes.get(key):
+        return found
     began = time.monotonic()
     for warming in warmup.calls(call, most_tokens):
         ask(kernel, warming)
     if call["q"].is_cuda:
         torch.cuda.synchronize(call["q"].device)
-    kernel.compiled.add(shape)
     logger.info("FlashQLA has its kernels for %s after %.0f s.", tuple(call["v"].shape[2:]), time.monotonic() - began)
+    speeds = timed(kernel, call, most_tokens, own) if own and call["cu_seqlens"] is not None else None
+    kernel.shapes[key] = Shape(speeds)
+    return kernel.shapes[key]
+
+
+def timed(kernel: Kernel, call: Mapping[str, Any], most_tokens: int, own: Callable[..., Any]) -> speed.Speeds | None:
+    """Where ``own`` is faster, or None where it fails."""
+    began = time.monotonic()
+    cache = Path(envs.VLLM_CACHE_ROOT, "gdn_flashqla")
+    try:
+        speeds = speed.measured(call, own, functools.partial(_ask_by_name, kernel), most_tokens, cache)
+    except Exception:  # vLLM's kernel may be one that has to be compiled, too
+        logger.exception("vLLM's own kernel for the GDN prefill could not be timed; FlashQLA serves.")
+        return None
+    took = time.monotonic() - began
+    logger.info("FlashQLA's time over that of %s (%.1f s to find out):\n%s", own.__name__, took, speeds)
+    return speeds
+
+
+def _ask_by_name(kernel: Kernel, **call: Any) -> Any:
+    return ask(kernel, call)
 
 
 def unfit(kernel: Kernel, call: Mapping[str, Any]) -> str:
     """Why FlashQLA cannot serve this call, or nothing."""
     q, k, v = call["q"], call["k"], call["v"]
-    unknown = [name for name, value in call.items() if value is not None and name not in TAKEN | HANDLED]
+    unknown = [name for name in call.keys() - KNOWN if call[name] is not None]
     if unknown:
         return f"vLLM passes {', '.join(unknown)}, which it does not know"
     if k.shape[-1] != HEAD_DIM or v.shape[-1] != HEAD_DIM:
@@ -183,9 +249,23 @@ def unfit(kernel: Kernel, call: Mapping[str, Any]) -> str:
     return ""
 
 
-def ask(kernel: Kernel, call: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Output and final state, as the op returns them; the output in ``core_attn_out`` as well, where vLLM gives one."""
-    output, state = kernel.function(**{name: call[name] for name in TAKEN}, state_v_first=True)
+def ask(kernel: Kernel, call: Mapping[str, Any], lengths: tuple[int, ...] = ()) -> tuple[Any, Any]:
+    """Output and final state, as the op returns them; the output in ``core_attn_out`` as well, where vLLM gives one.
+
+    Empty sequences are left out: FlashQLA 0.1.3 refuses them (``invalid sequence lengths``). Their states stay.
+    """
+    given = {name: call[name] for name in TAKEN}
+    if all(lengths):
+        output, state = kernel.function(**given, state_v_first=True)
+    else:
+        kept, initial = [index for index, length in enumerate(lengths) if length], call["initial_state"]
+        given["cu_seqlens"] = call["cu_seqlens"].new_tensor([0, *itertools.accumulate(filter(None, lengths))])
+        given["initial_state"] = None if initial is None else initial[kept]
+        output, found = kernel.function(**given, state_v_first=True)
+        state = None
+        if found is not None:
+            state = found.new_zeros(len(lengths), *found.shape[1:]) if initial is None else initial.to(found, copy=True)
+            state[kept] = found
     wanted = call.get("core_attn_out")
     if wanted is not None:
         flat = output.reshape(-1)

@@ -86,7 +86,7 @@ def compiled(results: Results, kernel: hook.Kernel, heads: tuple[int, int]) -> N
     """What compiling takes while vLLM warms up, and whether any batch compiles after it."""
     at: dict[str, int | str] = {"key_heads": heads[0], "value_heads": heads[1]}
     began = time.monotonic()
-    hook.prepare(kernel, inputs(heads, (64,)), MOST_TOKENS)
+    hook.prepare(kernel, inputs(heads, (64,)), MOST_TOKENS, None)
     results.figure("compile", at, "s", "lower", time.monotonic() - began)
     chance = random.Random(0)  # noqa: S311  (lengths)
     slowest = 0.0

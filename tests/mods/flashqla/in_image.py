@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
+import time
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ except ImportError:  # before vLLM 0.22
     from vllm.model_executor.layers.mamba import gdn_linear_attn as gdn
 
 TOKENS, HEADS, VALUE_HEADS, SEQUENCES = 96, 2, 4, 2
+SLOW = 0.002  # seconds that vLLM's kernel takes
 calls: list[tuple[str, dict[str, Any]]] = []
 
 
@@ -41,12 +44,16 @@ def described(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def kernel(who: str, failure: str = "") -> Callable[..., Any]:
+def kernel(who: str, failure: str = "", seconds: float = 0) -> Callable[..., Any]:
+    """A kernel that takes ``seconds``, by which the mod chooses between two."""
+
     def serve(**call: Any) -> Any:
         calls.append((who, described(call)))
+        time.sleep(seconds)
         if failure:
             raise RuntimeError(failure)
-        state = torch.full((SEQUENCES, VALUE_HEADS, 128, 128), 2.0) if call["output_final_state"] else None
+        sequences = SEQUENCES if call["cu_seqlens"] is None else len(call["cu_seqlens"]) - 1
+        state = torch.full((sequences, VALUE_HEADS, 128, 128), 2.0) if call["output_final_state"] else None
         return torch.ones_like(call["v"]), state
 
     return serve
@@ -90,7 +97,9 @@ def machine(capability: tuple[int, int], library: Callable[..., Any] | Exception
     for name, answer in asked.items():
         setattr(current_platform, name, answer)
     try:
-        yield
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["VLLM_CACHE_ROOT"] = folder
+            yield
     finally:
         for name in asked:
             delattr(current_platform, name)
@@ -115,11 +124,12 @@ def served(op: Any, **changes: Any) -> str:
     return calls[-1][0]
 
 
-def of_tokens(tokens: int) -> dict[str, torch.Tensor]:
-    """A batch of so many tokens, as far as they are counted."""
-    return {
-        name: inputs()[name].new_zeros(1, tokens, *inputs()[name].shape[2:]) for name in ("q", "k", "v", "g", "beta")
-    }
+def layers(op: Any, call: dict[str, Any]) -> list[str]:
+    """Who serves three layers of one batch."""
+    calls.clear()
+    for _ in range(3):
+        op(**call)
+    return [who for who, _ in calls]
 
 
 def made(backend: str = "auto", active: str = "triton") -> Any:
@@ -138,8 +148,9 @@ def attempt(function: Callable[[], Any]) -> str:
 
 def main() -> int:
     # vLLM's own kernels are for GPUs, and it looks at a model to choose one; what matters is that it is asked.
-    gdn.fla_chunk_gated_delta_rule = gdn.fi_chunk_gated_delta_rule = kernel("vLLM")
+    gdn.fla_chunk_gated_delta_rule = gdn.fi_chunk_gated_delta_rule = kernel("vLLM", seconds=SLOW)
     gdn._log_gdn_backend_decision = lambda *_: None
+    hook.speed.SPREADS, hook.speed.ROUNDS = (1, 2), 1  # enough for kernels that take the same time for all batches
     found: dict[str, Any] = {"registered": op_registry["chunk_gated_delta_rule"] is gdn.ChunkGatedDeltaRule}
     for name, capability in {"GB10": (12, 1), "Hopper": (9, 0)}.items():
         with machine(capability, kernel("FlashQLA")):
@@ -176,17 +187,36 @@ def main() -> int:
         found["require, first call fails"] = attempt(lambda: served(op))
     with machine((9, 0), kernel("FlashQLA")):
         op = made()
-        op(**inputs(core_attn_out=None))
-        op(**inputs(core_attn_out=None))
+        found["warm-up and two calls"] = [served(op), served(op)]
         found["warm-up"] = [[call["cu_seqlens"][0][0] - 1, call["q"][0][1]] for _, call in calls]
+        found["warm-up ends"] = next(index for index, (who, _) in enumerate(calls) if who == "vLLM")
         found["most tokens"] = VllmConfig().scheduler_config.max_num_batched_tokens
+    with machine((9, 0), kernel("FlashQLA", seconds=2 * SLOW)):
+        op = made(active="flashinfer")
+        served(op)
+        found["own is faster"] = layers(op, inputs())
+        kept = len(calls)
+        served(made(active="flashinfer"))
+        found["calls of a second op"] = len(calls) - kept
+        hook.flash_qla().shapes.clear()
+        calls.clear()
+        served(made(active="flashinfer"))
+        found["after a restart"] = {who for who, _ in calls[-1:]} == {"vLLM"} and "vLLM" not in [
+            who for who, _ in calls[:-1]
+        ]
+    with machine((9, 0), kernel("FlashQLA", seconds=2 * SLOW), "require"):
+        found["own is faster, require"] = served(made(active="flashinfer"))
     with machine((9, 0), kernel("FlashQLA")):
         op = made(active="flashinfer")
-        found["FlashInfer on Hopper"] = [served(op), served(op, **of_tokens(8192)), served(op, **of_tokens(8256))]
-    with machine((9, 0), kernel("FlashQLA"), "require"):
-        found["FlashInfer on Hopper, require"] = served(made(active="flashinfer"))
-    with machine((12, 1), kernel("FlashQLA")):
-        found["FlashInfer on GB10"] = served(made(active="flashinfer"))
+        served(op)
+        found["FlashQLA is faster"] = layers(op, inputs())
+        empty = inputs(cu_seqlens=torch.tensor([0, 0, TOKENS], dtype=torch.int32))
+        empty["initial_state"][0] = 5
+        _, state = op(**empty)
+        found["empty sequence"] = [calls[-1][1]["cu_seqlens"][0], [float(each.mean()) for each in state]]
+    gdn.fi_chunk_gated_delta_rule = kernel("vLLM", "no kernel image is available")
+    with machine((9, 0), kernel("FlashQLA")):
+        found["own fails when it is timed"] = served(made(active="flashinfer"))
     with machine((12, 1), kernel("FlashQLA")):
         op = made()
         served(op)
