@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from builder.base.events import Report
+    from builder.engine.build_log import StepProgress
 
 
 AFTER_SECONDS = 1.0
@@ -118,7 +119,7 @@ class _Log(_Reporter):
         self._began = time.monotonic()
         self._output: dict[str, str] = {}
         self._percent: dict[str, int] = {}
-        self._stage, self._shown = "", 0.0
+        self._stage, self._shown = "", self._began
 
     def show(self, event: object) -> None:
         if isinstance(event, TransferProgress):
@@ -133,13 +134,20 @@ class _Log(_Reporter):
             if event.name != self._stage or now - self._shown > _PAUSE_SECONDS:
                 self._stage, self._shown = event.name, now
                 self.print(_line(duration_text(now - self._began), str(event)))
-        elif output.level() == "verbose":
-            self._show_output(event)
+        else:
+            self._show_step(event)
 
-    def _show_output(self, event: object) -> None:
-        from builder.engine.build_log import StepFinished, StepOutput
+    def _show_step(self, event: object) -> None:
+        from builder.engine.build_log import PACKED, StepFinished, StepOutput, StepProgress
 
-        if isinstance(event, StepOutput):
+        if isinstance(event, StepProgress):
+            now = time.monotonic()
+            if event.what == PACKED and now - self._shown > _PAUSE_SECONDS:
+                self._shown = now
+                self.print(f"exporting to image: {_amount(event)}")
+        elif output.level() != "verbose":
+            return
+        elif isinstance(event, StepOutput):
             text = event.text.replace("\r\n", "\n").replace("\r", "\n")
             # Whole lines: half a secret is not recognized, and would be shown.
             whole, end, self._output[event.step] = (self._output.get(event.step, "") + text).rpartition("\n")
@@ -185,8 +193,9 @@ class _Live(_Reporter):
         elif isinstance(event, StepStarted) and not event.internal:
             last = (self._expected or {}).get(event.label)
             self._set(event.step, event.title, f"took {duration_text(last)} before" if last else "")
-        elif isinstance(event, StepProgress) and event.step in self._running and event.total:
-            progress.update(self._running[event.step], amount=size_of(event.current, event.total))
+        elif isinstance(event, StepProgress):
+            if event.step in self._running and (amount := _amount(event)):
+                progress.update(self._running[event.step], amount=amount)
         elif isinstance(event, StepFinished):
             self._remove(event.step)
         else:
@@ -232,6 +241,15 @@ class _Live(_Reporter):
         for key in keys:
             if self._progress and key in self._running:
                 self._progress.remove_task(self._running.pop(key))
+
+
+def _amount(event: StepProgress) -> str:
+    """How far a part of a step is. BuildKit unpacks the layers of an image after it packed them."""
+    if event.total:
+        return size_of(event.current, event.total)
+    if event.current:
+        return f"{size_text(event.current)} {event.what}"
+    return "unpacking" if event.what.startswith("unpacking to ") and not event.done else ""
 
 
 def _started() -> Progress:

@@ -7,15 +7,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
 from builder.base.processes import tied_to_parent
-from builder.engine import client
-from builder.engine.build_log import BuildLog, BuildProgress, Event, build_error
+from builder.engine import client, packed_layers
+from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, StepProgress, build_error
 from builder.engine.client import START_HINT, environment, request
 from builder.engine.images import remove_image
 
@@ -50,8 +50,9 @@ def run_buildx(
         raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
     progress = BuildProgress()
     other_lines: list[str] = []
+    followed = endpoint.builds_elsewhere  # that BuildKit's amounts come from buildx
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(log_path) as file:
+    with _opened(log_path) as file, ExitStack() as export:
         log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), program, *endpoint.buildx[1:], *arguments],
@@ -76,6 +77,9 @@ def run_buildx(
                         with naming(log_path):
                             log.write(event)
                         on_event(event)
+                        if not followed and isinstance(event, StepProgress) and event.what == EXPORTING:
+                            followed = True
+                            export.enter_context(packed_layers.followed(endpoint, event.step, on_event))
                 process.wait()
             finally:
                 # After KeyboardInterrupt or an exception from on_event, the build must not go on alone.

@@ -126,9 +126,14 @@ class StepOutput:
     text: str
 
 
+EXPORTING = "exporting layers"  # as BuildKit calls it
+PACKED = "packed"
+
+
 @dataclass(frozen=True)
 class StepProgress:
-    """The progress of a part of a step (``what``: a layer, ``exporting layers``) in bytes; ``total`` 0 if unknown."""
+    """The progress of a part of a step (``what``: a layer, `EXPORTING`) in bytes; ``total`` 0 if unknown. What was
+    `PACKED` of the layers to export comes from `packed_layers`."""
 
     step: str
     what: str

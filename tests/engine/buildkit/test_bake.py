@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import BuildFailedError, EngineError
-from builder.engine import bake_run, images
+from builder.engine import bake_run, images, packed_layers
 from builder.engine.bake_run import BakeResult, Material, Secret
-from builder.engine.build_log import Event, StepFinished, StepOutput, StepStarted
+from builder.engine.build_log import PACKED, Event, StepFinished, StepOutput, StepProgress, StepStarted
 from builder.engine.client import Endpoint
 from tests.engine.conftest import Build, write_build
 from tests.engine.relay import Relay
@@ -64,6 +64,20 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
     assert f"{number} {salt}\n" in log
     assert f"{number} DONE " in log
     assert {path.name for path in tmp_path.iterdir()} == {"build", "log"}
+
+
+@pytest.mark.engine
+def test_the_bytes_that_are_packed_are_told_while_layers_are_exported(
+    endpoint: Endpoint, repository: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_layers, "_PAUSE", 0.01)
+    events: list[Event] = []
+    step = f"{RUN}head -c 150000000 /dev/urandom >/{secrets.token_hex(8)}\n"
+    build(f"{repository}:1", FROM + step, on_event=events.append)
+    amounts = [event.current for event in events if isinstance(event, StepProgress) and event.what == PACKED]
+    assert amounts
+    assert amounts == sorted(set(amounts))
+    assert 0 < amounts[-1] < 152_000_000
 
 
 @pytest.mark.engine
