@@ -31,10 +31,10 @@ class Member:
     executable: bool = False
 
 
-def head(name: str, size: int, *, executable: bool = False) -> bytes:
+def head(name: str, size: int, *, executable: bool = False, mtime: int = 0) -> bytes:
     """The header before a file's content; the same file always has the same one."""
     info = tarfile.TarInfo(name)
-    info.size = size
+    info.size, info.mtime = size, mtime
     info.mode = 0o755 if executable else 0o644
     # This format allows more than 8 GiB and any name, and every reader knows it.
     return info.tobuf(tarfile.GNU_FORMAT)

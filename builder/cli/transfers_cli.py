@@ -26,8 +26,8 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
 
     NODE is a name of builder.yaml. All nodes are served at the same time, and each gets only the layers that it lacks:
     through the registry of builder.yaml, or through one that runs on this machine during the copy. On each node the
-    content is compared with images.lock before the number is set, and `latest` if it is current. If one node fails, the
-    others go on; the exit code is then 1.
+    content is compared with images.lock before the number is set, and `latest` if it is current. What the image
+    compiled here goes along, to nodes with the same chip. If one node fails, the others go on; the exit code is then 1.
     """
     from builder.cli import progress
     from builder.commands import transfers
@@ -50,21 +50,24 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("file", metavar="FILE", type=_FILE)
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@click.option("--with-caches", is_flag=True, help="Add what the image compiled here while it served.")
 @verbosity_options
 @json_option
 @pass_context
-def export_image(context: Context, image: str, file: Path, force: bool, as_json: bool) -> None:
+def export_image(context: Context, image: str, file: Path, force: bool, with_caches: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
     For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
     load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. FILE
-    appears once it is complete.
+    appears once it is complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
     from builder.cli import progress
     from builder.commands import image_files as command
 
     with progress.reporter() as report:
-        name, size, layers = command.export_image(context.workspace(report), image, file, replace=force)
+        name, size, layers = command.export_image(
+            context.workspace(report), image, file, replace=force, with_caches=with_caches
+        )
     if as_json:
         print_json({"image": name, "file": file, "size": size, "layers": layers})
         return

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from builder.base import files, tar_stream
-from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
+from builder.base.errors import BuilderError, FileProblemsError, ImageStateError, LockError, TransferError
 from builder.base.events import Message, Report, delayed_progress
 from builder.building import work_folder
-from builder.engine import archives, images
+from builder.definitions.container import compile_cache
+from builder.engine import archives, images, machine
 from builder.evidence import requirements, store
 from builder.lock import closures, lock_file, merging
-from builder.moving import archive
+from builder.moving import archive, traveling_caches
 from builder.numbers import build_directory, images_lock, named_registry, status
 from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
+from builder.serving import compile_caches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from builder.base.project import Project
     from builder.base.tar_stream import Writer
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
 # The export-image command: writes a numbered image to a file, for machines without a common network.
 
 
-def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) -> tuple[ImageName, int, int]:
-    """Writes the image called ``text`` into the file ``path``; returns it with the bytes and the layers of the file.
+def export_image(
+    workspace: Workspace, text: str, path: Path, *, replace: bool, with_caches: bool = False
+) -> tuple[ImageName, int, int]:
+    """Writes the image called ``text`` into the file ``path``, ``with_caches`` that its next start here would use;
+    returns it with the bytes and the layers of the file.
 
     Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
     engine lacks the image; TransferError where the file could not be written. There is no file then.
@@ -49,13 +54,16 @@ def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) 
     for problem in problems:
         workspace.report(Message(f"{problem}: it stays behind"))
     evidence = store.traveling_files(runs)
+    caches = traveling_caches.find(workspace.project, workspace.environment, name, recorded) if with_caches else None
+    if with_caches:
+        workspace.report(Message(f"with {caches[0].text}" if caches else f"{name} has compiled nothing here yet"))
     with files.written_large_file(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(archives.LAYOUT, archives.LAYOUT_CONTENT)
         top, image = _write_blobs(workspace.engine, name, writer, workspace.report)
         for member, small in archives.index_files(top, image, str(name)).items():
             writer.add(member, small)
-        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, evidence)
+        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, evidence, caches)
         size = writer.finish()
     return name, size, len(image.layers)
 
@@ -141,12 +149,38 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
                 else:
                     _load(workspace.engine, path, contents, file, job, workspace.report)
                 after = _adopt(workspace, contents, job)
+        _take_caches(workspace, contents, file)
     evidence = store.take(workspace.project, name, contents.evidence, f"archive {path.name}")
     layers = () if already else contents.image.layers
     size = sum(layer.size for layer in layers)
     current = after.images[name.repository].current == name.number
     models = tuple(model for model in after.models_on(name) if model not in before.models)
     return ImportedImage(name, already, len(layers), size, current, models, evidence)
+
+
+def _take_caches(workspace: Workspace, contents: Archive, file: IO[bytes]) -> None:
+    """Takes the compile caches of the archive for the number, which is here now; reports it, or why not."""
+    caches, environ, name = contents.caches, workspace.environment, contents.name
+    recorded = lock_file.read_project_lock(workspace.project).image(name)
+    if caches is None or recorded is None:
+        return
+    folder = compile_cache(environ, name.repository, name.number)
+    alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
+    try:
+        if compile_caches.warm_from(workspace.project, environ, name):
+            why = "there are some already"
+        elif not alike and caches.chips == compile_caches.chips_of():
+            why = "they were compiled from other parts"
+        else:
+            if machine.is_here(workspace.engine.host):
+                Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
+            members = contents.compiled
+            why = traveling_caches.place(
+                workspace.engine, str(name), folder, caches, lambda inside: tar_stream.pieces(file, members[inside])
+            )
+    except (BuilderError, OSError, ValueError) as error:
+        why = str(error)
+    workspace.report(Message(f"{caches.text}, {f'not taken: {why}' if why else 'taken'}"))
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:

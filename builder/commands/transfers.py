@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import hub_cache, words
@@ -18,7 +19,7 @@ from builder.base.events import Message, NodeEvent, Report, TransferProgress
 from builder.definitions import build_target, command, configuration, recipe
 from builder.engine import transfer
 from builder.lock import checkpoints_lock, lock_file
-from builder.moving import machines
+from builder.moving import machines, traveling_caches
 from builder.numbers import claims, images_lock, named_registry, status
 from builder.serving import checkpoint_weights, model_copy, model_revision, selection
 from builder.serving.selection import select_any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
     from builder.engine.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.moving.traveling_caches import TravelingCaches
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
     from builder.serving.model_copy import Destination
@@ -143,6 +145,9 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
         with _source_registry(workspace, job, address) as (source, digest):
             outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
+    if caches := traveling_caches.find(workspace.project, workspace.environment, name, job.recorded):
+        have = {node: engine for node, engine in engines.items() if not outcomes[node].error}
+        machines.in_parallel(have, lambda node, engine: _send_caches(job, *caches, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
 
@@ -212,6 +217,16 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
     outcome = CopyOutcome(layers, time.monotonic() - began, error=failure)
     job.report(NodeEvent(node, Message(str(outcome))))
     return outcome
+
+
+def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str, engine: Endpoint) -> None:
+    """Sends the compile caches to the same folder of a node, where a start from here looks for them."""
+    try:
+        pieces = partial(traveling_caches.read_pieces, folder)
+        why = traveling_caches.place(engine, str(job.name), str(folder), caches, pieces)
+    except BuilderError as error:
+        why = error.message
+    job.report(NodeEvent(node, Message(f"{caches.text}, {f'not taken: {why}' if why else 'sent'}")))
 
 
 @contextmanager

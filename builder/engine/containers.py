@@ -121,12 +121,16 @@ def running(
     entrypoint: tuple[str, ...] = (),
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
-    ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
-    container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
-    the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does not run,
-    but ``entrypoint`` runs each command. A process that is killed leaves the container behind: `remove_labelled` with
-    one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
-    binds = [{"Type": "bind", "Source": source, "Target": target} for source, target in (mounts or {}).items()]
+    ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside and
+    makes those that are missing; a container with mounts runs as root. ``platform`` chooses one of an image of several;
+    ``devices`` are what it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The
+    image's own entrypoint does not run, but ``entrypoint`` runs each command. A process that is killed leaves the
+    container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing
+    image."""
+    binds = [
+        {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
+        for source, target in (mounts or {}).items()
+    ]
     host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
     body = {
         "Image": image,
@@ -245,8 +249,13 @@ def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None
             entry = tarfile.TarInfo(str(path).lstrip("/"))
             entry.size, entry.mode = len(content), _FILE
             archive.addfile(entry, io.BytesIO(content))
-    packed, target = buffer.getvalue(), f"/containers/{quoted(container.id)}/archive?path=/"
-    status, body = client.upload(container.endpoint, target, len(packed), [packed], _IDLE, method="PUT")
+    put_archive(container, "/", len(buffer.getvalue()), [buffer.getvalue()])
+
+
+def put_archive(container: Container, folder: str, size: int, pieces: Iterable[bytes]) -> None:
+    """Unpacks a tar of ``size`` bytes in a folder of a container, as root. Raises as `put_file` does."""
+    target = f"/containers/{quoted(container.id)}/archive?path={quoted(folder)}"
+    status, body = client.upload(container.endpoint, target, size, pieces, _IDLE, method="PUT")
     if status >= 400:
         raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
 

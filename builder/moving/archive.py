@@ -1,8 +1,9 @@
 """An archive is one file with a numbered image and everything that the project records of it.
 
 It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
-of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other files in the
-folder, and the image's evidence. Anyone may have made an archive, so the reader checks it before it keeps any file."""
+of images.lock, compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its
+sha256: the image, the sha256 of the other files in the folder, and the image's evidence. Anyone may have made an
+archive, so the reader checks it before it keeps any file."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ import os
 import re
 import unicodedata
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from builder.base import tar_stream
+from builder.base import records, tar_stream
 from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
 from builder.base.tar_stream import printable
 from builder.base.words import sha256_of
@@ -26,6 +27,8 @@ from builder.engine import archives
 from builder.evidence import store
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, Repository
+from builder.moving import traveling_caches
+from builder.moving.traveling_caches import TravelingCaches
 from builder.numbers import build_directory
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
@@ -44,13 +47,14 @@ ABOUT = f"{FOLDER}archive.json"
 SEAL = f"{ABOUT}.sha256"
 LOCK = f"{FOLDER}images.lock"
 BUILD = f"{FOLDER}build/"
+CACHES = f"{FOLDER}caches/"
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Archive:
     """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
-    that was lost), its blobs by digest, and its evidence."""
+    that was lost), its blobs by digest, its evidence, and its compile caches with their members by path."""
 
     name: ImageName
     part: Lock
@@ -59,6 +63,8 @@ class Archive:
     image: Manifest
     blobs: Mapping[str, Member]
     evidence: tuple[Evidence, ...] = ()
+    caches: TravelingCaches | None = None
+    compiled: Mapping[str, Member] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -81,18 +87,24 @@ def write_metadata(
     build: Mapping[str, StagedFile],
     top: Descriptor,
     evidence: Mapping[str, str],
+    compiled: tuple[TravelingCaches, Path] | None = None,
 ) -> None:
-    """Writes the folder ``builder/``. The ``evidence`` goes into archive.json, by file name: programs that know none of
-    it read that file all the same, and refuse further ones."""
+    """Writes the folder ``builder/``, with the ``compiled`` files of a folder. The ``evidence`` goes into archive.json,
+    by file name: programs that know none of it read that file all the same, and refuse further ones."""
     files = {LOCK: StagedFile(text.dump_lock(part).encode())} | {BUILD + path: file for path, file in build.items()}
     for path, file in files.items():
         writer.add(path, file.content, executable=file.executable)
+    caches, folder = compiled or (None, Path())
+    for path, (size, digest, _) in caches.files.items() if caches else ():
+        if writer.stream(CACHES + path, size, traveling_caches.read_pieces(folder, path)) != f"sha256:{digest}":
+            raise ValueError(f"{folder / path} was changed meanwhile")
     about = {
         "version": VERSION,
         "image": str(name),
         "manifest": top.json,
         "files": {path: sha256(file.content).hexdigest() for path, file in files.items()},
         **({"evidence": dict(evidence)} if evidence else {}),
+        **({"caches": records.plain(caches)} if caches else {}),
     }
     content = json.dumps(about, indent=1).encode()
     writer.add(ABOUT, content)
@@ -191,11 +203,13 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
 
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
+    caches, compiled = _compiled(about, members)
+    known = {*_OUTSIDE, ABOUT, SEAL, *about["files"], *(CACHES + inside for inside in compiled)}
     blobs: dict[str, Member] = {}
     for inside, member in members.items():
         if digest := archives.digest_of(inside):
             blobs[digest] = member
-        elif inside not in (*_OUTSIDE, ABOUT, SEAL, *about["files"]):
+        elif inside not in known:
             raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
@@ -222,7 +236,19 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
         evidence = store.read_foreign_runs(about.get("evidence", {}), record.fingerprint, "its evidence")
     except FileProblemsError as error:
         raise refused(path, error.message) from None
-    return Archive(name, part, build, top, image, blobs, evidence)
+    return Archive(name, part, build, top, image, blobs, evidence, caches, compiled)
+
+
+def _compiled(
+    about: Mapping[str, Any], members: Mapping[str, Member]
+) -> tuple[TravelingCaches | None, dict[str, Member]]:
+    if "caches" not in about:
+        return None, {}
+    caches = records.record(TravelingCaches, about["caches"])
+    for path, (size, _, _) in caches.files.items():
+        if not traveling_caches.is_welcome(path) or members[CACHES + path].size != size:
+            raise ValueError(f"`{printable(path)}` is no file of compile caches, or has another size")
+    return caches, {path: members[CACHES + path] for path in caches.files}
 
 
 def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:

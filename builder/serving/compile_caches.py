@@ -63,16 +63,30 @@ _MOD_STEP = re.compile(
 def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = PROC) -> str:
     """Returns the digest of everything that what this number compiles depends on: the base image, the sources, the
     packages that are compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the
-    GPUs of this machine. A number whose build directory cannot be read has a key of its own."""
+    chips of this machine. A number whose build directory cannot be read has a key of its own."""
     try:
         parts = build_directory.read_build_directory(project, name).parts
         inputs: object = [_inputs(part) for part in parts]
     except (FileProblemsError, OSError, ValueError):
         inputs = image.fingerprint
-    gpus = (processes.text(file).splitlines() for file in proc.glob(processes.GPUS))
-    chip = sorted({line for lines in gpus for line in lines if line.startswith("Model:")})
-    text = json.dumps([image.platform, chip, inputs], sort_keys=True)
+    text = json.dumps([image.platform, chips_of(proc), inputs], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def chips_of(proc: Path = PROC) -> tuple[str, ...]:
+    """The chips of the machine whose /proc is ``proc``."""
+    return parse_chips("\n".join(map(processes.text, [*sorted(proc.glob(processes.GPUS)), proc / "cpuinfo"])))
+
+
+def parse_chips(text: str) -> tuple[str, ...]:
+    """The models of the GPUs in their files' and /proc/cpuinfo's ``text``. Where there is no GPU, the processor is
+    compiled for: its models, and a digest of what it can do."""
+    lines = {(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in text.splitlines())}
+    if gpus := sorted(value for key, value in lines if key == "Model"):
+        return tuple(gpus)
+    able = sorted(value for key, value in lines if key in {"flags", "Features"})
+    names = sorted(value for key, value in lines if key in {"model name", "CPU part"})
+    return (*names, hashlib.sha256(" ".join(able).encode()).hexdigest()[:12])
 
 
 def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
@@ -164,13 +178,13 @@ def without_used(
 def warm_from(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName | None:
     """Returns the number whose complete files a start of ``name`` uses; None for a cold start."""
     owner = shared_with(project, environ, name)
-    return owner if _complete(Path(compile_cache(environ, owner.repository, owner.number))) else None
+    return owner if complete_files(Path(compile_cache(environ, owner.repository, owner.number))) else None
 
 
 # The record of complete files: it is written when a server answers, and what is not as it says is removed before the
 # next start. A start that never got so far leaves its mark, and all that it added goes.
 
-_RECORD, _BEGUN = "complete.json", "begun"
+RECORD, _BEGUN = "complete.json", "begun"
 _HEAD = {"version": 1}
 _LARGEST = 64 << 20
 Entry = tuple[int, str, int]
@@ -190,10 +204,10 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
     it is."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return ()
-    complete, begun = _complete(folder), (folder / _BEGUN).exists()
+    complete, begun = complete_files(folder), (folder / _BEGUN).exists()
     wrong = []
     for path, entry in complete.items():
-        now = _entry(folder / path)
+        now = file_entry(folder / path)
         if now != entry and (begun or now is None or now[2] == entry[2]):
             wrong.append(path)
     if begun:
@@ -213,21 +227,27 @@ def record_complete(folder: Path) -> None:
     """Records the files that are there now, and that the start has succeeded. What cannot be read is not recorded."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return
-    entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := _entry(path))}
+    entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := file_entry(path))}
     with suppress(OSError):
-        files.write_atomically(folder / _RECORD, records.text_of(_CompleteFiles(entries), _HEAD).encode())
+        files.write_atomically(folder / RECORD, record_text(entries))
         (folder / _BEGUN).unlink(missing_ok=True)
 
 
-def _complete(folder: Path) -> Mapping[str, Entry]:
+def record_text(entries: Mapping[str, Entry]) -> bytes:
+    return records.text_of(_CompleteFiles(entries), _HEAD).encode()
+
+
+def complete_files(folder: Path) -> Mapping[str, Entry]:
+    """The record of complete files in a folder; empty where there is none that can be read."""
     try:
-        kept = records.read_file(folder / _RECORD, _CompleteFiles, _HEAD, _LARGEST).files
+        kept = records.read_file(folder / RECORD, _CompleteFiles, _HEAD, _LARGEST).files
     except (OSError, records.RecordError):
         return {}
     return {path: entry for path, entry in kept.items() if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
 
 
-def _entry(path: Path) -> Entry | None:
+def file_entry(path: Path) -> Entry | None:
+    """What the record of complete files would say of a file now; None where it cannot be read."""
     try:
         with path.open("rb") as opened:
             stat = os.fstat(opened.fileno())
@@ -246,7 +266,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 # The removal of what serving compiled: it is of no use once no image has its key.
 
-_INSIDE = "/run/builder/compiled"
+INSIDE = "/run/builder/compiled"
 _REMOVING = 600.0  # seconds
 _BLOCK = 512  # bytes: what st_blocks counts
 
@@ -319,8 +339,8 @@ def _is_folder(path: Path) -> bool:
 
 
 def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
-    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.relative_to(folder)}" for path in remaining)]
-    mounts = {str(folder): _INSIDE}
+    argv = ["rm", "-rf", "--", *(f"{INSIDE}/{path.relative_to(folder)}" for path in remaining)]
+    mounts = {str(folder): INSIDE}
     try:
         with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
             result = container.run(argv, timeout=_REMOVING)

@@ -252,3 +252,11 @@ def test_a_file_that_lost_bits_is_not_used_after_a_good_start(tmp_path: Path) ->
     projects.write(tmp_path / "triton/b", "complets")
     os.utime(tmp_path / "triton/b", ns=(times.st_atime_ns, times.st_mtime_ns))
     assert compile_caches.begin(HERE, tmp_path, "x:1") == ("triton/b",)
+
+
+def test_the_chip_is_the_gpu_and_without_one_the_processor_and_what_it_can_do() -> None:
+    cpu = "model name\t: A CPU\nflags\t\t: avx512 avx2\nmodel name\t: A CPU\nflags\t\t: avx512 avx2\n"
+    assert compile_caches.parse_chips(SPARK + SPARK + cpu) == ("NVIDIA GB10",)
+    name, able = compile_caches.parse_chips(cpu)
+    assert name == "A CPU"
+    assert compile_caches.parse_chips(cpu.replace("avx512 ", "")) != (name, able)

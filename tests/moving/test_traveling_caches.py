@@ -1,0 +1,142 @@
+"""Compile caches that come to another machine whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.base.errors import TransferError
+from builder.base.project import Project
+from builder.definitions.container import compile_cache
+from builder.engine.client import Endpoint
+from builder.moving import archive, traveling_caches
+from builder.moving.traveling_caches import TravelingCaches
+from builder.serving import compile_caches
+from tests import projects
+from tests.conftest import BASE, Command, run_command
+from tests.moving.archives.test_archive import rewritten, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def compiled(folder: Path) -> TravelingCaches:
+    """Two files, and what is recorded of them."""
+    projects.write(folder / "vllm/a/kernel.so", "machine code")
+    projects.write(folder / "triton/b", "b" * 3000)
+    compile_caches.record_complete(folder)
+    return TravelingCaches("k", compile_caches.chips_of(), compile_caches.complete_files(folder))
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Path]:
+    """A folder of the other machine, which its engine makes."""
+    yield tmp_path / "there/1"
+    shutil.rmtree(tmp_path / "there", ignore_errors=True)
+
+
+@pytest.fixture
+def send(endpoint: Endpoint, tmp_path: Path, there: Path) -> Callable[[TravelingCaches], str]:
+    pieces = partial(traveling_caches.read_pieces, tmp_path / "here")
+    return lambda caches: traveling_caches.place(endpoint, BASE, str(there), caches, pieces)
+
+
+@pytest.mark.engine
+def test_files_arrive_complete_and_are_known_as_such(
+    tmp_path: Path, there: Path, send: Callable[[TravelingCaches], str]
+) -> None:
+    caches = compiled(tmp_path / "here")
+    projects.write(there / "vllm/own", "compiled there")
+    assert send(caches) == ""
+    assert files(there) == {"vllm/a/kernel.so", "triton/b", "vllm/own", "complete.json"}
+    seconds = int((tmp_path / "here/triton/b").stat().st_mtime)
+    assert (there / "triton/b").stat().st_mtime_ns == seconds * 10**9
+    # A file that lost bits later is found by the record that came along.
+    with (there / "triton/b").open("r+b") as file:
+        file.write(b"c")
+    os.utime(there / "triton/b", (seconds, seconds))
+    assert compile_caches.begin(Endpoint("unix:///nowhere", (), "a test"), there, "x:1") == ("triton/b",)
+    assert send(caches) == "there are some already"
+
+
+@pytest.mark.engine
+def test_nothing_is_taken_for_another_chip_or_where_a_file_is_not_as_recorded(
+    tmp_path: Path, there: Path, send: Callable[[TravelingCaches], str]
+) -> None:
+    caches = compiled(tmp_path / "here")
+    assert "compiled for NVIDIA GB10, and there is" in send(replace(caches, chips=("NVIDIA GB10",)))
+    projects.write(tmp_path / "here/triton/b", "c" * 3000)
+    with pytest.raises(TransferError, match="triton/b of the compile caches is not as it was recorded"):
+        send(caches)
+    assert files(there) == set()
+
+
+@pytest.mark.engine
+def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
+    small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    builder("build", "chat")
+    here, there = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / each)} for each in ("here", "there"))
+    name, file = f"{repository}:1", tmp_path / "one.tar"
+    said = builder("export-image", name, str(file), "--with-caches", environ=here).stderr
+    assert f"{name} has compiled nothing here yet" in said
+    caches = compiled(Path(compile_cache(here, repository, 1)))
+    said = builder("export-image", name, str(file), "--with-caches", "--force", environ=here).stderr
+    assert f"with {caches.text}" in said
+
+    far = Project(tmp_path / "far")
+    for folder in ("dockerfiles", "mods", "recipes"):
+        shutil.copytree(small.root / folder, far.root / folder)
+    other, damaged = tmp_path / "other.tar", tmp_path / "damaged.tar"
+    for path, change in ((other, for_another_chip), (damaged, damage)):
+        shutil.copy(file, path)
+        rewritten(path, change)
+    said = run_command(far, "import-image", str(other), environ=there).stderr
+    assert f"{caches.text}, not taken: they were compiled for NVIDIA GB10, and there is" in said
+    said = run_command(far, "import-image", str(damaged), environ=there).stderr
+    assert f"{caches.text}, not taken: triton/b of the compile caches is not as it was recorded" in said
+    place = Path(compile_cache(there, repository, 1))
+    assert files(place) == set()
+    assert f"{caches.text}, taken" in run_command(far, "import-image", str(file), environ=there).stderr
+    assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
+    assert (
+        f"{caches.text}, not taken: there are some already"
+        in run_command(far, "import-image", str(file), environ=there).stderr
+    )
+    assert "warm" in run_command(far, "show", name, environ=there).stdout
+
+
+def for_another_chip(members: dict[str, bytes]) -> None:
+    about = json.loads(members[archive.ABOUT])
+    about["caches"] |= {"chips": ["NVIDIA GB10"], "key": "k"}
+    members[archive.ABOUT] = json.dumps(about).encode()
+
+
+def damage(members: dict[str, bytes]) -> None:
+    members[f"{archive.CACHES}triton/b"] = b"c" * 3000
+
+
+@pytest.mark.parametrize("path", ["../x", "vllm/../../x", "evidence/x", "vllm", "vllm/a\n"])
+def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_path: Path, path: str) -> None:
+    file = tmp_path / "a.tar"
+    write(file)
+
+    def change(members: dict[str, bytes]) -> None:
+        about = json.loads(members[archive.ABOUT])
+        about["caches"] = {"key": "k", "chips": [], "files": {path: [1, "0" * 64, 0]}}
+        members[archive.ABOUT] = json.dumps(about).encode()
+
+    rewritten(file, change)
+    with pytest.raises(TransferError, match="is no file of compile caches"), archive.opened(file):
+        pass
