@@ -15,11 +15,12 @@ import pytest
 from builder.base.errors import TransferError
 from builder.base.project import Project
 from builder.definitions.container import compile_cache
+from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.moving import archive, traveling_caches
 from builder.moving.traveling_caches import TravelingCaches
 from builder.serving import compile_caches
-from tests import projects
+from tests import projects, registries, shared
 from tests.conftest import BASE, Command, run_command
 from tests.moving.archives.test_archive import rewritten, write
 
@@ -140,3 +141,28 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
     rewritten(file, change)
     with pytest.raises(TransferError, match="is no file of compile caches"), archive.opened(file):
         pass
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_copy_sends_them_to_a_node_after_the_image(
+    small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (tmp_path / "cache").mkdir()
+    # The node has another disk where this machine has its cache.
+    disk = f'mount -t tmpfs tmpfs {tmp_path}/cache && exec "$@"'
+    prefix = ("unshare", "--mount", "--propagation", "private", "sh", "-c", disk, "sh")
+    with registries.node(*shared.bridge(9), prefix=prefix) as node, registries.registry(tmp_path / "r") as registry:
+        registries.configure(small, registry=registry.address, nodes={"one": node.host})
+        builder("build", "chat")
+        folder = compile_cache(environ, repository, 1)
+        caches = compiled(Path(folder))
+        said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
+        assert f"one: {caches.text}, sent" in said
+        said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
+        assert f"one: {caches.text}, not taken: there are some already" in said
+        labels, mounts = {"builder.test": "1"}, {folder: "/compiled"}
+        with containers.running(node.endpoint, f"{repository}:1", labels=labels, mounts=mounts) as container:
+            found = container.run(["find", "/compiled", "-type", "f"], timeout=60).output
+    assert {path.removeprefix("/compiled/") for path in found.split()} == files(Path(folder))
