@@ -138,13 +138,13 @@ class _Log(_Reporter):
             self._show_step(event)
 
     def _show_step(self, event: object) -> None:
-        from builder.engine.build_log import PACKED, StepFinished, StepOutput, StepProgress
+        from builder.engine.build_log import LayersPacked, StepFinished, StepOutput
 
-        if isinstance(event, StepProgress):
+        if isinstance(event, LayersPacked):
             now = time.monotonic()
-            if event.what == PACKED and now - self._shown > _PAUSE_SECONDS:
+            if now - self._shown > _PAUSE_SECONDS:
                 self._shown = now
-                self.print(f"exporting to image: {_amount(event)}")
+                self.print(f"exporting to image: {size_text(event.size)} packed")
         elif output.level() != "verbose":
             return
         elif isinstance(event, StepOutput):
@@ -184,7 +184,7 @@ class _Live(_Reporter):
         if self._is_over:
             return
         from builder.building.bake import StepTimes
-        from builder.engine.build_log import StepFinished, StepProgress, StepStarted
+        from builder.engine.build_log import LayersPacked, StepFinished, StepProgress, StepStarted
 
         progress = self._display()
         if isinstance(event, StepTimes):
@@ -193,8 +193,9 @@ class _Live(_Reporter):
         elif isinstance(event, StepStarted) and not event.internal:
             last = (self._expected or {}).get(event.label)
             self._set(event.step, event.title, f"took {duration_text(last)} before" if last else "")
-        elif isinstance(event, StepProgress):
-            if event.step in self._running and (amount := _amount(event)):
+        elif isinstance(event, StepProgress | LayersPacked):
+            amount = f"{size_text(event.size)} packed" if isinstance(event, LayersPacked) else _amount(event)
+            if amount and event.step in self._running:
                 progress.update(self._running[event.step], amount=amount)
         elif isinstance(event, StepFinished):
             self._remove(event.step)
@@ -244,11 +245,9 @@ class _Live(_Reporter):
 
 
 def _amount(event: StepProgress) -> str:
-    """How far a part of a step is. BuildKit unpacks the layers of an image after it packed them."""
+    """The progress of a part of a step. BuildKit unpacks the layers of an image after it packed them."""
     if event.total:
         return size_of(event.current, event.total)
-    if event.current:
-        return f"{size_text(event.current)} {event.what}"
     return "unpacking" if event.what.startswith("unpacking to ") and not event.done else ""
 
 

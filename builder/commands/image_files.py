@@ -54,8 +54,9 @@ def export_image(
     for problem in problems:
         workspace.report(Message(f"{problem}: it stays behind"))
     evidence = store.traveling_files(runs)
-    caches = traveling_caches.find(workspace.project, workspace.environment, name, recorded) if with_caches else None
+    caches = None
     if with_caches:
+        caches = traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded)
         workspace.report(Message(f"with {caches[0].text}" if caches else f"{name} has compiled nothing here yet"))
     with files.written_large_file(path, replace=replace) as file:
         writer = tar_stream.Writer(file)

@@ -145,7 +145,7 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
         with _source_registry(workspace, job, address) as (source, digest):
             outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
-    if caches := traveling_caches.find(workspace.project, workspace.environment, name, job.recorded):
+    if caches := traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, job.recorded):
         have = {node: engine for node, engine in engines.items() if not outcomes[node].error}
         machines.in_parallel(have, lambda node, engine: _send_caches(job, *caches, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})

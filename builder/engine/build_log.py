@@ -127,13 +127,11 @@ class StepOutput:
 
 
 EXPORTING = "exporting layers"  # as BuildKit calls it
-PACKED = "packed"
 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """The progress of a part of a step (``what``: a layer, `EXPORTING`) in bytes; ``total`` 0 if unknown. What was
-    `PACKED` of the layers to export comes from `packed_layers`."""
+    """The progress of a part of a step (``what``: a layer, `EXPORTING`) in bytes; ``total`` 0 if unknown."""
 
     step: str
     what: str
@@ -142,7 +140,15 @@ class StepProgress:
     done: bool
 
 
-Event = StepStarted | StepFinished | StepOutput | StepProgress
+@dataclass(frozen=True)
+class LayersPacked:
+    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks: see `packed_layers`."""
+
+    step: str
+    size: int
+
+
+Event = StepStarted | StepFinished | StepOutput | StepProgress | LayersPacked
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import EngineError
 from builder.engine import client
-from builder.engine.build_log import PACKED, StepProgress
+from builder.engine.build_log import LayersPacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,9 +34,9 @@ _STATUS = re.compile(rb"\x1a.([a-z0-9]{20,})\x20([\x80-\xff]*[\x00-\x7f])", re.D
 
 
 @contextmanager
-def followed(endpoint: Endpoint, step: str, on_event: Callable[[StepProgress], None]) -> Iterator[None]:
-    """Reports the bytes that were packed since the block began as progress of ``step``, each second in which they grew:
-    nothing where the engine does not tell them, as with the classic image store, which packs no layers."""
+def followed(endpoint: Endpoint, step: str, on_event: Callable[[LayersPacked], None]) -> Iterator[None]:
+    """Reports the bytes that ``step`` packed since the block began, each second in which they grew. The engine tells
+    nothing with the classic image store, which packs no layers."""
     over = threading.Event()
 
     def follow() -> None:
@@ -47,7 +47,7 @@ def followed(endpoint: Endpoint, step: str, on_event: Callable[[StepProgress], N
                 before = sum(sizes.values())
                 sizes |= next(listings, {})
                 if (amount := sum(sizes.values())) > before:
-                    on_event(StepProgress(step, PACKED, amount, 0, done=False))
+                    on_event(LayersPacked(step, amount))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

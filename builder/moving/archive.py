@@ -204,12 +204,12 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
     caches, compiled = _compiled(about, members)
-    known = {*_OUTSIDE, ABOUT, SEAL, *about["files"], *(CACHES + inside for inside in compiled)}
+    expected = {*_OUTSIDE, ABOUT, SEAL, *about["files"], *(CACHES + inside for inside in compiled)}
     blobs: dict[str, Member] = {}
     for inside, member in members.items():
         if digest := archives.digest_of(inside):
             blobs[digest] = member
-        elif inside not in known:
+        elif inside not in expected:
             raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)

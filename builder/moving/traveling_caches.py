@@ -54,7 +54,7 @@ class TravelingCaches:
         return f"compile caches: {words.counted(len(self.files), 'file')}, {words.size_text(size)}"
 
 
-def find(
+def find_traveling_caches(
     project: Project, environ: Mapping[str, str], name: ImageName, image: NumberedImage
 ) -> tuple[TravelingCaches, Path] | None:
     """The intact files that a start of ``name`` on this machine would use, and their folder; None without any."""

@@ -247,7 +247,7 @@ def complete_files(folder: Path) -> Mapping[str, Entry]:
 
 
 def file_entry(path: Path) -> Entry | None:
-    """What the record of complete files would say of a file now; None where it cannot be read."""
+    """The size, SHA-256 and time of change of a file now; None where it cannot be read."""
     try:
         with path.open("rb") as opened:
             stat = os.fstat(opened.fileno())

@@ -24,7 +24,7 @@ import sys, time
 import click
 from builder.building.bake import StepTimes
 from builder.cli import output, progress
-from builder.engine.build_log import StepProgress, StepFinished, StepOutput, StepStarted
+from builder.engine.build_log import LayersPacked, StepProgress, StepFinished, StepOutput, StepStarted
 from builder.base.events import Message
 
 @click.command()
@@ -134,7 +134,7 @@ def test_an_export_shows_what_is_packed_and_that_it_is_unpacked() -> None:
     shown = on_a_terminal(
         code=EVENTS.replace(
             "        time.sleep(0.2)\n",
-            '        report(StepProgress("d", "packed", 1_300_000_000, 0, False))\n        time.sleep(0.2)\n'
+            '        report(LayersPacked("d", 1_300_000_000))\n        time.sleep(0.2)\n'
             '        report(StepProgress("d", "unpacking to docker.io/x:1", 0, 0, False))\n        time.sleep(0.2)\n',
         )
     )

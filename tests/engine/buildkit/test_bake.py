@@ -17,7 +17,7 @@ import pytest
 from builder.base.errors import BuildFailedError, EngineError
 from builder.engine import bake_run, images, packed_layers
 from builder.engine.bake_run import BakeResult, Material, Secret
-from builder.engine.build_log import PACKED, Event, StepFinished, StepOutput, StepProgress, StepStarted
+from builder.engine.build_log import Event, LayersPacked, StepFinished, StepOutput, StepStarted
 from builder.engine.client import Endpoint
 from tests.engine.conftest import Build, write_build
 from tests.engine.relay import Relay
@@ -74,7 +74,7 @@ def test_the_bytes_that_are_packed_are_told_while_layers_are_exported(
     events: list[Event] = []
     step = f"{RUN}head -c 150000000 /dev/urandom >/{secrets.token_hex(8)}\n"
     build(f"{repository}:1", FROM + step, on_event=events.append)
-    amounts = [event.current for event in events if isinstance(event, StepProgress) and event.what == PACKED]
+    amounts = [event.size for event in events if isinstance(event, LayersPacked)]
     assert amounts
     assert amounts == sorted(set(amounts))
     assert 0 < amounts[-1] < 152_000_000
