@@ -361,6 +361,9 @@ COMPILE_CACHES = {
 # As the community's launcher sets them on a DGX Spark: NCCL uses all cores, whatever its process was bound to, and
 # PyTorch's allocator returns memory that the CPU shares with the GPU.
 GPU_ENVIRONMENT = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+# For C++ kernels, Inductor otherwise precompiles a header below /tmp at each start, also where every kernel is cached
+# (torch 2.13, _inductor/codecache.py: _precompile_header).
+CPU_ENVIRONMENT = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 OPEN_FILES = 1_048_576
 # A large model takes ten minutes to load, and longer where its kernels are compiled for the first time.
 STARTING_SECONDS = 3600
@@ -489,7 +492,7 @@ def settings(
 
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
     """The variables of the container that serves with ``command``; those of the recipe count."""
-    return {**(GPU_ENVIRONMENT if serving.gpus == "all" else {}), **command.env}
+    return {**(GPU_ENVIRONMENT if serving.gpus == "all" else CPU_ENVIRONMENT), **command.env}
 
 
 def service_name(text: str) -> str:

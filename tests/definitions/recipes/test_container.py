@@ -64,7 +64,7 @@ def test_an_image_may_want_less(tmp_path: Path) -> None:
     )
     assert (settings.gpus, settings.network, settings.ports) == (False, "bridge", (PublishedPort(8000, 8000),))
     assert (settings.ipc, settings.shm_size) == ("private", "1g")
-    assert (settings.env, settings.ulimits) == ({}, {})
+    assert (settings.env, settings.ulimits) == ({"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}, {})
     assert "builder.serve.gpu_memory" not in settings.labels
 
 
