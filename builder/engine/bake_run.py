@@ -120,8 +120,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 BAKE_FILE = "bake.json"
 # 4.7 GB of a cpu image, two cores: 49 s with zstd's level 1, 120 s with its default and 2 % less, 124 s with gzip,
-# BuildKit's default. Unpacking takes a fifth of gzip's time. Layers that are there already stay as they are, also those
-# of the base image. rewrite-timestamp is no option: BuildKit refuses it with unpacking, which an engine always does.
+# BuildKit's default (docs/benchmarks.md has a second measurement). Unpacking takes a fifth of gzip's time. The classic
+# image store packs nothing, and ignores the option. Layers that are there already stay as they are, also those of the
+# base image. rewrite-timestamp is no option: BuildKit refuses it with unpacking, which an engine always does.
 _OUTPUT = "type=image,compression=zstd,compression-level=1"
 # Another BuildKit than the engine's own sends the image to buildx, which loads it into the engine.
 _LOADED = "type=docker"
