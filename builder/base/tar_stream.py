@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 BLOCK = tarfile.BLOCKSIZE
@@ -43,6 +43,19 @@ def head(name: str, size: int, *, executable: bool = False, mtime: int = 0) -> b
 def padding(size: int) -> bytes:
     """The padding after a content of ``size`` bytes."""
     return bytes(-size % BLOCK)
+
+
+def streamed(files: Sequence[tuple[bytes, int, Iterable[bytes]]]) -> tuple[int, Iterator[bytes]]:
+    """The size in bytes and the content of a tar of files, each given by its header, its size and its pieces."""
+
+    def content() -> Iterator[bytes]:
+        for header, size, pieces in files:
+            yield header
+            yield from pieces
+            yield padding(size)
+        yield END
+
+    return sum(len(header) + size + -size % BLOCK for header, size, _ in files) + len(END), content()
 
 
 class Writer:

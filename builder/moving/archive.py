@@ -135,30 +135,25 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
     digest as it is read; the iterator raises TransferError where they differ."""
     small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(archive.top, archive.image, tag)}
-    sizes = {name: len(content) for name, content in small.items()}
-    sizes |= {archives.blob_name(digest): member.size for digest, member in archive.blobs.items()}
-    parts = (len(tar_stream.head(name, size)) + size + len(tar_stream.padding(size)) for name, size in sizes.items())
 
-    def content() -> Iterator[bytes]:
-        for digest, member in archive.blobs.items():
-            yield tar_stream.head(archives.blob_name(digest), member.size)
-            digest_of_content = sha256()
-            try:
-                for piece in tar_stream.pieces(file, member):
-                    digest_of_content.update(piece)
-                    yield piece
-            except ValueError as error:
-                raise damaged(path, str(error)) from None
-            except OSError as error:
-                raise unreadable(path, error) from None
-            if f"sha256:{digest_of_content.hexdigest()}" != digest:
-                raise damaged(path, f"the content of {digest} does not match")
-            yield tar_stream.padding(member.size)
-        for name, file_content in small.items():
-            yield tar_stream.head(name, len(file_content)) + file_content + tar_stream.padding(len(file_content))
-        yield tar_stream.END
+    def verified(digest: str, member: Member) -> Iterator[bytes]:
+        digest_of_content = sha256()
+        try:
+            for piece in tar_stream.pieces(file, member):
+                digest_of_content.update(piece)
+                yield piece
+        except ValueError as error:
+            raise damaged(path, str(error)) from None
+        except OSError as error:
+            raise unreadable(path, error) from None
+        if f"sha256:{digest_of_content.hexdigest()}" != digest:
+            raise damaged(path, f"the content of {digest} does not match")
 
-    return sum(parts) + len(tar_stream.END), content()
+    contents: list[tuple[str, int, Iterable[bytes]]] = [
+        (archives.blob_name(digest), member.size, verified(digest, member)) for digest, member in archive.blobs.items()
+    ]
+    contents += [(name, len(content), [content]) for name, content in small.items()]
+    return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
 
 
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)

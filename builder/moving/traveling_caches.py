@@ -110,28 +110,23 @@ def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> t
     all that a tar keeps; ninja compares them."""
     entries = {path: (size, digest, at // _NANO * _NANO) for path, (size, digest, at) in caches.files.items()}
     sums = "".join(f"{digest}  {path}\n" for path, (_, digest, _) in entries.items())
-    small = {_SUMS: sums.encode(), RECORD: compile_caches.record_text(entries)}
-    heads = {
-        path: tar_stream.head(f"{_ARRIVING}/{path}", size, executable=True, mtime=at // _NANO)
-        for path, (size, _, at) in entries.items()
-    } | {name: tar_stream.head(f"{_ARRIVING}/{name}", len(content)) for name, content in small.items()}
-    sizes = {path: size for path, (size, _, _) in entries.items()} | {name: len(small[name]) for name in small}
 
-    def content() -> Iterator[bytes]:
-        for path, head in heads.items():
-            yield head
-            if path in small:
-                yield small[path]
-            else:
-                digest = sha256()
-                for piece in pieces(path):
-                    digest.update(piece)
-                    yield piece
-                if digest.hexdigest() != entries[path][1]:
-                    raise TransferError(f"{path} of the compile caches is not as it was recorded", hint="try again")
-            yield tar_stream.padding(sizes[path])
-        yield tar_stream.END
+    def verified(path: str) -> Iterator[bytes]:
+        digest = sha256()
+        for piece in pieces(path):
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != entries[path][1]:
+            raise TransferError(f"{path} of the compile caches is not as it was recorded", hint="try again")
 
-    return sum(len(heads[path]) + size + -size % tar_stream.BLOCK for path, size in sizes.items()) + len(
-        tar_stream.END
-    ), content()
+    contents: list[tuple[str, int, int, Iterable[bytes]]] = [
+        (path, size, at // _NANO, verified(path)) for path, (size, _, at) in entries.items()
+    ]
+    for name, content in {_SUMS: sums.encode(), RECORD: compile_caches.record_text(entries)}.items():
+        contents.append((name, len(content), 0, [content]))
+    return tar_stream.streamed(
+        [
+            (tar_stream.head(f"{_ARRIVING}/{name}", size, executable=True, mtime=mtime), size, parts)
+            for name, size, mtime, parts in contents
+        ]
+    )
