@@ -36,7 +36,7 @@ _STATUS = re.compile(rb"\x1a.([a-z0-9]{20,})\x20([\x80-\xff]*[\x00-\x7f])", re.D
 @contextmanager
 def followed(endpoint: Endpoint, step: str, on_event: Callable[[LayersPacked], None]) -> Iterator[None]:
     """Reports the bytes that ``step`` packed since the block began, each second in which they grew. The engine tells
-    nothing with the classic image store, which packs no layers."""
+    nothing with the classic image store, which packs no layers. Other builds that export meanwhile are counted, too."""
     over = threading.Event()
 
     def follow() -> None:
