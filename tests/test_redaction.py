@@ -153,6 +153,7 @@ def test_what_names_somebody_is_replaced(text: str, shown: str) -> None:
         "c10::DistBackendError std::runtime_error at::native::foo",
         "Using FLASHINFER attention backend out of potential backends: ['FLASHINFER', 'TRITON_ATTN'].",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "variables: HF_HUB_OFFLINE=1 HF_HUB_ENABLE_HF_TRANSFER=0",
     ],
 )
 def test_other_text_stays(text: str) -> None:

@@ -142,7 +142,7 @@ _HOST = re.compile(
 )
 # A token is one wherever it stands, and so is what is given for a name that looks secret.
 _TOKENS = re.compile(
-    r"\b(?:hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
+    r"\b(?-i:hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
     r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
     r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
     r"|(?-i:\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)=)['\"]?|--api[_-]key[ =]['\"]?)"

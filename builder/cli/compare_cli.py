@@ -161,7 +161,7 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
     likeness = kept.likeness
     verdict = output.word(_WORDS[likeness.verdict], likeness.verdict, bold=True)
     took = words.duration_text(kept.outcome.seconds)
-    print_result(f"{kept.second} beside {kept.first}, {kept.model}: {verdict} ({took})")
+    print_result(f"{kept.second} beside {kept.first}, {kept.model}: {verdict} (rated in {took})")
     by_place = {(each.kind, each.depth): each for each in (*likeness.cells, *likeness.totals)}
     depths = sorted({depth for _, depth in by_place})
     kinds = (*sorted({each.kind for each in likeness.cells}), likeness.totals[0].kind)

@@ -66,15 +66,13 @@ def _write_report(context: Context, what: str | None, node: str | None, file: st
 
     from builder.commands import crash_report
 
-    workspace = context.workspace()
-    report = crash_report.crash_report(workspace, what, node)
-    text = crash_report.report_text(workspace, report)
+    name, text = crash_report.crash_report(context.workspace(), what, node)
     if file == "-":
         for line in text.splitlines():
             print_log(line)
         return
     crash_report.write_report(Path(file), text)
-    print_result(f"{file} has the report on {report.name}: read it before you post it")
+    print_result(f"{file} has the report on {name}: read it before you post it")
 
 
 @click.command()

@@ -65,9 +65,9 @@ def _lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     if report.since is None:
         yield f"{model} worked at {report.as_now} exactly as it is now, and nothing else is recorded", 2
         return
-    yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
     if report.as_now:
-        yield f"  it also worked as it is now, at {report.as_now}", 4
+        yield f"{model} worked at {report.as_now} exactly as it is now; the last state that differs:", 2
+    yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
     yield from _cause_lines(report)
     for change in report.chosen:
         yield f"vLLM chose otherwise: {change}", 2

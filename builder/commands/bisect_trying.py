@@ -270,7 +270,7 @@ def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) 
     definition = image.of_repository(workspace.project, bisection.repository)
     candidate = UnnumberedImage(replace(recipe, container=tag), definition)
     _, started, limit = measuring.start_candidate(workspace, request, candidate)
-    readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
+    readiness.wait_until_ready(workspace, started, limit=limit)
     return started.server
 
 

@@ -1,7 +1,7 @@
 """The report of a crash: the last minute of a server in one text that can be posted.
 
-It has the cause first, then the machine, the image, how it was served, what vLLM chose, and the end of the log. It has
-no secrets, and nothing that names the user or the machine.
+The cause comes first, then the machine, the image, how it was served, what vLLM chose, and the end of the log. The
+report has no secrets, and nothing that names the user or the machine.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import files, redaction, words
+from builder.base import redaction, words
 from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.commands import why
-from builder.definitions import configuration
+from builder.definitions import configuration, container
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.lock import lock_file
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
     from builder.serving.selection import SelectedImage
 
-_LAST_SECONDS = 60
+_LAST, _YEAR = timedelta(seconds=60), timedelta(days=366)
 _MOST_LINES, _LONGEST_LINE = 400, 2000
-_LARGEST_LOG = 64 << 20
+_SHOWN_CAUSES = 5
 # As vLLM begins its lines: `INFO 11-21 04:00:00 [`.
 _WRITTEN = re.compile(r"\b(?:INFO|WARNING|ERROR|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) \[")
 _SHOWN_PACKAGES = (
@@ -45,53 +45,16 @@ _SHOWN_PACKAGES = (
 )
 
 
-@dataclass(frozen=True)
-class CrashReport:
-    """A crash. ``name`` is the server's, ``ended`` says how it ended, ``cause`` why, and ``remedy`` what is known to
-    help; ``first_error`` is the first one in its log. ``lines`` are the last minute. ``advisories`` are those that
-    match, a line each. Nothing in it is anonymous yet: `report_text` makes it so."""
-
-    name: str
-    ended: str
-    cause: str
-    remedy: str
-    first_error: str
-    machines: tuple[Machine, ...]
-    image: str
-    packages: Mapping[str, str]
-    served: answered.OptionsInUse | None
-    chosen: Mapping[str, tuple[str, ...]]
-    changed: WhyReport | None
-    lines: tuple[str, ...]
-    advisories: tuple[str, ...] = ()
-
-
-def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> CrashReport:
-    """The report on the server called ``text``, None for the only one: one that is there, or whose last start failed
-    and left its log. Raises UsageError where there is neither."""
+def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
+    """The name of the server called ``text`` (None: the only one), and the report on it as Markdown, without secrets
+    and names. The server is there, or its last start failed and left its log. Raises UsageError if there is neither."""
     server = _server(workspace, text)
-    labels: Mapping[str, str] = server.labels if server else {}
-    name = server.labels[LABEL] if server else _kept_name(workspace, text)
-    lines, ended = _of_container(server, node) if server else _of_file(workspace.project, name, node)
-    selected = _selected(workspace, labels.get(f"{LABEL}.recipe") or text or name)
-    remedy = server_log.known_crash_cause(lines)
-    model = selected.recipe.model if selected else None
-    machines = _machines(workspace, server)
-    return CrashReport(
-        name=name,
-        ended=ended,
-        cause=server_log.crash_cause(lines),
-        remedy=remedy.hint.format(model=model or name) if remedy else "",
-        first_error=server_log.first_error(lines),
-        machines=machines,
-        image=_image_line(workspace, selected, server),
-        packages=_packages(workspace.project, selected),
-        served=_served(workspace, selected, labels),
-        chosen=server_log.read_choices(lines),
-        changed=_changed(workspace, model),
-        lines=tuple(last_minute(lines)),
-        advisories=tuple(why.present_advisories(workspace.project, selected, machines)) if selected else (),
-    )
+    if server:
+        name, (lines, ended) = server.labels[LABEL], _of_container(server, node)
+    else:
+        name, lines, ended = _of_file(workspace, text, node)
+    content = "\n".join([f"{name} {ended}", *_content(workspace, server, name, text, lines), ""])
+    return name, redaction.anonymous(content, _names(workspace.project, workspace.environment))
 
 
 def _server(workspace: Workspace, text: str | None) -> RunningServer | None:
@@ -115,143 +78,120 @@ def _of_container(server: RunningServer, node: str | None) -> tuple[list[str], s
     return lines, f"ended with exit code {service.exit_code}{f', and {times}' if times else ''}"
 
 
-def _kept_name(workspace: Workspace, text: str | None) -> str:
-    """The name of the server whose failed start left a log last: the one that is meant, or any."""
-    logs = sorted((workspace.project.state / "serve-logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
-    wanted = ""
-    if text is not None:
-        selected = _selected(workspace, text)
-        wanted = selected.recipe.name if selected else text
-    names = [path.stem.partition("@")[0] for path in logs]
-    if meant := [name for name in names if wanted in ("", name)]:
-        return meant[-1]
-    raise UsageError(
-        f"no server {f'of `{text}` ' if text else ''}is there, and no failed start left its log",
-        hint="`builder run RECIPE` keeps the log of a start that fails",
-    )
-
-
-def _of_file(project: Project, name: str, node: str | None) -> tuple[list[str], str]:
-    folder = project.state / "serve-logs"
-    kept = [path for path in folder.glob("*.log") if path.stem in {name, *([f"{name}@{node}"] if node else [])}]
-    kept = kept or [path for path in folder.glob("*.log") if path.stem.partition("@")[0] == name and not node]
-    if not kept:
-        raise UsageError(f"{name} left no log on a node `{node}`")
-    latest = max(kept, key=lambda path: path.stat().st_mtime)
-    lines = files.read_plain_file(latest, _LARGEST_LOG).decode(errors="replace").splitlines()
+def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[str, list[str], str]:
+    """The name of the server whose failed start left the latest log, that is meant or any; its lines, and its end."""
+    selected = _selected(workspace, text) if text else None
+    wanted = container.service_name(selected.recipe.name) if selected else text or ""
+    logs = answered.kept_logs(workspace.project, wanted, node or "")
+    if not logs:
+        raise UsageError(
+            f"no server {f'of `{text}` ' if text else ''}is there, and no failed start left its log"
+            f"{f' on a node `{node}`' if node else ''}",
+            hint="`builder run RECIPE` keeps the log of a start that fails",
+        )
+    lines = answered.read_kept_log(logs[-1])
     exit_code = server_log.exit_code(lines)
-    return lines, "did not answer" if exit_code is None else f"ended with exit code {exit_code} before it answered"
+    ended = "did not answer" if exit_code is None else f"ended with exit code {exit_code} before it answered"
+    return logs[-1].stem.partition("@")[0], lines, ended
+
+
+def _selected(workspace: Workspace, text: str, image: str = "") -> SelectedImage | None:
+    """The image for a model or a recipe, or its ``image`` of this name; None if there is none with a number."""
+    with suppress(BuilderError):
+        lock = lock_file.read_project_lock(workspace.project)
+        selected = selection.select_image(workspace.project, lock, text)
+        repository, _, number = image.rpartition(":")
+        if not number.isdecimal():
+            return selected
+        name = replace(selected.image, repository=repository, number=int(number))
+        return selection.with_number(lock, selected.recipe, name)
+    return None
 
 
 def last_minute(lines: Sequence[str]) -> Iterator[str]:
-    """The lines of the last minute by the times that vLLM writes; the last ones where it writes none."""
-    start = 0
-    # The year is not in them: a leap year has each day.
-    moments = [
-        (index, datetime.strptime(f"2024-{match[1]}", "%Y-%m-%d %H:%M:%S"))  # noqa: DTZ007
-        for index, line in enumerate(lines)
-        if (match := _WRITTEN.search(line)) and _is_date(match[1])
-    ]
-    if moments:
-        begin = moments[-1][1] - timedelta(seconds=_LAST_SECONDS)
-        # Lines without a time belong to what was logged before them.
-        start = max((index + 1 for index, moment in moments if moment < begin), default=0)
-    kept = lines[max(start, len(lines) - _MOST_LINES) :]
-    yield from (line.rpartition("\r")[2][:_LONGEST_LINE] for line in kept)
+    """The lines of the last minute by the times that vLLM writes; the last lines if it writes none."""
+    moments = [(index, moment) for index, line in enumerate(lines) if (moment := _moment(line))]
+    # Lines without a time belong to what was logged before them. A log may go on into the next year.
+    earlier = [index for index, moment in moments if _LAST < (moments[-1][1] - moment) % _YEAR < _YEAR / 2]
+    start = max(earlier[-1] + 1 if earlier else 0, len(lines) - _MOST_LINES)
+    yield from (line.rpartition("\r")[2][:_LONGEST_LINE] for line in lines[start:])
 
 
-def _is_date(text: str) -> bool:
-    month, day, hour, *rest = (int(part) for part in re.findall(r"\d\d", text))
-    return 1 <= month <= 12 and 1 <= day <= 28 and hour < 24 and max(rest) < 60
-
-
-def _selected(workspace: Workspace, text: str) -> SelectedImage | None:
-    with suppress(BuilderError):
-        lock = lock_file.read_project_lock(workspace.project)
-        return selection.select_image(workspace.project, lock, text)
-    return None
-
-
-def _machines(workspace: Workspace, server: RunningServer | None) -> tuple[Machine, ...]:
-    engines = [member.engine.endpoint for member in server.members] if server else [workspace.engine]
-    return tuple(machine.read_machine(endpoint, workspace.environment) for endpoint in engines)
-
-
-def _image_line(workspace: Workspace, selected: SelectedImage | None, server: RunningServer | None) -> str:
-    name = server.image if server else selected.name if selected else "unknown"
-    repository, _, number = name.rpartition(":")
-    images = lock_file.read_project_lock(workspace.project).images.get(repository)
-    record = images.numbers.get(int(number)) if images and number.isdecimal() else None
-    if record is None:
-        return name
-    origin = f"adopted from {record.adopted.image}" if record.adopted else f"built from {record.definition}"
-    mods = f"; mods: {', '.join(record.mods)}" if record.mods else ""
-    return f"{name}, {origin}, {record.built[:10]}{mods}"
-
-
-def _packages(project: Project, selected: SelectedImage | None) -> dict[str, str]:
-    if selected is None:
-        return {}
-    facts = advice.of_image(project, selected.image, selected.record)
-    versions = {source: version.version for source, version in selected.record.versions.items()}
-    packages = facts.get("package")
-    every = {**(packages if isinstance(packages, dict) else {}), **versions}
-    return {name: every[name] for name in _SHOWN_PACKAGES if name in every}
-
-
-def _served(
-    workspace: Workspace, selected: SelectedImage | None, labels: Mapping[str, str]
-) -> answered.OptionsInUse | None:
-    with suppress(BuilderError):
-        return answered.options_now(workspace, selected, labels) if selected else None
-    return None
-
-
-def _changed(workspace: Workspace, model: str | None) -> WhyReport | None:
-    """The comparison with the last state in which the model worked; None where none is recorded."""
-    with suppress(BuilderError):
-        return why.explain_change(workspace, model) if model else None
+def _moment(line: str) -> datetime | None:
+    """The time that vLLM writes into a line. It has no year: in a leap year every day exists."""
+    match = _WRITTEN.search(line)
+    with suppress(ValueError):  # it is not a time
+        return datetime.strptime(f"2024-{match[1]}", "%Y-%m-%d %H:%M:%S") if match else None  # noqa: DTZ007
     return None
 
 
 # The text.
 
-_SHOWN_CAUSES = 5
 
-
-def report_text(workspace: Workspace, report: CrashReport) -> str:
-    """The whole report as Markdown, without secrets and without what names the user or the machine."""
-    return redaction.anonymous("\n".join([*_text(report), ""]), _names(workspace.project, workspace.environment))
-
-
-def _text(report: CrashReport) -> Iterator[str]:
-    yield f"{report.name} {report.ended}"
-    yield f"cause: {report.cause or report.first_error or 'its log tells none'}"
-    if report.remedy:
-        yield f"what helps: {report.remedy}"
-    if report.first_error and report.first_error not in report.cause:
-        yield f"first error in the log: {report.first_error}"
+def _content(
+    workspace: Workspace, server: RunningServer | None, name: str, text: str | None, lines: Sequence[str]
+) -> Iterator[str]:
+    labels: Mapping[str, str] = server.labels if server else {}
+    failed = None if server else answered.failed_start(workspace.project, name)
+    image = server.image if server else failed.image if failed else ""
+    recipe = labels.get(f"{LABEL}.recipe") or (failed.served.recipe if failed else "")
+    selected = _selected(workspace, recipe or text or name, image)
+    model = selected.recipe.model if selected else None
+    cause, first_error = server_log.crash_cause(lines), server_log.first_error(lines)
+    yield f"cause: {cause or first_error or 'its log names none'}"
+    if remedy := server_log.known_crash_cause(lines):
+        yield f"what helps: {remedy.hint.format(model=model or name)}"
+    if first_error and first_error not in cause:
+        yield f"first error in the log: {first_error}"
     yield ""
-    yield f"image: {report.image}"
-    if report.packages:
-        yield f"packages: {', '.join(f'{name} {version}' for name, version in report.packages.items())}"
-    for rank, each in enumerate(report.machines):
-        yield f"machine{f' {rank}' if len(report.machines) > 1 else ''}: {machine_line(each)}"
-    if served := report.served:
+    yield f"image: {_image_line(selected) if selected else image or 'unknown'}"
+    if selected and (packages := _packages(workspace.project, selected)):
+        yield f"packages: {', '.join(f'{name} {version}' for name, version in packages.items())}"
+    engines = [member.engine.endpoint for member in server.members] if server else [workspace.engine]
+    machines = [machine.read_machine(endpoint, workspace.environment) for endpoint in engines]
+    for rank, each in enumerate(machines):
+        yield f"machine{f' {rank}' if len(machines) > 1 else ''}: {machine_line(each)}"
+    served = failed.served if failed else None
+    with suppress(BuilderError):
+        served = served or (answered.options_now(workspace, selected, labels) if selected else None)
+    if served:
         options = " ".join(f"--{name} {value}".rstrip() for name, value in served.options.items())
         yield f"recipe: {served.recipe}: {options}".rstrip(": ")
         if served.variables:
             yield f"variables: {' '.join(f'{name}={value}' for name, value in served.variables.items())}"
-    for name, values in report.chosen.items():
-        yield f"chosen by vLLM: {name}: {', '.join(values)}"
-    yield from (f"advisory: {advisory}" for advisory in report.advisories)
-    if report.changed and (since := report.changed.since):
-        yield f"worked last: {since.when} on {since.image} ({since.how})"
-        yield from (f"changed since: {cause.text}" for cause in report.changed.causes[:_SHOWN_CAUSES])
+    for choice, values in server_log.read_choices(lines).items():
+        yield f"chosen by vLLM: {choice}: {', '.join(values)}"
+    if selected:
+        yield from (f"advisory: {each}" for each in why.present_advisories(workspace.project, selected, machines))
+    with suppress(BuilderError):  # no state is recorded in which it worked
+        yield from _since(why.explain_change(workspace, model)) if model else ()
     yield ""
     yield "````"  # four: the log may have three
-    yield from report.lines
+    yield from last_minute(lines)
     yield "````"
+
+
+def _since(changed: WhyReport) -> Iterator[str]:
+    """The last state in which the model worked, and what changed since."""
+    if changed.as_now:
+        yield f"worked last: {changed.as_now}, exactly as it is now"
+    elif since := changed.since:
+        yield f"worked last: {since.when} on {since.image} ({since.how})"
+        yield from (f"changed since: {cause.text}" for cause in changed.causes[:_SHOWN_CAUSES])
+
+
+def _image_line(selected: SelectedImage) -> str:
+    record = selected.record
+    origin = f"adopted from {record.adopted.image}" if record.adopted else f"built from {record.definition}"
+    mods = f"; mods: {', '.join(record.mods)}" if record.mods else ""
+    return f"{selected.name}, {origin}, {record.built[:10]}{mods}"
+
+
+def _packages(project: Project, selected: SelectedImage) -> dict[str, str]:
+    packages = advice.of_image(project, selected.image, selected.record).get("package")
+    versions = {source: version.version for source, version in selected.record.versions.items()}
+    every = {**(packages if isinstance(packages, dict) else {}), **versions}
+    return {name: every[name] for name in _SHOWN_PACKAGES if name in every}
 
 
 def machine_line(machine: Machine) -> str:

@@ -185,7 +185,7 @@ def candidate_server(
     its limit, ConflictError where there is no room for it."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
-    seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
+    seconds = readiness.wait_until_ready(workspace, started, limit=limit)
     try:
         if isinstance(image, ImageName):
             servers.record_answer(workspace, prepared.selection, seconds, started)

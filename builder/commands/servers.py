@@ -177,7 +177,7 @@ def _serve(
     workspace.report(WaitingStarted())
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
-        seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
+        seconds = readiness.wait_until_ready(workspace, started, crashes, limit)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
@@ -287,13 +287,13 @@ def _serve_image_before(
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
         started = starting.start_server(prepared, workspace.environment, workspace.report)
         workspace.report(WaitingStarted())
-        seconds = readiness.wait_until_ready(workspace.project, started, workspace.report)
+        seconds = readiness.wait_until_ready(workspace, started)
     except BuilderError as also:
         reason = also.message.splitlines()[0]
         raise ServeFailedError(
             f"{error.message}\n{before.image}, the one before, does not serve it either: {reason}",
             log=error.log,
-            hint=error.hint,
+            hint=f"`builder why {model}` says what changed since it worked",  # a rollback leads to an image that failed
         ) from None
     result = _record_going_back(workspace, served, before, error.message)
     record_answer(workspace, before, seconds, started)

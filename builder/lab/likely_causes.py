@@ -1,7 +1,7 @@
-"""The likely causes of a failure: everything that is not as it was when a model worked, ranked, each with its undo.
+"""The likely causes of a failure: everything that differs from when a model worked, ranked, each with its undo.
 
-This page knows nothing but the values that it gets. A cause begins with a weight by what it is. What the failure says
-of itself, what is known to be broken, and what has worked here before move it up or down.
+The functions here use only the values that they get. A cause has a weight by what it is. The text of the failure, known
+faults, and what has worked here before change that weight.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
 
 @dataclass(frozen=True)
 class LikelyCause:
-    """One thing that is not as it was: its ``axis``, what changed, the ``details``, and the command or the act that
-    undoes it. ``reasons`` say why it stands where it stands; ``weight`` is larger for what is more likely."""
+    """One thing that changed: its ``axis``, the change, its ``details``, and the command or the act that undoes it.
+    ``reasons`` explain its rank; a larger ``weight`` is more likely."""
 
     axis: Axis
     text: str
@@ -69,7 +69,7 @@ _KINDS: Mapping[FailureKind, str] = {
 
 
 def failure_kind(text: str) -> FailureKind:
-    """The kind of a failure by its cause in words; empty where it says nothing."""
+    """The kind of a failure by the text of its cause; empty if no kind matches."""
     return next((kind for kind, pattern in _KINDS.items() if text and re.search(pattern, text)), "")
 
 
@@ -124,12 +124,12 @@ _BY_KIND: Mapping[FailureKind, Mapping[str, int]] = {
     "files": {"weights": 60, "recipe": 30, "template": 20},
     "": {},
 }
-_KNOWN_BAD, _WORKED, _BETWEEN_NODES = 100, -35, 12
+_KNOWN_BAD, _WORKED, _BETWEEN_NODES, _TYPED = 100, -35, 12, 60
 
 
 @dataclass(frozen=True)
 class KnownFaults:
-    """The faults that are known of what is there now: the reasons by part of the machine, and those in the image."""
+    """The known faults of the present state: those of the machine by its parts, and those of the image."""
 
     machine: Mapping[str, str] = field(default_factory=dict)
     image: tuple[str, ...] = ()
@@ -142,8 +142,8 @@ def machine_causes(
     nodes: int,
     worked: Iterable[Machine],
 ) -> Iterator[LikelyCause]:
-    """The causes in the machines. ``changes`` are named by the node, empty for the only one; ``worked`` are the
-    machines of all starts and runs that are known to have worked."""
+    """The causes in the machines. Each change has the name of its node, which is empty for a single machine. ``worked``
+    are the machines of all starts and runs that are known to have worked."""
     seen = list(worked)
     for node, change in changes:
         part, reasons = change.part, []
@@ -234,14 +234,14 @@ _MENTIONED, _SHORTEST_NAME = 40, 5
 
 
 def package_weight(name: str, failure: str) -> int:
-    """The weight of a changed package among those of an image; one that the failure names is the likeliest."""
+    """The weight of a changed package among those of an image. A package that the failure names has the largest."""
     if mentions(failure, name):
         return _MENTIONED
     return 8 if _KERNEL_PACKAGES.fullmatch(name) else 6 if _START_PACKAGES.fullmatch(name) else 1
 
 
 def mentions(failure: str, name: str) -> bool:
-    """True if the failure names an option, a variable, a package or a value; short words are in any text."""
+    """True if the failure names an option, a variable, a package or a value. Short words do not count."""
     if len(name) < _SHORTEST_NAME:
         return False
     pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
@@ -258,7 +258,7 @@ def image_cause(
     *,
     has_worked: bool,
 ) -> LikelyCause:
-    """The image as a cause. ``details`` are its differences, each with its own weight; the heaviest stands first."""
+    """The image as a cause. ``details`` are its differences with their weights; the heaviest comes first."""
     ordered = sorted(details, key=lambda pair: -pair[0])
     weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5)
     reasons = [f"the failure is one of {_NAMES[kind]}"] if _BY_KIND[kind].get("image") else []
@@ -278,9 +278,10 @@ def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -
 
 
 def served_causes(
-    before: OptionsInUse, after: OptionsInUse, model: str, kind: FailureKind, failure: str
+    before: OptionsInUse, after: OptionsInUse, alone: OptionsInUse, model: str, kind: FailureKind, failure: str
 ) -> Iterator[LikelyCause]:
-    """The causes in the recipe, the template that it brings, and the weights."""
+    """The causes in the recipe, in the options that were typed, in the recipe's template, and in the weights. ``alone``
+    is what the recipe gives without typed options."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:
@@ -288,10 +289,10 @@ def served_causes(
         undo = f"`builder run {shlex.quote(before.recipe)}` serves it as before"
         yield LikelyCause("recipe", text, undo, _RECIPE + _BY_KIND[kind].get("recipe", 0))
     sides = (
-        ("--", before.options, after.options),
-        ("", before.variables, after.variables),
+        ("--", before.options, after.options, alone.options),
+        ("", before.variables, after.variables, alone.variables),
     )
-    for mark, olds, news in sides:
+    for mark, olds, news, own in sides:
         for name in sorted(olds.keys() | news.keys()):
             if (old := olds.get(name)) == (new := news.get(name)):
                 continue
@@ -301,19 +302,23 @@ def served_causes(
             if mentions(failure, name) or mentions(failure, new or old or ""):
                 weight += _MENTIONED
                 reasons.append("the failure names it")
+            written = f"{mark}{name} {old}".rstrip() if mark else f"{name}: {old}"
+            undo = f"give `{written}` again, in {file} or typed; {log}"
+            if own.get(name) != new:
+                weight += _TYPED
+                reasons.append("the recipe alone does not give it")
+                undo = f"`builder run {shlex.quote(file)}` starts without it, after `builder stop` if it runs"
+            elif old is None:
+                undo = f"take `{mark}{name}` out of {file} again; {log}"
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"
-            undo = (
-                f"take `{mark}{name}` out of {file} again" if old is None else f"put {_written(mark, name, old)} back"
-            )
-            where = "" if old is None else f" into {file}"
-            yield LikelyCause("recipe", text, f"{undo}{where}; {log}", weight, reasons=tuple(reasons))
+            yield LikelyCause("recipe", text, undo, weight, reasons=tuple(reasons))
     if before.template != after.template and (before.template or after.template):
         undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` brings one back"
         old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))
         weight = _TEMPLATE + _BY_KIND[kind].get("template", 0)
         yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)
     if before.revision and after.revision and before.revision != after.revision:
-        undo = f"`revision: {before.revision}` in {file} keeps the weights of before"
+        undo = f"`revision: {before.revision}` in {file} keeps the earlier weights"
         weight = _WEIGHTS + _BY_KIND[kind].get("weights", 0)
         text = f"weights of {model}: {before.revision[:12]} → {after.revision[:12]}"
         yield LikelyCause("weights", text, undo, weight)
@@ -323,12 +328,8 @@ def _given(value: str | None) -> str:
     return "not given" if value is None else value or "given"
 
 
-def _written(mark: str, name: str, value: str) -> str:
-    return f"`{mark}{name} {value}`".replace(" `", "`") if mark else f"`{name}: {value}`"
-
-
 def fault_cause(axis: Axis, fault: Diagnosis) -> LikelyCause:
-    """A fault that is known of what is there, as a cause."""
+    """A known fault of the present state, as a cause."""
     return LikelyCause(axis, fault.message, fault.remedy, _KNOWN_BAD)
 
 

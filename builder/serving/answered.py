@@ -1,12 +1,13 @@
-"""The images that have answered for a model on this machine: how long they took, and what was true then.
+"""The starts of this machine: the images that answered for a model, and the last start of each server that failed.
 
-The record is kept in the state folder, by model and fingerprint, and may be deleted: an image that does not start is
-then put back at most once more, and `why` knows less.
+Both are kept in the state folder and may be deleted. An image that does not start is then put back at most once more,
+and `why` knows less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -14,22 +15,24 @@ from typing import TYPE_CHECKING, Literal
 from builder.base import files, hub_cache, machine_record, records, redaction, words
 from builder.base.errors import EngineError
 from builder.base.machine_record import Machine
-from builder.definitions import command
+from builder.definitions import command, container
+from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import standing
 from builder.lock import lock_file
 from builder.serving import server_log, starting
-from builder.serving.running import StartOptions
+from builder.serving.running import NODES, StartOptions
+from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from builder.base.project import Project
-    from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.running import RunningServer
-    from builder.serving.selection import SelectedImage
+    from builder.serving.selection import ServedImage
     from builder.serving.starting import StartedServer
 
 Outcome = Literal["answered", "replaced"]
@@ -42,11 +45,12 @@ _LONGEST_START = 24 * 3600.0
 # A first start may download the model and compile all of it.
 _SECONDS_WITHOUT_A_RECORD = 60 * 60.0
 _LONGEST_VALUE = 400
+_LARGEST_LOG = 64 << 20
 
 
 @dataclass(frozen=True)
 class StartLimit:
-    """The ``seconds`` in which a candidate has to answer, and where that number comes from."""
+    """The ``seconds`` in which a candidate has to answer, and the reason for that number."""
 
     seconds: float
     reason: str
@@ -54,8 +58,8 @@ class StartLimit:
 
 @dataclass(frozen=True)
 class OptionsInUse:
-    """The options and variables that a model is served with, without its address and without secrets; the revision of
-    its weights, and the digest of the chat template that the recipe brings. None where it is not known."""
+    """The options and variables that a model is served with, without addresses and secrets, the revision of its weights
+    and the digest of the recipe's chat template. ``revision`` and ``template`` are None if they are unknown."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -66,9 +70,10 @@ class OptionsInUse:
 
 @dataclass(frozen=True)
 class StartFacts:
-    """The facts of an image that answered, for the first time ``at`` and for the ``last`` time so (RFC 3339 UTC): the
-    machines in the order of their ranks with the names of their nodes, none on the user's own engine, what vLLM chose
-    by itself, and how it was served."""
+    """The facts under which an image answered, for the first time ``at`` and for the ``last`` time (RFC 3339 UTC).
+
+    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine has no node. ``chosen`` is what
+    vLLM chose by itself."""
 
     at: str
     last: str
@@ -80,8 +85,8 @@ class StartFacts:
 
 @dataclass(frozen=True)
 class RecordedStart:
-    """The outcome of an image, and the longest of the ``seconds`` that it took to answer; 0 where it did not. Its
-    ``starts`` are the different facts under which it answered, the earliest first."""
+    """The outcome of an image. ``seconds`` is its longest start, 0 if it never answered. ``starts`` are the different
+    facts under which it answered, the earliest first."""
 
     outcome: Outcome
     seconds: float
@@ -94,13 +99,13 @@ def outcomes(project: Project, model: str) -> Mapping[str, str]:
 
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model``: five times the longest recorded start of the image that the model is
-    paired with, at least 15 minutes; an hour where no start of that image is recorded."""
+    """The limit for a candidate of ``model``: five times the longest recorded start of the paired image, and at least
+    15 minutes. It is an hour if no start of that image is recorded."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
     seconds = start.seconds if start else 0.0
-    # The file may hold anything, and a wait with a limit that is no time has no end.
+    # The file may hold anything: a limit that is not a number would never end the wait.
     if paired is None or not 0 < seconds < _LONGEST_START:
         return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
     if _TIMES * seconds < LEAST_SECONDS:
@@ -129,12 +134,12 @@ def record_answered(
 
 
 def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]:
-    """The recorded starts of a model by the fingerprint of the image, that of the latest new facts last."""
+    """The recorded starts of a model by the fingerprint of the image; the image that was recorded last comes last."""
     return _starts(project).get(model, {})
 
 
 def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, ...]:
-    """The starts with one more, which becomes one with the last where nothing differs."""
+    """The starts with one more, which replaces the last one if nothing differs."""
     if starts and is_same_start(starts[-1], facts):
         return (*starts[:-1], replace(facts, at=starts[-1].at))
     kept = (*starts, facts)
@@ -153,35 +158,64 @@ def is_same_start(before: StartFacts, after: StartFacts) -> bool:
 
 
 def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
-    """The recorded starts, by model and fingerprint; none where the file is missing or damaged."""
+    """The recorded starts, by model and fingerprint; empty if the file is missing or damaged."""
     try:
         return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])
     except (OSError, records.RecordError):
         return {}
 
 
-def served_options(
-    project: Project,
-    used: Recipe,
-    overrides: Mapping[str, str],
-    extra: Sequence[str],
-    environ: Mapping[str, str],
-    revision: str | None,
-) -> OptionsInUse:
-    """The options of a recipe with these settings. Raises FileProblemsError, UsageError."""
-    rendered = command.render_command(used, overrides, extra).words
-    options = {
-        name: " ".join(value for value in values if value is not None)
-        for name, values in standing.options_of("bench", rendered).items()
-    }
-    variables = {name: str(value) for name, value in used.env.items()}
-    return OptionsInUse(
-        options=_without_secrets(options),
-        variables=_without_secrets(variables),
-        recipe=used.file,
-        revision=revision,
-        template=standing.served_facts(project, used, overrides, environ).template,
-    )
+# The last start of each server that failed: its logs, and the record beside them.
+
+
+@dataclass(frozen=True)
+class FailedStart:
+    """The last start of a server that never answered: its image, its nodes, and how it was served."""
+
+    image: str
+    nodes: tuple[str, ...]
+    served: OptionsInUse
+
+
+def logs_folder(project: Project) -> Path:
+    return project.state / "serve-logs"
+
+
+def log_file(project: Project, server: str, node: str = "") -> Path:
+    """The file that keeps the log of a container whose start failed."""
+    return logs_folder(project) / f"{server}{node and f'@{node}'}.log"
+
+
+def kept_logs(project: Project, server: str = "", node: str = "") -> list[Path]:
+    """The logs that failed starts left, the latest last: those of one ``server`` on one ``node``, or of all."""
+    logs = sorted(logs_folder(project).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    names = [(path, *path.stem.partition("@")[::2]) for path in logs]
+    return [path for path, name, at in names if server in {"", name} and node in {"", at}]
+
+
+def read_kept_log(path: Path) -> list[str]:
+    """The lines of a kept log; empty if it cannot be read."""
+    with suppress(OSError):
+        return files.read_plain_file(path, _LARGEST_LOG).decode(errors="replace").splitlines()
+    return []
+
+
+def record_failure(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> None:
+    """Records how the server with these labels was served, which did not answer."""
+    nodes = tuple(filter(None, labels.get(NODES, "").split(",")))
+    failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
+    path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
+    files.write_state(path, records.text_of(failed, {}).encode())
+
+
+def failed_start(project: Project, server: str) -> FailedStart | None:
+    """The last start of a server that failed; None if none is recorded."""
+    with suppress(OSError, records.RecordError):
+        return records.read_file(log_file(project, server).with_suffix(".json"), FailedStart)
+    return None
+
+
+# What is true of a server now.
 
 
 def start_facts(workspace: Workspace, selection: SelectedImage, started: StartedServer) -> StartFacts:
@@ -208,22 +242,32 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
     return server_log.read_choices(line.text for line in lines)
 
 
-def options_now(workspace: Workspace, selection: SelectedImage, labels: Mapping[str, str]) -> OptionsInUse:
-    """The options of a server with these labels, or of a new one where there are none."""
+def options_now(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> OptionsInUse:
+    """The options of a server with these labels, or those of the recipe alone if there are no labels. Raises
+    FileProblemsError, UsageError."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
-    asked_for = StartOptions.of_labels(labels)
+    typed = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)
-    pairing = standing.pairing_of(lock, selection.image, used.model)
+    pairing = standing.pairing_of(lock, selection.image, used.model) if isinstance(selection, SelectedImage) else None
     revision = used.revision or (pairing.revision if pairing else None)
     if used.model and not (revision and hub_cache.is_commit(revision)):
         revision = hub_cache.revision(environ, used.model, revision or hub_cache.MAIN) or revision
-    return served_options(project, used, asked_for.overrides, asked_for.extra, environ, revision)
+    options = standing.options_of("bench", command.render_command(used, typed.overrides, typed.extra).words)
+    variables = container.with_variables(
+        {name: str(value) for name, value in used.env.items()}, container.typed_variables(typed.container)
+    )
+    return OptionsInUse(
+        options=_without_secrets({name: " ".join(filter(None, values)) for name, values in options.items()}),
+        variables=_without_secrets(variables),
+        recipe=used.file,
+        revision=revision,
+        template=standing.served_facts(project, used, typed.overrides, environ).template,
+    )
 
 
 def _without_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: _shown(name, value) for name, value in values.items()}
+    def shown(name: str, value: str) -> str:
+        is_secret = redaction.looks_secret(name.replace("-", "_"), value)
+        return "***" if is_secret else redaction.redacted(value)[:_LONGEST_VALUE]
 
-
-def _shown(name: str, value: str) -> str:
-    is_secret = redaction.looks_secret(name.replace("-", "_"), value)
-    return "***" if is_secret else redaction.redacted(value)[:_LONGEST_VALUE]
+    return {name: shown(name, value) for name, value in values.items()}

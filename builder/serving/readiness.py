@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import ConflictError, NoImageHelpsError, ServeFailedError
-from builder.base.events import Message, Report
+from builder.base.events import Message
 from builder.base.redaction import redacted
 from builder.definitions import cluster
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.lock import lock_file
-from builder.serving import server_log
-from builder.serving.running import answers
+from builder.serving import answered, server_log
+from builder.serving.running import PROJECT, answers
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
     from builder.engine.containers import Service
+    from builder.numbers.workspace import Workspace
     from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
     from builder.serving.starting import StartedServer
@@ -47,7 +48,8 @@ CRASHES = 2
 # One more where another image would take its place.
 CRASHES_BEFORE_ANOTHER = 3
 CRASHES_TOGETHER = 1
-TAIL = 20
+# The last lines of a log that names no cause.
+_TAIL = 10
 # Where one node ends, the others often do, a moment later; and what stops a server removes its containers one by one.
 _SETTLE_SECONDS = 1.0
 # The exit codes of what was told to end (SIGINT, SIGKILL, SIGTERM), and of what ended as if nothing were wrong.
@@ -55,17 +57,13 @@ _STOPPED = frozenset({0, 130, 137, 143})
 
 
 def wait_until_ready(
-    project: Project,
-    started: StartedServer,
-    report: Report,
-    crashes: int = CRASHES,
-    limit: StartLimit | None = None,
+    workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: StartLimit | None = None
 ) -> float:
-    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that serves alone
-    may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
+    """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
+    machine has failed after ``crashes`` crashes. ``limit`` ends the wait for a candidate, which nobody watches.
 
-    If it never answers, it is removed, its log is kept, and ServeFailedError says why. ^C stops a server that this
-    command started; one that was running before goes on.
+    A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
+    server that this command started; a server that was running before goes on.
     """
     from builder.serving import starting
 
@@ -75,23 +73,23 @@ def wait_until_ready(
     if service.status == "running" and service.health in {"healthy", "unhealthy"} and not answers(server):
         raise ConflictError(
             f"{server.name} is up and does not answer",
-            hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it anew",
+            hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it again",
         )
     try:
-        return _watch(project, started, report, crashes, limit)
+        return _watch(workspace, started, crashes, limit)
     except ServeFailedError:
+        answered.record_failure(workspace, started.selection, server.labels)
         starting.remove_server(server)
         raise
     except KeyboardInterrupt:
         if not started.was_running:
-            report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
+            workspace.report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
             starting.remove_server(server)
         raise
 
 
-def _watch(
-    project: Project, started: StartedServer, report: Report, most_crashes: int, limit: StartLimit | None
-) -> float:
+def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limit: StartLimit | None) -> float:
+    project, report = workspace.project, workspace.report
     began = probed = time.monotonic()
     server = started.server
     head = server.head
@@ -110,9 +108,6 @@ def _watch(
                 phase = latest
                 report(phase)
         crashes = max((count for _, count in ended), default=0)
-        if crashed < crashes < most_crashes:
-            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
-        crashed = crashes
         is_due = time.monotonic() - probed > _PROBE_SECONDS
         probed = time.monotonic() if is_due else probed
         if _is_ready(server, service, phase, is_due=is_due):
@@ -120,6 +115,9 @@ def _watch(
         if crashes >= most_crashes or (crashes and not service.is_up):  # the engine starts no candidate again
             time.sleep(_SETTLE_SECONDS)
             raise _failure(project, started, _look(server)[1])
+        if crashed < crashes:
+            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
+        crashed = crashes
         if limit and time.monotonic() - began > limit.seconds:
             reached = f"; the last phase in its log: {phase}" if phase else ""
             log = project.relative(_keep_log(project, server, head)[0])
@@ -169,20 +167,29 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
         node = member.node
         times = f" {crashes} times" if crashes > 1 else ""
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
-        cause = server_log.crash_cause(lines)
-        texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
+        texts.append("\n".join(_told(problem, lines)))
     known_cause = next(filter(None, (server_log.known_crash_cause(lines) for *_, lines in ended)), None)
     no_image_helps = known_cause is not None and not known_cause.in_image
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
-    if not no_image_helps:
-        hints.append(_rollback_hint(project, selected.recipe.model))
-    if selected.recipe.model:
-        hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
+    if server.labels.get(PROJECT) == str(project.root):  # a candidate's end says nothing about the model's own server
+        hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
+        if selected.recipe.model:
+            hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))
+
+
+def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
+    """The problem with its cause, and the first error if it is another one; the last lines if no cause is known."""
+    if not (cause := server_log.crash_cause(lines)):
+        yield from (f"{problem}; the last lines of its log:", *lines[-_TAIL:])
+        return
+    yield f"{problem}: {cause}"
+    if (first := server_log.first_error(lines)) and first not in cause:
+        yield f"the first error in its log: {first}"
 
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
@@ -191,8 +198,7 @@ def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> 
     service = containers.find_container(member.engine.endpoint, member.service.id)
     if service and service.exit_code:  # one that runs again has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
-    node = member.node
-    path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
+    path = answered.log_file(project, server.labels[LABEL], member.node)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
     return path, lines

@@ -67,6 +67,11 @@ _KNOWN = (
         "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
     ),
     KnownCause(
+        r"\berror: (?:argument |unrecognized arguments)",
+        "the vLLM of this image does not take this argument: correct it in the recipe, or where it was typed",
+        in_image=True,
+    ),
+    KnownCause(
         r"died unexpectedly",
         "a process of the server was ended from outside, most often by the kernel or earlyoom for want of memory:"
         " `journalctl -k -g oom` tells; a smaller `--gpu-mem` or `--max-model-len` takes less",

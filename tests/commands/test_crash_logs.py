@@ -6,10 +6,12 @@ those of the sources, and of the threads that are named.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from builder.commands import crash_report
 from tests import locks, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
 
@@ -223,12 +225,35 @@ def test_the_cause_stands_in_the_first_three_lines(tmp_path: Path, name: str) ->
     assert report[1].startswith("cause: ")
 
 
-def test_the_last_minute_alone_is_in_the_report(tmp_path: Path) -> None:
+@pytest.mark.parametrize("day", ["11-21", "01-29", "02-29", "11-30", "12-31"])
+def test_the_last_minute_alone_is_in_the_report(tmp_path: Path, day: str) -> None:
     project = projects.make(tmp_path)
     locks.write(project, (1,), current=1, paired=1)
     early = [f"(EngineCore pid=1) INFO 11-21 03:{minute:02}:00 [x.py:1] early {minute}" for minute in range(59)]
-    projects.write(project.state / "serve-logs/chat.log", "\n".join([*early, *core("ValueError: too small")]))
+    lines = "\n".join([*early, *core("ValueError: too small")]).replace("11-21", day)
+    projects.write(project.state / "serve-logs/chat.log", lines)
     report = run_command(project, "logs", "--report", environ=WITHOUT_ENGINE).stdout
     assert "early" not in report
     assert "03:59:00" in report
     assert report.count("````") == 2
+
+
+def test_the_last_minute_goes_on_into_the_new_year_and_no_time_is_none() -> None:
+    times = ["12-31 23:57:00", "12-31 23:59:30", "02-30 00:00:00", "01-01 00:00:10", "01-01 00:00:05"]
+    lines = [f"INFO {time} [x.py:1] x" for time in times]
+    assert list(crash_report.last_minute(lines)) == lines[1:]
+
+
+def test_the_log_of_a_server_whose_name_begins_alike_is_not_taken(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1,), current=1, paired=1)
+    for number, name in enumerate(("chat@two", "chat-long", "chat-candidate")):
+        projects.write(project.state / f"serve-logs/{name}.log", f"ValueError: of {name}\n")
+        os.utime(project.state / f"serve-logs/{name}.log", (number, 2_000_000_000 + number))
+    why = run_command(project, "logs", "Org/Model-1B", "--report", environ=WITHOUT_ENGINE).stdout
+    assert "cause: ValueError: of chat@two" in why
+    named = run_command(project, "logs", "chat-long", "--report", environ=WITHOUT_ENGINE).stdout
+    assert "cause: ValueError: of chat-long" in named
+    assert run_command(project, "logs", "--report", environ=WITHOUT_ENGINE).stdout.startswith("chat-candidate did not")
+    elsewhere = run_command(project, "logs", "chat", "--report", "--node", "one", code=2, environ=WITHOUT_ENGINE).stderr
+    assert "no failed start left its log on a node `one`" in elsewhere

@@ -13,6 +13,7 @@ from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
+from builder.numbers.workspace import Workspace
 from builder.serving import readiness
 from builder.serving.answered import StartLimit
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
@@ -37,10 +38,14 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
     return StartedServer(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, was_running=True)
 
 
+def workspace(endpoint: Endpoint, kitchen: Kitchen, said: list[object] | None = None) -> Workspace:
+    return Workspace(kitchen.project, endpoint, kitchen.environ, said.append if said is not None else lambda _: None)
+
+
 def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint, kitchen: Kitchen) -> None:
     said: list[object] = []
     script = "echo Starting to load model; echo Application startup complete; sleep 600"
-    readiness.wait_until_ready(kitchen.project, started(endpoint, kitchen, script), said.append)
+    readiness.wait_until_ready(workspace(endpoint, kitchen, said), started(endpoint, kitchen, script))
     assert said == [Phase("loading weights"), Phase("ready")]
 
 
@@ -48,21 +53,21 @@ def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, ki
     check = {"Test": ["CMD", "false"], "Interval": 10**8, "Retries": 1}
     sick = started(endpoint, kitchen, "sleep 600", Healthcheck=check)
     with pytest.raises(ConflictError, match=f"{kitchen.name} is up and does not answer"):
-        readiness.wait_until_ready(kitchen.project, sick, lambda _: None)
+        readiness.wait_until_ready(workspace(endpoint, kitchen), sick)
     assert containers.find_container(endpoint, kitchen.name) is not None
 
 
 def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     ends = started(endpoint, kitchen, "true")
     with pytest.raises(ConflictError, match="was stopped from outside while it started"):
-        readiness.wait_until_ready(kitchen.project, ends, lambda _: None)
+        readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
 
 
 def test_what_ends_and_is_not_started_again_has_failed(endpoint: Endpoint, kitchen: Kitchen) -> None:
     """As a candidate beside the server of its model."""
     ends = started(endpoint, kitchen, "echo 'ValueError: no such parser' >&2; exit 3")
     with pytest.raises(ServeFailedError, match="(?s)ended before it answered.*ValueError: no such parser"):
-        readiness.wait_until_ready(kitchen.project, ends, lambda _: None)
+        readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
@@ -77,7 +82,7 @@ def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint
         Labels={LABEL: kitchen.name, f"{LABEL}.port": port, f"{LABEL}.host": "127.0.0.1"},
         Healthcheck={"Test": ["CMD", "true"], "Interval": 600 * 10**9},
     )
-    assert readiness.wait_until_ready(kitchen.project, served, lambda _: None) < 60
+    assert readiness.wait_until_ready(workspace(endpoint, kitchen), served) < 60
     now = containers.find_container(endpoint, kitchen.name)
     assert now is not None
     assert now.health == "starting"
@@ -89,7 +94,7 @@ def test_a_candidate_that_never_gets_ready_is_ended_at_its_limit(endpoint: Endpo
     with pytest.raises(
         ServeFailedError, match="did not answer within 2.0 s .5 times 0.4 s.*: loading weights"
     ) as caught:
-        readiness.wait_until_ready(kitchen.project, waits, said.append, limit=StartLimit(2, "5 times 0.4 s"))
+        readiness.wait_until_ready(workspace(endpoint, kitchen, said), waits, limit=StartLimit(2, "5 times 0.4 s"))
     assert f"waiting for {kitchen.name} for at most 2.0 s (5 times 0.4 s)" in [
         str(getattr(each, "text", "")) for each in said
     ]

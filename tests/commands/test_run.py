@@ -350,7 +350,7 @@ def test_a_crash_loop_ends_with_the_log_and_the_way_back(
     cause = "ValueError: Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired GPU memory"
     said = " ".join(done.stderr.split())
     assert re.search(rf"{kitchen.name} ended \d times before it answered: {re.escape(cause)}", said)
-    assert "  RuntimeError: Engine core initialization failed" in done.stderr
+    assert "Engine core initialization failed" not in done.stderr  # the log has it, and the traceback
     assert f"`builder rollback {MODEL}` goes back to {kitchen.repository}:1" in done.stderr
     log = kitchen.project.root / f".builder/serve-logs/{kitchen.name}.log"
     assert f"the whole log: {kitchen.project.relative(log)}" in done.stderr

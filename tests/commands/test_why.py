@@ -239,6 +239,30 @@ def test_a_state_that_is_as_now_is_said_and_the_one_before_compared(tmp_path: Pa
     assert answer["causes"][0]["text"] == "kernel: 6.17.0-1032-nvidia → 6.17.0-1040-nvidia"
 
 
+def test_a_candidate_that_was_compared_is_no_start_of_the_model(tmp_path: Path) -> None:
+    """It may have had any arguments, and a run without a record of them is not known to be as it is now."""
+    project, variables = replay(tmp_path, Thread(""))
+    subject = Subject(str(FIRST), image(1).fingerprint, MODEL)
+    compared = replace(
+        bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z", foreign=""
+    )
+    store.add_run(project, FIRST, compared)
+    assert asked(project, variables)["as_now"] == THEN
+    store.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER, foreign=""))
+    assert asked(project, variables)["as_now"] == THEN
+    project.answered.unlink()
+    answer = asked(project, variables)
+    assert (answer["as_now"], answer["worked"]["when"], answer["causes"]) == (None, LATER, [])
+    assert len(answer["unknown"]) == 2
+
+
+def test_the_log_of_another_recipe_tells_nothing(tmp_path: Path) -> None:
+    project, variables = replay(tmp_path, Thread("", lines=("ValueError: of chat",)))
+    projects.write(project.state / "serve-logs/chat-long.log", "ValueError: of another\n")
+    os.utime(project.state / "serve-logs/chat-long.log", (2_000_000_000, 2_000_000_000))
+    assert asked(project, variables)["failure"] == "ValueError: of chat"
+
+
 def test_an_image_that_is_marked_bad_is_no_state_that_worked(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, Thread("", packages=PACKAGES, vllm="0.31.0"))
     record(open_workspace(project, variables, ignore), at=LATER)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import projects, spark_tree
+from tests import json_outputs, projects, spark_tree
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import run_command
 from tests.spark_tree import Tree
@@ -85,6 +85,47 @@ def test_the_report_of_a_start_that_failed(kitchen: Kitchen, tmp_path: Path) -> 
     assert file.read_text(encoding="utf-8").splitlines()[:2] == lines[:2]
     elsewhere = run_command(kitchen.project, "logs", "--report", "/none/x.md", code=2, environ=environ)
     assert "/none/x.md cannot be written" in elsewhere.stderr
+
+
+def why(kitchen: Kitchen, environ: dict[str, str]) -> dict[str, Any]:
+    return json_outputs.parsed("why", run_command(kitchen.project, "why", MODEL, "--json", environ=environ).stdout)
+
+
+def test_what_the_server_itself_takes_is_no_cause_and_what_is_gone_without_it_is(
+    kitchen: Kitchen, tmp_path: Path
+) -> None:
+    run_command(kitchen.project, "run", MODEL, environ=on(kitchen, tmp_path, Tree(available=114)))
+    loaded = on(kitchen, tmp_path, Tree(available=40))
+    answer = why(kitchen, loaded)
+    assert answer["as_now"]
+    assert answer["causes"] == []
+    run_command(kitchen.project, "stop", MODEL, environ=loaded)
+    (cause,) = why(kitchen, loaded)["causes"]
+    assert cause["text"].startswith("free memory: ")
+
+
+def test_the_arguments_of_a_start_that_failed_stand_first(kitchen: Kitchen, tmp_path: Path) -> None:
+    environ = on(kitchen, tmp_path, Tree())
+    run_command(kitchen.project, "run", MODEL, "--", "--chooses", "FLASHINFER", environ=environ)
+    crash = ("--", "--crash", "--crash-message", "RuntimeError: it is late")
+    failed = run_command(kitchen.project, "restart", MODEL, "-e", "VLLM_X=1", *crash, code=1, environ=environ)
+    assert "Traceback" not in failed.stderr
+    answer = why(kitchen, environ)
+    assert answer["failure"] == "RuntimeError: it is late"
+    assert [cause["text"] for cause in answer["causes"]] == [
+        "--crash-message: not given → RuntimeError: it is late",
+        "--crash: not given → given",
+        "VLLM_X: not given → 1",
+        "--chooses: FLASHINFER → not given",
+    ]
+    assert (
+        answer["causes"][1]["undo"]
+        == "`builder run recipes/chat.yaml` starts without it, after `builder stop` if it runs"
+    )
+    # Without a name, the report is on the server that failed last, and knows its image and its options.
+    text = run_command(kitchen.project, "logs", "--report", environ=environ).stdout
+    assert f"image: {kitchen.repository}:" in text
+    assert "--crash" in text.partition("recipe: ")[2].splitlines()[0]
 
 
 def test_the_report_of_a_server_that_runs(kitchen: Kitchen, tmp_path: Path) -> None:

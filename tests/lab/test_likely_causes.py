@@ -108,8 +108,8 @@ def test_the_kind_of_a_failure(failure: str, kind: FailureKind) -> None:
 
 def served(before: dict[str, str], after: dict[str, str], failure: str = "") -> list[str]:
     old, new = (OptionsInUse(each, recipe="recipes/m.yaml", revision="a" * 40) for each in (before, after))
-    kind = likely_causes.failure_kind(failure)
-    return [cause.text for cause in likely_causes.ranked(likely_causes.served_causes(old, new, "Org/M", kind, failure))]
+    causes = likely_causes.served_causes(old, new, new, "Org/M", likely_causes.failure_kind(failure), failure)
+    return [cause.text for cause in likely_causes.ranked(causes)]
 
 
 def test_an_option_that_the_failure_names_stands_first() -> None:
@@ -125,6 +125,18 @@ def test_an_option_that_the_failure_names_stands_first() -> None:
 
 def test_weights_name_both_revisions() -> None:
     before, after = (OptionsInUse(recipe="recipes/m.yaml", revision=mark * 40) for mark in "ab")
-    (cause,) = likely_causes.served_causes(before, after, "Org/M", "", "")
+    (cause,) = likely_causes.served_causes(before, after, after, "Org/M", "", "")
     assert (cause.axis, cause.text) == ("weights", f"weights of Org/M: {'a' * 12} → {'b' * 12}")
-    assert cause.undo == f"`revision: {'a' * 40}` in recipes/m.yaml keeps the weights of before"
+    assert cause.undo == f"`revision: {'a' * 40}` in recipes/m.yaml keeps the earlier weights"
+
+
+def test_an_option_that_was_typed_stands_first_and_the_recipe_starts_without_it() -> None:
+    before, after, alone = (
+        OptionsInUse({"max-model-len": length, **more}, recipe="recipes/m.yaml")
+        for length, more in (("2048", {"enforce-eager": ""}), ("999999", {}), ("2048", {}))
+    )
+    causes = likely_causes.ranked(likely_causes.served_causes(before, after, alone, "Org/M", "", ""))
+    assert [each.text for each in causes] == ["--max-model-len: 2048 → 999999", "--enforce-eager: given → not given"]
+    assert causes[0].reasons == ("the recipe alone does not give it",)
+    assert causes[0].undo == "`builder run recipes/m.yaml` starts without it, after `builder stop` if it runs"
+    assert causes[1].undo.startswith("give `--enforce-eager` again, in recipes/m.yaml or typed; ")

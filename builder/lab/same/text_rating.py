@@ -81,13 +81,13 @@ def rate_image(
         own = forced_texts.compose_prompts(served, plan)
         given = (prompts or own).prompts
         total = 2 * sum(len(prompt.tokens) for prompt in given)
-        done = 0
+        marks = [(time.monotonic(), 0)]
 
         def rate(prompt: ForcedPrompt) -> RatedPrompt:
-            nonlocal done
             rated = rate_prompt(served, prompt.tokens, spelled)
-            done += len(prompt.tokens)
-            report(MeasuringProgress.since(f"{what} rates {len(given)} prompts twice", done / total, began))
+            marks.append((time.monotonic(), marks[-1][1] + len(prompt.tokens)))
+            left = seconds_left(marks, total)
+            report(MeasuringProgress(f"{what} rates {len(given)} prompts twice", marks[-1][1] / total, left))
             return rated
 
         alone = tuple(map(rate, given))
@@ -99,6 +99,13 @@ def rate_image(
             "`--depth` keeps the texts within a shorter context",
         ) from None
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
+
+
+def seconds_left(marks: Sequence[tuple[float, int]], total: int) -> float | None:
+    """The seconds that the rest of ``total`` tokens takes, by the times at which so many were rated. The first text,
+    which warms the server up, says nothing about the rest; None until a twentieth was rated after it."""
+    (first, before), (now, done) = marks[min(1, len(marks) - 1)], marks[-1]
+    return (now - first) * (total - done) / (done - before) if done - before > total / 20 else None
 
 
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:

@@ -217,3 +217,10 @@ def test_a_server_without_logprobs_says_so() -> None:
         assert served_model.model_answers(served)
         with pytest.raises(MeasuringError, match="A rates no texts"):
             text_rating.rate_image(served, SMALL, "A", events.ignore)
+
+
+def test_the_time_left_is_told_once_it_means_something() -> None:
+    """The first text warms the server up: it took 20 s here, and the next hundred tokens 2 s."""
+    assert text_rating.seconds_left([(0.0, 0), (20.0, 10)], 1000) is None
+    assert text_rating.seconds_left([(0.0, 0), (20.0, 10), (20.4, 30)], 1000) is None
+    assert text_rating.seconds_left([(0.0, 0), (20.0, 10), (20.4, 30), (22.0, 110)], 1000) == pytest.approx(17.8)
