@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from builder.base import processes, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -241,39 +241,34 @@ class MachineChange:
         return f"{what}: {self.before} → {self.after}"
 
 
+def known_parts(machine: Machine) -> dict[tuple[Part, str], str]:
+    """The known values of a machine, by the part and the name of the device, which is empty for a single one."""
+    values: dict[tuple[Part, str], str] = {
+        ("kernel", ""): machine.kernel,
+        ("driver", ""): machine.driver,
+        ("distribution", ""): machine.distribution,
+        ("toolkit", ""): machine.toolkit,
+        ("engine", ""): machine.engine,
+        ("governor", ""): machine.governor,
+        ("power", ""): machine.power,
+        ("GPU", ""): machine.gpus_text,
+        ("processor", ""): machine.cpu,
+        ("parameters", ""): (machine.parameters or "none") if machine.kernel else "",
+        **{("firmware", name): version for name, version in machine.firmware.items()},
+        **{("links", device): rate for device, rate in machine.links.items()},
+        ("CMA", ""): "" if machine.cma is None else f"{machine.cma // 1024} kB",
+        ("memory", ""): words.size_text(machine.memory) if machine.memory else "",
+    }
+    return {part: value for part, value in values.items() if value}
+
+
 def machine_changes(before: Machine, after: Machine) -> tuple[MachineChange, ...]:
     """The differences between two records of a machine, without what one of them does not know."""
-    return tuple(_changes(before, after))
-
-
-def _changes(before: Machine, after: Machine) -> Iterator[MachineChange]:
-    plain: tuple[tuple[Part, str, str], ...] = (
-        ("kernel", before.kernel, after.kernel),
-        ("driver", before.driver, after.driver),
-        ("distribution", before.distribution, after.distribution),
-        ("toolkit", before.toolkit, after.toolkit),
-        ("engine", before.engine, after.engine),
-        ("governor", before.governor, after.governor),
-        ("power", before.power, after.power),
-        ("GPU", before.gpus_text, after.gpus_text),
-        ("processor", before.cpu, after.cpu),
-    )
-    yield from (MachineChange(part, "", old, new) for part, old, new in plain if old and new and old != new)
-    if before.kernel and after.kernel and before.parameters != after.parameters:
-        yield MachineChange("parameters", "", before.parameters or "none", after.parameters or "none")
-    named: tuple[tuple[Part, Mapping[str, str], Mapping[str, str]], ...] = (
-        ("firmware", before.firmware, after.firmware),
-        ("links", before.links, after.links),
-    )
-    for part, olds, news in named:
-        yield from (
-            MachineChange(part, name, olds[name], news[name])
-            for name in sorted(olds.keys() & news.keys())
-            if olds[name] != news[name]
-        )
-    if before.cma is not None and after.cma is not None and before.cma != after.cma:
-        yield MachineChange("CMA", "", f"{before.cma // 1024} kB", f"{after.cma // 1024} kB")
-    if before.memory and after.memory and before.memory != after.memory:
-        yield MachineChange("memory", "", words.size_text(before.memory), words.size_text(after.memory))
+    olds, news = known_parts(before), known_parts(after)
+    changes = [
+        MachineChange(*part, olds[part], news[part]) for part in olds if news.get(part, olds[part]) != olds[part]
+    ]
     if before.available and after.available and before.available - after.available > _LESS_FREE * before.memory:
-        yield MachineChange("free memory", "", words.size_text(before.available), words.size_text(after.available))
+        free = (words.size_text(each.available) for each in (before, after))
+        changes.append(MachineChange("free memory", "", *free))
+    return tuple(changes)

@@ -10,9 +10,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from builder.base import words
+from builder.base import machine_record, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,94 +37,94 @@ class LikelyCause:
     reasons: tuple[str, ...] = ()
 
 
-# What a failure says of itself.
+# What the text of a failure says: its kind, and the weights that this kind adds to causes.
 
 FailureKind = Literal["network", "GPU", "memory", "software", "options", "template", "files", ""]
+
+
+class _FailureClass(NamedTuple):
+    words: str
+    pattern: str
+    weights: Mapping[str, int]
+
+
+def _weights(text: str) -> dict[str, int]:
+    """The weights by name in a text such as ``kernel 45, free memory 10``."""
+    return {name: int(weight) for name, _, weight in (each.rpartition(" ") for each in text.split(", "))}
+
+
 # The first that matches counts. The texts are those of NCCL, CUDA, vLLM, the Hub and the shell.
-_KINDS: Mapping[FailureKind, str] = {
-    "network": (
+_KINDS: Mapping[FailureKind, _FailureClass] = {
+    "network": _FailureClass(
+        "the link between machines",
         r"NCCL|ibv_|RDMA|RoCE|mlx5|gloo|DistBackendError|ncclRemoteError|rendezvous|TCPStore"
-        r"|collective operation timeout|RPC call to \w+ timed out|shared memory broadcast block"
+        r"|collective operation timeout|RPC call to \w+ timed out|shared memory broadcast block",
+        _weights("kernel 45, CMA 45, links 50, parameters 40, firmware 30, driver 25, image 20, free memory 10"),
     ),
-    "options": (
+    "options": _FailureClass(
+        "options",
         r"unrecognized arguments?|invalid choice|the following arguments are required|expected \w+ arguments?"
-        r"|validation errors? for \w*Config|\berror: argument|unknown (?:option|flag|environment)"
+        r"|validation errors? for \w*Config|\berror: argument|unknown (?:option|flag|environment)",
+        _weights("recipe 60, sizes 60, image 50, mods 10"),
     ),
-    "memory": (
+    "memory": _FailureClass(
+        "memory",
         r"(?i)out ?of ?memory|No available memory|Cannot allocate memory|KV cache is needed|free memory on device"
         r"|max_model_len|less than desired GPU memory utilization|memory budget|killed by (?:the kernel|signal 9)"
-        r"|NV_ERR_NO_MEMORY"
+        r"|NV_ERR_NO_MEMORY",
+        _weights(
+            "free memory 55, memory 50, CMA 50, parameters 30, kernel 30, driver 10, image 15, sizes 60, recipe 10"
+        ),
     ),
-    "software": (
+    "software": _FailureClass(
+        "the software in the image",
         r"no kernel image|undefined symbol|ImportError|ModuleNotFoundError|cannot open shared object|PTX|ptxas"
-        r"|AttributeError|cannot import name|No valid attention backend|not supported|NotImplementedError|TypeError"
+        r"|AttributeError|cannot import name|No valid attention backend|not supported|NotImplementedError|TypeError",
+        _weights("image 45, mods 40, driver 10, recipe 5, sizes 5, toolkit 10"),
     ),
-    "GPU": r"CUDA|cuda|cuDNN|cuBLAS|Xid|illegal memory|device-side assert|NVRM|misaligned|Segmentation fault|SIGSEGV",
-    "template": r"(?i)chat.?template|jinja|tool.?(?:call|parser)|reasoning.?parser|tokeni[sz]er",
-    "files": (
+    "GPU": _FailureClass(
+        "the GPU",
+        r"CUDA|cuda|cuDNN|cuBLAS|Xid|illegal memory|device-side assert|NVRM|misaligned|Segmentation fault|SIGSEGV",
+        _weights("driver 45, kernel 25, GPU 40, firmware 25, toolkit 20, image 30, mods 15"),
+    ),
+    "template": _FailureClass(
+        "templates or parsers",
+        r"(?i)chat.?template|jinja|tool.?(?:call|parser)|reasoning.?parser|tokeni[sz]er",
+        _weights("template 60, weights 40, mods 40, image 25, recipe 20, sizes 0"),
+    ),
+    "files": _FailureClass(
+        "files of the model",
         r"FileNotFoundError|No such file|gated|Repository|HFValidation|LocalEntryNotFound|401 Client|403 Client"
-        r"|No space left|safetensors|model identifier|snapshot"
+        r"|No space left|safetensors|model identifier|snapshot",
+        _weights("weights 60, recipe 30, template 20"),
     ),
 }
+_KNOWN_BAD, _WORKED, _BETWEEN_NODES, _TYPED = 100, -35, 12, 60
 
 
 def failure_kind(text: str) -> FailureKind:
     """The kind of a failure by the text of its cause; empty if no kind matches."""
-    return next((kind for kind, pattern in _KINDS.items() if text and re.search(pattern, text)), "")
+    return next((kind for kind, each in _KINDS.items() if text and re.search(each.pattern, text)), "")
+
+
+def _of_kind(kind: FailureKind, part: str) -> int:
+    """The weight that a failure of this kind adds to a cause in this part."""
+    return _KINDS[kind].weights.get(part, 0) if kind else 0
+
+
+def _kind_reasons(kind: FailureKind, part: str) -> list[str]:
+    return [f"the failure is one of {_KINDS[kind].words}"] if _of_kind(kind, part) else []
 
 
 # The machine. Its weights are those of single parts: an update of the system changes several at once, and of these the
 # kernel and the driver are the ones that stop a server.
 
-_PARTS: Mapping[str, int] = {
-    "GPU": 70,
-    "memory": 62,
-    "driver": 61,
-    "kernel": 60,
-    "CMA": 55,
-    "links": 50,
-    "firmware": 44,
-    "parameters": 43,
-    "free memory": 40,
-    "power": 30,
-    "governor": 25,
-    "toolkit": 22,
-    "engine": 20,
-    "distribution": 12,
-    "processor": 10,
-}
+_PARTS: Mapping[str, int] = _weights(
+    "GPU 70, memory 62, driver 61, kernel 60, CMA 55, links 50, firmware 44, parameters 43, free memory 40, "
+    "power 30, governor 25, toolkit 22, engine 20, distribution 12, processor 10"
+)
 # Firmware that no start depends on, and that which the links and the GPU run.
 _FIRMWARE = ((r"^RoCE|ConnectX|CX-?7", 52), (r"^NVMe|SSD|Wi-?Fi|Bluetooth|UEFI (?:dbx|db|KEK)|TPM|dbx", 6))
-_BY_KIND: Mapping[FailureKind, Mapping[str, int]] = {
-    "network": {
-        "kernel": 45,
-        "CMA": 45,
-        "links": 50,
-        "parameters": 40,
-        "firmware": 30,
-        "driver": 25,
-        "image": 20,
-        "free memory": 10,
-    },
-    "GPU": {"driver": 45, "kernel": 25, "GPU": 40, "firmware": 25, "toolkit": 20, "image": 30, "mods": 15},
-    "memory": {
-        "free memory": 55,
-        "memory": 50,
-        "CMA": 50,
-        "parameters": 30,
-        "kernel": 30,
-        "driver": 10,
-        "image": 15,
-        "sizes": 60,
-        "recipe": 10,
-    },
-    "software": {"image": 45, "mods": 40, "driver": 10, "recipe": 5, "sizes": 5, "toolkit": 10},
-    "options": {"recipe": 60, "sizes": 60, "image": 50, "mods": 10},
-    "template": {"template": 60, "weights": 40, "mods": 40, "image": 25, "recipe": 20, "sizes": 0},
-    "files": {"weights": 60, "recipe": 30, "template": 20},
-    "": {},
-}
-_KNOWN_BAD, _WORKED, _BETWEEN_NODES, _TYPED = 100, -35, 12, 60
 
 
 @dataclass(frozen=True)
@@ -144,52 +144,26 @@ def machine_causes(
 ) -> Iterator[LikelyCause]:
     """The causes in the machines. Each change has the name of its node, which is empty for a single machine. ``worked``
     are the machines of all starts and runs that are known to have worked."""
-    seen = list(worked)
+    seen = [machine_record.known_parts(each) for each in worked]
     for node, change in changes:
-        part, reasons = change.part, []
+        part, reasons = change.part, _kind_reasons(kind, change.part)
         weight = _PARTS[part]
         if part == "firmware":
             weight = next((value for pattern, value in _FIRMWARE if re.search(pattern, change.name)), weight)
-        weight += _BY_KIND[kind].get(part, 0) if weight > _PARTS["processor"] else 0
-        if _BY_KIND[kind].get(part, 0):
-            reasons.append(f"the failure is one of {_NAMES[kind]}")
-        if nodes > 1 and part in {"kernel", "links", "firmware", "CMA"} and weight > _PARTS["processor"]:
-            weight += _BETWEEN_NODES
+        if weight > _PARTS["processor"]:
+            between = nodes > 1 and part in {"kernel", "links", "firmware", "CMA"}
+            weight += _of_kind(kind, part) + (_BETWEEN_NODES if between else 0)
         if part in faults.machine:
             weight += _KNOWN_BAD
             reasons.append(faults.machine[part])
         if part == "CMA" and change.after == "0 kB":
             weight += _KNOWN_BAD if kind in {"network", "memory", ""} else 0
             reasons.append("the kernel has no memory left for devices (CmaTotal 0 kB)")
-        if any(_value(machine, change) == change.after for machine in seen):
+        if any(each.get((part, change.name)) == change.after for each in seen):
             weight += _WORKED
             reasons.append("it has worked like this before")
         where = f" on {node}" if node else ""
         yield LikelyCause("machine", f"{change}{where}", _undo(change, where), weight, reasons=tuple(reasons))
-
-
-_NAMES: Mapping[FailureKind, str] = {
-    "network": "the link between machines",
-    "GPU": "the GPU",
-    "memory": "memory",
-    "software": "the software in the image",
-    "options": "options",
-    "template": "templates or parsers",
-    "files": "files of the model",
-    "": "",
-}
-
-
-def _value(machine: Machine, change: MachineChange) -> str:
-    if change.part == "firmware":
-        return machine.firmware.get(change.name, "")
-    if change.part == "links":
-        return machine.links.get(change.name, "")
-    if change.part == "CMA":
-        return "" if machine.cma is None else f"{machine.cma // 1024} kB"
-    if change.part in {"kernel", "driver", "parameters", "toolkit", "engine", "governor", "power", "distribution"}:
-        return str(getattr(machine, change.part))
-    return ""
 
 
 def _undo(change: MachineChange, where: str) -> str:
@@ -260,9 +234,8 @@ def image_cause(
 ) -> LikelyCause:
     """The image as a cause. ``details`` are its differences with their weights; the heaviest comes first."""
     ordered = sorted(details, key=lambda pair: -pair[0])
-    weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5)
-    reasons = [f"the failure is one of {_NAMES[kind]}"] if _BY_KIND[kind].get("image") else []
-    weight += _BY_KIND[kind].get("image", 0)
+    weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5) + _of_kind(kind, "image")
+    reasons = _kind_reasons(kind, "image")
     if faults.image:
         weight += _KNOWN_BAD
         reasons += faults.image
@@ -274,7 +247,7 @@ def image_cause(
 
 
 def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -> LikelyCause:
-    return LikelyCause("mods", text, undo, _MODS + _BY_KIND[kind].get("mods", 0), tuple(details))
+    return LikelyCause("mods", text, undo, _MODS + _of_kind(kind, "mods"), tuple(details))
 
 
 def served_causes(
@@ -287,7 +260,7 @@ def served_causes(
     if before.recipe and after.recipe and before.recipe != after.recipe:
         text = f"recipe: {before.recipe} → {after.recipe}"
         undo = f"`builder run {shlex.quote(before.recipe)}` serves it as before"
-        yield LikelyCause("recipe", text, undo, _RECIPE + _BY_KIND[kind].get("recipe", 0))
+        yield LikelyCause("recipe", text, undo, _RECIPE + _of_kind(kind, "recipe"))
     sides = (
         ("--", before.options, after.options, alone.options),
         ("", before.variables, after.variables, alone.variables),
@@ -297,7 +270,7 @@ def served_causes(
             if (old := olds.get(name)) == (new := news.get(name)):
                 continue
             is_size = mark and name in _SIZES
-            weight = _RECIPE + (2 if is_size else 0) + _BY_KIND[kind].get("sizes" if is_size else "recipe", 0)
+            weight = _RECIPE + (2 if is_size else 0) + _of_kind(kind, "sizes" if is_size else "recipe")
             reasons = []
             if mentions(failure, name) or mentions(failure, new or old or ""):
                 weight += _MENTIONED
@@ -315,11 +288,11 @@ def served_causes(
     if before.template != after.template and (before.template or after.template):
         undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` brings one back"
         old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))
-        weight = _TEMPLATE + _BY_KIND[kind].get("template", 0)
+        weight = _TEMPLATE + _of_kind(kind, "template")
         yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)
     if before.revision and after.revision and before.revision != after.revision:
         undo = f"`revision: {before.revision}` in {file} keeps the earlier weights"
-        weight = _WEIGHTS + _BY_KIND[kind].get("weights", 0)
+        weight = _WEIGHTS + _of_kind(kind, "weights")
         text = f"weights of {model}: {before.revision[:12]} → {after.revision[:12]}"
         yield LikelyCause("weights", text, undo, weight)
 
