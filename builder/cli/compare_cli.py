@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.base import words
 from builder.cli import output
 from builder.cli.options import Context, json_option, names, parse_settings, pass_context, together
-from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
+from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
-    from builder.commands.comparing import CompareOptions, KeptLikeness
+    from builder.commands.comparing import KeptLikeness
     from builder.lab.same.image_likeness import ComparedTexts
 
 text_options = together(
@@ -59,16 +59,13 @@ text_options = together(
 @pass_context
 def compare(
     context: Context,
+    /,
     what: tuple[str, ...],
     settings: tuple[str, ...],
     checkpoint: str,
     recipe: str,
-    within: float | None,
-    sessions: Path | None,
-    depth: int | None,
-    times: int,
-    seed: int,
     as_json: bool,
+    **texts: Any,
 ) -> int:
     """Tell if an image answers as well as another one.
 
@@ -98,15 +95,8 @@ def compare(
     )
     with progress.reporter() as report:
         workspace = context.workspace(report)
-        kept = command.compare_numbers(workspace, request, _options(within, sessions, depth, times, seed))
-    return show(kept, context, as_json=as_json)
-
-
-def _options(within: float | None, sessions: Path | None, depth: int | None, times: int, seed: int) -> CompareOptions:
-    from builder.commands import comparing as command
-
-    limit = None if within is None else within / 100
-    return command.CompareOptions(command.read_plan(seed, depth or 0, times, sessions), limit)
+        kept = command.compare_numbers(workspace, request, command.compare_options(**texts))
+    return _show(kept, context, as_json=as_json)
 
 
 @click.command("compare")
@@ -114,17 +104,7 @@ def _options(within: float | None, sessions: Path | None, depth: int | None, tim
 @click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
 @text_options
 @pass_context
-def compare_checkpoint(
-    context: Context,
-    what: str,
-    source: str,
-    within: float | None,
-    sessions: Path | None,
-    depth: int | None,
-    times: int,
-    seed: int,
-    as_json: bool,
-) -> int:
+def compare_checkpoint(context: Context, /, what: str, source: str, as_json: bool, **texts: Any) -> int:
     """Tell if a checkpoint answers as well as one of its sources.
 
     The source is served as A, then the checkpoint as B, both from the image that is paired: see `builder compare`.
@@ -139,18 +119,39 @@ def compare_checkpoint(
 
     with progress.reporter() as report:
         workspace = context.workspace(report)
-        kept = command.compare_checkpoint(workspace, what, source, _options(within, sessions, depth, times, seed))
-    return show(kept, context, as_json=as_json)
+        kept = command.compare_checkpoint(workspace, what, source, command.compare_options(**texts))
+    return _show(kept, context, as_json=as_json)
 
 
 _MOST_DIFFERENCES = 4
 _WORDS = {"identical": "pass", "equivalent": "pass", "different": "changed", "cannot tell": "unclear"}
 
 
-def show(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
+_COMPARED = (
+    "kind depth verdict=compared.verdict texts perplexity_change=compared.change low=compared.low high=compared.high "
+    "apart=compared.apart noise=compared.noise same_next_token=agreement parting? needed=compared.needed?"
+)
+
+
+def document(kept: KeptLikeness) -> dict[str, Any]:
+    """The comparison for programs."""
+    likeness = kept.likeness
+    before, after = likeness.right
+    return {
+        **data(kept, "first second model verdict=likeness.verdict prompts_differ=likeness.prompts_differ"),
+        "answers": {"asked": likeness.questions, "before": before, "after": after, "differ": likeness.answers_differ},
+        **data(likeness, "left_out perplexity_change=change.change low=change.low high=change.high"),
+        "texts": data((*likeness.totals, *likeness.cells), _COMPARED),
+        "passed": kept.outcome.verdict == "pass",
+        "seconds": round(kept.outcome.seconds, 3),
+        **data(kept, "within notes file"),
+    }
+
+
+def _show(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
     """Prints a comparison; returns the exit code."""
     if as_json:
-        print_json(kept.json)
+        print_json(document(kept))
     else:
         print_likeness(kept, str(context.project.root))
     return int(kept.outcome.verdict != "pass")

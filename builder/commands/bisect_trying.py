@@ -31,7 +31,7 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
-from builder.commands import comparing, measuring, servers
+from builder.commands import measuring, servers
 from builder.definitions import image
 from builder.definitions import recipe as recipes
 from builder.definitions.container import STOPPING_SECONDS
@@ -392,7 +392,7 @@ def _compared(workspace: Workspace, bisection: Bisection, tried: BisectCandidate
         ) from None
     given = reference.prompts
     _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
-    likeness = comparing.compared_images(given, reference.rated, rated)
+    likeness = image_likeness.compare_images(given, reference.rated, rated)
     note = image_likeness.first_difference(likeness)
     if likeness.verdict == "cannot tell":
         return Trial(tried, skipped=f"the answers do not tell: {note}")

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from builder.base.errors import MeasuringError, UsageError
+from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.commands import measuring, servers
 from builder.definitions import build_target
@@ -43,6 +43,14 @@ class CompareOptions:
 
     plan: TextPlan = field(default_factory=TextPlan)
     within: float | None = None
+
+
+def compare_options(
+    seed: int, depth: int | None, times: int, sessions: Path | None, within: float | None
+) -> CompareOptions:
+    """The options as typed, with ``within`` in percent. Raises UsageError for a folder without saved requests."""
+    read = forced_texts.read_sessions(sessions) if sessions else forced_texts.Sessions()
+    return CompareOptions(TextPlan(seed, depth or 0, times, read), None if within is None else within / 100)
 
 
 @dataclass(frozen=True)
@@ -87,25 +95,6 @@ class KeptLikeness:
     file: Path | None
     within: float | None
     notes: tuple[str, ...] = ()
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The comparison as JSON data."""
-        change = self.likeness.change
-        return {
-            "first": self.first,
-            "second": self.second,
-            "model": self.model,
-            **image_likeness.likeness_json(self.likeness),
-            "perplexity_change": change.change,
-            "low": change.low,
-            "high": change.high,
-            "within": self.within,
-            "passed": self.outcome.verdict == "pass",
-            "seconds": round(self.outcome.seconds, 3),
-            "notes": list(self.notes),
-            "file": str(self.file) if self.file else None,
-        }
 
 
 def compare_numbers(workspace: Workspace, request: CompareRequest, options: CompareOptions) -> KeptLikeness:
@@ -190,7 +179,7 @@ def compare_sides(
         with _served(workspace, second) as server:
             notes += _notes(server, second.shown)
             _, by_second = _rated(workspace, server, options.plan, second.shown, given)
-            likeness = compared_images(given, by_first, by_second)
+            likeness = image_likeness.compare_images(given, by_first, by_second)
             outcome = image_likeness.likeness_outcome(
                 likeness, options.plan, (by_first, by_second), _reference(workspace, before, first), within
             )
@@ -204,14 +193,6 @@ def compare_sides(
     return KeptLikeness(
         first.shown, second.shown, recipe.model or recipe.name, likeness, outcome, file, within, tuple(notes)
     )
-
-
-def compared_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
-    """`image_likeness.compare_images`. Raises MeasuringError where the two rated other texts."""
-    try:
-        return image_likeness.compare_images(given, first, second)
-    except ValueError as error:
-        raise MeasuringError(f"the two cannot be compared: {error}") from None
 
 
 @contextmanager
@@ -258,9 +239,3 @@ def require_same(workspace: Workspace, model: str, now: ImageName, candidate: Im
     chosen = recipe or selection.select_image(workspace.project, lock, model).recipe
     sides = [ComparedSide(str(each), selection.with_number(lock, chosen, each)) for each in (now, candidate)]
     return compare_sides(workspace, sides[0], sides[1], CompareOptions())
-
-
-def read_plan(seed: int, deepest: int, times: int, sessions: Path | None) -> TextPlan:
-    """The texts to compare on. Raises UsageError for a folder without saved requests."""
-    read = forced_texts.read_sessions(sessions) if sessions else forced_texts.Sessions()
-    return TextPlan(seed, deepest, times, read)

@@ -46,7 +46,7 @@ def test_a_difference_is_printed_and_is_json(
 def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
     from builder.cli.output import print_json
 
-    print_json(result.json)
+    print_json(compare_cli.document(result))
     return capsys.readouterr().out
 
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from builder.base import records
+from builder.base.errors import MeasuringError
 from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding
 from builder.lab.measure import outcome
@@ -126,7 +128,7 @@ class _Measured:
 
 
 def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
-    """Compares two images that rated the prompts ``given``. Raises ValueError where they rated others."""
+    """Compares two images that rated the prompts ``given``. Raises MeasuringError if they rated other prompts."""
     measured = [
         each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)
     ]
@@ -171,7 +173,7 @@ def _measured(
 ) -> Sequence[_Measured]:
     sides = (first.alone[number], first.together[number], second.alone[number], second.together[number])
     if any(len(side.likeliest) != len(prompts[number].tokens) - 1 for side in sides):
-        raise ValueError("the two rated other prompts")
+        raise MeasuringError("the two cannot be compared: they rated other prompts")
     result = []
     for text in prompts[number].texts:
         places = range(text.start - 1, text.end - 1)
@@ -275,7 +277,7 @@ def likeness_outcome(
             **{name: count for name, count in unlike if count},
         },
         sampling=settings,
-        raw=json.dumps(likeness_json(likeness)).encode(),
+        raw=records.text_of(likeness, {}).encode(),
     )
 
 
@@ -302,37 +304,3 @@ def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
 def first_difference(likeness: ImageLikeness) -> str:
     """The finding that counts most, in one line; empty where there is none."""
     return next((f"{each.check} {each.at}: {each.text}" for each in _findings(likeness)), "")
-
-
-def likeness_json(likeness: ImageLikeness) -> dict[str, Any]:
-    """The comparison as JSON data."""
-    return {
-        "verdict": likeness.verdict,
-        "prompts_differ": list(likeness.prompts_differ),
-        "answers": {
-            "asked": likeness.questions,
-            "before": likeness.right[0],
-            "after": likeness.right[1],
-            "differ": likeness.answers_differ,
-        },
-        "left_out": list(likeness.left_out),
-        "texts": [_cell_json(each) for each in (*likeness.totals, *likeness.cells)],
-    }
-
-
-def _cell_json(each: ComparedTexts) -> dict[str, Any]:
-    compared = each.compared
-    return {
-        "kind": each.kind,
-        "depth": each.depth,
-        "verdict": compared.verdict,
-        "texts": each.texts,
-        "perplexity_change": compared.change,
-        "low": compared.low,
-        "high": compared.high,
-        "apart": compared.apart,
-        "noise": compared.noise,
-        "same_next_token": each.agreement,
-        "parting": each.parting or None,
-        "needed": compared.needed or None,
-    }
