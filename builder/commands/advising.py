@@ -31,8 +31,8 @@ _SUFFIX = ".yaml"
 
 @dataclass(frozen=True)
 class KnownAdvisories:
-    """All advisories, by id, with the notes that silence some of them. ``update`` is the last one in this project, with
-    its own advisories; ``unknown`` are ids that builder.yaml silences and nobody knows."""
+    """All advisories, by id, with the notes that silence some of them. ``update`` is the last update of this project
+    with its advisories; ``unknown`` are silenced ids that no advisory has."""
 
     advisories: tuple[Advisory, ...]
     silenced: Mapping[str, str]
@@ -64,11 +64,11 @@ def shown_condition(advisory: Advisory) -> str:
 
 
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
-    """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository; without one,
-    from where the last update came from, or where this program comes from. With ``signers``, a file of allowed signers,
-    each file needs a signature beside it. Nothing changes where anything is wrong.
+    """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository. The default is
+    the source of the last update, or else that of this program. With ``signers``, a file of allowed signers, each file
+    needs a signature beside it. An error changes nothing.
 
-    Raises FileProblemsError for faults in the files, SourceError where a repository does not answer or has none,
+    Raises FileProblemsError for faults in the files, SourceError if a repository does not answer or has no advisories,
     UsageError for a file that cannot be read or is not signed.
     """
     before = advisories.updated(project)
@@ -106,7 +106,7 @@ def _own_source() -> str:
 
 
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
-    """The content of a file, and of the signature beside it where one is asked for."""
+    """The content of a file, and of the signature beside it if ``signers`` are given."""
     signature = path.with_name(path.name + signatures.SUFFIX)
     try:
         contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The texts of a comparison, and the change of perplexity that is allowed, as a share; None: as the model
-    requires."""
+    """The texts of a comparison, and the change of perplexity that is allowed, as a share (None: as the model
+    requires)."""
 
     plan: TextPlan = field(default_factory=TextPlan)
     within: float | None = None
@@ -55,8 +55,8 @@ def compare_options(
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One of the two: ``shown`` in messages, its image with the recipe, and what differs in its command. ``weights``
-    are named where they are not the pairing's."""
+    """One of the two sides: its name in messages (``shown``), its image with the recipe, and what differs in its
+    command. ``weights`` is empty for the pairing's weights."""
 
     shown: str
     selection: ServedImage
@@ -71,8 +71,8 @@ class ComparedSide:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """A comparison as typed: the number or numbers, the model or recipe (empty: the only one of the images), and what
-    differs in the second: settings, arguments of vLLM, a checkpoint, the file of a recipe."""
+    """A comparison as typed: the numbers, the model or recipe (empty: the only model of the images), and what differs
+    in the second: settings, arguments of vLLM, a checkpoint, the file of a recipe."""
 
     images: tuple[str, ...]
     model: str = ""
@@ -84,8 +84,8 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class KeptLikeness:
-    """A comparison, and the file of evidence that keeps it; None where the second has no number. ``notes`` tell what
-    its figures depend on."""
+    """A comparison, and the file of evidence that keeps it (None: the second has no number). ``notes`` name the
+    settings that its figures depend on."""
 
     first: str
     second: str
@@ -99,7 +99,7 @@ class KeptLikeness:
 
 def compare_numbers(workspace: Workspace, request: CompareRequest, options: CompareOptions) -> KeptLikeness:
     """Compares two numbers, or a number with itself under other settings, and keeps the result as evidence of the
-    second. Raises UsageError where the request names no two sides, and what `compare_sides` does."""
+    second. Raises UsageError if the request does not name two sides, and what `compare_sides` does."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     text = request.model or _only_model(workspace, lock, request.images)
@@ -117,15 +117,11 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     if recipe is None:
         raise UsageError(f"`{request.recipe}` is no recipe", hint="--recipe takes a file in recipes/")
     second = selection.with_number(lock, recipe, names[-1])
-    side = ComparedSide(str(names[-1]), second, request.overrides, request.extra)
+    extra, requested = request.extra, ""
     if request.checkpoint:
         weights = checkpoint_weights.weights_of_checkpoint(project, workspace.environment, second, request.checkpoint)
-        side = replace(
-            side,
-            selection=replace(second, recipe=weights.recipe),
-            extra=(*weights.extra, *request.extra),
-            weights=weights.requested,
-        )
+        second, extra, requested = replace(second, recipe=weights.recipe), (*weights.extra, *extra), weights.requested
+    side = ComparedSide(str(names[-1]), second, request.overrides, extra, requested)
     return compare_sides(workspace, ComparedSide(str(names[0]), first), side, options)
 
 
@@ -150,17 +146,15 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
     if len(models) == 1:
         return next(iter(models))
     hint = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
-    raise UsageError("which model the two are to serve is not clear: name it, or a recipe", hint=hint)
+    raise UsageError("the images do not tell which model to serve: name it, or a recipe", hint=hint)
 
 
 def compare_sides(
     workspace: Workspace, first: ComparedSide, second: ComparedSide, options: CompareOptions
 ) -> KeptLikeness:
-    """Serves the two in turn, lets both rate the same texts, and keeps the outcome as evidence of the second. The
-    model's own server is as before afterwards.
-
-    Raises MeasuringError where the two cannot be compared, and what starting a server does.
-    """
+    """Serves the two in turn, lets both rate the same texts, and keeps the outcome as evidence of the second. Then the
+    model's own server serves as before. Raises MeasuringError if the two cannot be compared, and what starting a
+    server does."""
     recipe = second.recipe
     recipes = {each.recipe.file: each.recipe for each in (first, second)}.values()
     served = [each for each in recipes if (own := measuring.server_of(workspace, each)) and own.head.service.is_up]
@@ -172,17 +166,15 @@ def compare_sides(
     for side in (first, second):  # both are checked before the first is served, which takes minutes
         beside.prepare(workspace, _request(workspace, side), side.selection)
     try:
-        with _served(workspace, first) as server:
-            notes = _notes(server, first.shown)
-            before = server
-            given, by_first = _rated(workspace, server, options.plan, first.shown)
+        with _served(workspace, first) as before:
+            notes = [*_notes(before, first.shown)]
+            given, by_first = _rated(workspace, before, options.plan, first.shown)
         with _served(workspace, second) as server:
             notes += _notes(server, second.shown)
             _, by_second = _rated(workspace, server, options.plan, second.shown, given)
             likeness = image_likeness.compare_images(given, by_first, by_second)
-            outcome = image_likeness.likeness_outcome(
-                likeness, options.plan, (by_first, by_second), _reference(workspace, before, first), within
-            )
+            reference = _reference(workspace, before, first)
+            outcome = image_likeness.likeness_outcome(likeness, options.plan, (by_first, by_second), reference, within)
             weights = {"weights": second.weights} if second.weights else {}
             file = served_model.keep_run(workspace, server, outcome, weights)
     finally:
@@ -190,9 +182,8 @@ def compare_sides(
             servers.stop_candidates(workspace, each.file, "which was compared")
         for each in served:
             measuring.serve_again(workspace, each)
-    return KeptLikeness(
-        first.shown, second.shown, recipe.model or recipe.name, likeness, outcome, file, within, tuple(notes)
-    )
+    model = recipe.model or recipe.name
+    return KeptLikeness(first.shown, second.shown, model, likeness, outcome, file, within, tuple(notes))
 
 
 @contextmanager
@@ -213,15 +204,13 @@ def _rated(
     return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
 
 
-def _notes(server: MeasuredServer, shown: str) -> list[str]:
-    """The settings that figures depend on, and that are no fault of the image."""
-    notes = []
+def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
+    """The settings of a server that runs: the figures depend on them, and they are not a fault of the image."""
     cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
     if cache not in {"", "auto"}:
-        notes.append(f"{shown} keeps its KV cache as {cache}")
+        yield f"{shown} keeps its KV cache as {cache}"
     if served_model.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
-        notes.append(f"{shown} drafts tokens: the texts are rated by the model itself, the answers take drafts")
-    return notes
+        yield f"{shown} drafts tokens: the model itself rates the texts, and the answers use drafts"
 
 
 def _reference(workspace: Workspace, server: MeasuredServer, side: ComparedSide) -> dict[str, str]:

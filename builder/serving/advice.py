@@ -1,6 +1,6 @@
-"""The advisories that apply to what is built or served here: their facts are what this program knows anyway.
+"""The advisories that apply to what is built or served here. Their facts are what this program knows anyway.
 
-The facts of a recipe, an image, a definition and a machine come first; then they are matched.
+The facts of a recipe, an image, a definition and a machine come first, and then the matching.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, NumberedImage, Pins
     from builder.serving.selection import ServedImage
 
-# Facts that change while they are gathered; what they are called, `advisories` says.
+# Facts that change while they are gathered. `advisories` has their names.
 NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
 
 _OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
@@ -62,7 +62,7 @@ def of_recipe(
     config: Configuration | None = None,
     serving_nodes: Sequence[Node] = (),
 ) -> NewFacts:
-    """The facts of a recipe whose command has these ``words``; ``nodes`` is None where their number is not known."""
+    """The facts of a recipe whose command has these ``words``; ``nodes`` is None if their number is unknown."""
     model = recipe.model or command.model(words) or ""
     options = dict(_options(words))
     named = str(options.get("quantization") or "").lower()
@@ -87,8 +87,8 @@ def of_recipe(
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
-    """Each option and its value, and each value within one of JSON: ``speculative-config.method``. What only the shell
-    can tell is there, with a value that no condition fits."""
+    """Each option and its value, and each value within a value of JSON: ``speculative-config.method``. An option whose
+    value only the shell knows has a value that fits no condition."""
     for used in command.options(words):
         name = command.name_of(used.option)
         name = {"sc": "speculative-config"}.get(name, name)
@@ -105,7 +105,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFacts:
-    """The facts of a numbered image, as far as its build directory tells them."""
+    """The facts of a numbered image, as far as its build directory has them."""
     directory = project.build_directory(name.repository, name.number)
     inside = adopted.read_adopted(directory) if record.adopted else None
     steps = None if record.adopted else build_directory.read_if_possible(directory)
@@ -124,7 +124,7 @@ def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFac
 
 
 def of_definition(lock: Lock, chain: Sequence[ImageDefinition]) -> NewFacts:
-    """The facts of the images of a definition, which comes after its parents, by what images.lock pins for them."""
+    """The facts of the images of a definition, by the pins in images.lock. The definition comes after its parents."""
     packages: dict[str, str] = {}
     versions: dict[str, str] = {}
     for definition in chain:
@@ -140,7 +140,7 @@ def _pinned(pins: Pins) -> Iterator[Any]:
 
 
 def of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
-    """The facts in the files of a definition, which comes after its parents."""
+    """The facts in the files of a definition. It comes after its parents."""
     facts: NewFacts = {"definition": tuple(each.name for each in chain)}
     arguments = {name: value for each in chain for name, value in each.args.items()}
     if re.match(r"12\.1\b", str(arguments.get("gpu_arch", ""))):
@@ -153,7 +153,7 @@ def of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
 
 
 def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> NewFacts:
-    """The facts in the versions of an image's packages and sources; none where they are not known."""
+    """The facts in the known versions of an image's packages and sources."""
     facts: NewFacts = {"package": dict(packages)} if packages else {}
     for fact, names in _PACKAGES.items():
         version = versions.get(fact) or next((packages[name] for name in names if name in packages), None)
@@ -163,7 +163,7 @@ def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> New
 
 
 def of_machine(proc: Path = PROC) -> NewFacts:
-    """The facts of this machine, from its /proc. One without an NVIDIA GPU has none but its kernel."""
+    """The facts of this machine, from its /proc. Without an NVIDIA GPU the kernel is the only fact."""
     files = machine_record.read_files({"proc": proc})
     facts = of_record(machine_record.parse_machine(files, {}))
     if "driver" in facts:
@@ -178,14 +178,13 @@ def of_record(machine: Machine) -> NewFacts:
 
 
 def machine_facts(kernel: str, driver: str | None, gpu: str, parameters: str = "") -> NewFacts:
-    """The facts in what is known of a machine; empty values are not known, but for the kernel's parameters: one that
-    nothing is known of has its defaults."""
+    """The facts of a machine. An empty value is unknown; empty parameters of a known kernel mean its defaults."""
     named = {"kernel": kernel, "driver": driver, "chip": gpu}
     facts: NewFacts = {name: value for name, value in named.items() if value}
     return {**facts, "kernel.parameters": parameters} if kernel else facts
 
 
-# The matching. Facts of an image are in large files: they are gathered only for what the others leave open.
+# The matching. Facts of an image are in large files: they are gathered only if the other facts do not decide.
 
 
 def advise(
@@ -194,8 +193,8 @@ def advise(
     of_image: Callable[[], NewFacts] = dict,
     config: Configuration | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """The advisories that apply where the ``facts`` and those ``of_image`` are so, without those that builder.yaml
-    silences. The facts come before those of the image."""
+    """The advisories that these ``facts`` and those ``of_image`` match, without the silenced ones. If both have a fact,
+    that of ``facts`` counts."""
     config = config or configuration.load_configuration(project)
     every = (each for each in advisories.every_advisory(project) if each.id not in config.silenced)
     possible = [each for each in every if advisories.applies(facts, each) is not False]
@@ -254,7 +253,7 @@ def of_plan(
 
 
 def recipes_of(project: Project, definition: str) -> Iterator[Recipe]:
-    """The recipes that images of a definition serve; those that cannot be read are left out."""
+    """The recipes that images of a definition serve, without recipes that cannot be read."""
     for path in recipe_files(project.recipes):
         with suppress(BuilderError):
             recipe = load_recipe(project, path)
@@ -282,8 +281,8 @@ def of_selection(
     machine: NewFacts | None = None,
     words: Sequence[str] | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """The advisories that apply where an image serves a recipe on these nodes, or on this machine alone. ``words`` are
-    those of the command, where they are not the recipe's own."""
+    """The advisories for an image that serves a recipe on these nodes, or on this machine alone. ``words`` is the
+    command, if it is not the recipe's own."""
     recipe = selection.recipe
     if words is None:
         words = command.render_command(recipe, {}, (), "mp" if len(nodes) > 1 else None).words
@@ -302,19 +301,19 @@ def of_selection(
 
 
 def of_any_server(project: Project, nodes: Sequence[Node], machine: NewFacts) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a machine whatever is served there on these nodes, with no option set."""
+    """The advisories that apply to a machine with any server on these nodes, with no option set."""
     env = combined({}, nodes[0], "", "mp") if nodes else {}
     return advise(project, {"nodes": max(1, len(nodes)), "option": {}, "env": env, **machine})
 
 
 def report_advice(report: Report, diagnoses: Iterable[Diagnosis]) -> None:
-    """Reports each of them in a line."""
+    """Reports each advisory in a line."""
     for each in diagnoses:
         report(Fact(f"advisory {each.message} → {each.remedy}"))
 
 
 def refuse_certain(diagnoses: Iterable[Diagnosis]) -> None:
-    """Raises ConflictError for what is certain to fail."""
+    """Raises ConflictError for an advisory that is certain."""
     for each in diagnoses:
         if each.verdict == "error":
             name = each.message.partition(":")[0]

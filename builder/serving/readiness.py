@@ -1,7 +1,4 @@
-"""Waiting until a server answers, or until it is certain that the server never will.
-
-The wait comes first, and then the metrics.
-"""
+"""The wait until a server answers, or has certainly failed; then the metrics of a running server."""
 
 from __future__ import annotations
 
@@ -37,22 +34,20 @@ if TYPE_CHECKING:
     from builder.serving.starting import StartedServer
 
 
-# Waiting for a started server until it answers, or until it is clear that it never will.
-
 _POLL_SECONDS = 0.5
 # Logging may be set so that the log does not show that the server answers.
 _PROBE_SECONDS = 30
-# A first crash may come from memory that another server has not freed yet; a second one is a loop. Of several nodes
-# each waits for the others as they were: one that is started again does not find its place.
+# A first crash may come from memory that another server has not freed yet; a second one is a loop. Several nodes wait
+# for each other as they were: a node that is started again does not find its place.
 CRASHES = 2
-# One more where another image would take its place.
+# One more if another image would take its place.
 CRASHES_BEFORE_ANOTHER = 3
 CRASHES_TOGETHER = 1
 # The last lines of a log that names no cause.
 _TAIL = 10
-# Where one node ends, the others often do, a moment later; and what stops a server removes its containers one by one.
+# If one node ends, the others often end a moment later; and `stop` removes the containers of a server one by one.
 _SETTLE_SECONDS = 1.0
-# The exit codes of what was told to end (SIGINT, SIGKILL, SIGTERM), and of what ended as if nothing were wrong.
+# The exit codes after SIGINT, SIGKILL and SIGTERM, and of a regular end.
 _STOPPED = frozenset({0, 130, 137, 143})
 
 
@@ -148,8 +143,8 @@ def _states(server: RunningServer) -> list[Service]:
 
 
 def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase | None, *, is_due: bool) -> bool:
-    """True if the server answers: by its log if it has no health check, as its port is not known; otherwise by its
-    health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
+    """True if the server answers. Without a health check (its port is unknown) its log says so. With a health check,
+    that or a probe says so; a probe is made once the log says that it answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
@@ -157,10 +152,10 @@ def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase |
 
 
 def _failure(project: Project, started: StartedServer, members: Sequence[tuple[ServerMember, int]]) -> ServeFailedError:
-    """The error for a server that never answered; the whole log of each container that ended is kept in a file."""
+    """The error for a server that never answered. Keeps the whole log of each container that ended in a file."""
     server, selected = started.server, started.selection
     ended = [(member, crashes, *_keep_log(project, server, member)) for member, crashes in members]
-    # Those that ended because another did have nothing to tell.
+    # A container that ended because another did does not know the cause.
     ended = [each for each in ended if cluster.ENDED_ELSEWHERE not in each[3]] or ended
     texts = []
     for member, crashes, _, lines in ended:
@@ -213,13 +208,12 @@ def _rollback_hint(project: Project, name: str | None) -> str:
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
         return f"no image that {name} was paired with before can take its place: look at the log"
-    return f"no other image was ever paired with {name or 'it'} to go back to: look at the log"
+    return f"{name or 'it'} was never paired with another image: look at the log"
 
 
 # The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:
 # https://docs.vllm.ai/en/stable/design/metrics.html; the format of the text:
 # https://prometheus.io/docs/instrumenting/exposition_formats/
-
 
 # ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value follows the last one.
 _SAMPLE = re.compile(r"^(vllm:[\w:]+)(?:\{.*\})?[ \t]+(\S+)", re.MULTILINE)
@@ -235,8 +229,8 @@ _COUNTS = {
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1;
-    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
+    """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1.
+    ``drafted`` counts the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
 
     running: int
     waiting: int
@@ -248,7 +242,7 @@ class ServerMetrics:
 
     @property
     def acceptance(self) -> float | None:
-        """The share of the drafted tokens that was accepted, of 1; None if none were drafted."""
+        """The share of the drafted tokens that was accepted, of 1; None without drafted tokens."""
         return self.accepted / self.drafted if self.drafted else None
 
 
@@ -257,14 +251,14 @@ def read_metrics(text: str) -> ServerMetrics | None:
     sums = metric_totals(text)
     if "vllm:num_requests_running" not in sums:
         return None
-    # The format allows what is no number; it counts as 0.
+    # The format allows NaN and infinity; they count as 0.
     counts = {field: sums[f"vllm:{name}"] for field, name in _COUNTS.items()}
     whole = {field: int(value) if math.isfinite(value) else 0 for field, value in counts.items()}
     return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
 
 
 def metric_totals(text: str) -> defaultdict[str, float]:
-    """vLLM's samples by name, added up over its engines; 0 for a name that is not there."""
+    """vLLM's samples by name, added up over its engines; 0 for an unknown name."""
     sums: defaultdict[str, float] = defaultdict(float)
     for name, value in _SAMPLE.findall(text):
         sums[name] += 0.0

@@ -1,6 +1,6 @@
-"""The log of a vLLM server, read: the cause of its end, the phases of its start, and what vLLM chose by itself.
+"""What the log of a vLLM server says: the cause of its end, the phases of its start, and what vLLM chose by itself.
 
-Everything is recognised in lines that vLLM logs. A line that no pattern knows is left alone.
+Everything is recognised by patterns for single lines. Other lines are ignored.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _NO_CAUSE = re.compile(
 
 
 class KnownCause(NamedTuple):
-    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image helps
-    only where the cause is ``in_image``."""
+    """A cause with a known remedy: the ``hint``, with ``{model}`` for the model's name. Another image helps only if the
+    cause is ``in_image``."""
 
     pattern: str
     hint: str
@@ -94,7 +94,7 @@ _KNOWN = (
 )
 
 
-# What libraries and the kernel write where Python has no error, or one that only tells that a library had one.
+# What libraries and the kernel write. Python then has no error, or one that only says that a library had one.
 _NATIVE = re.compile(
     r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
     r"|Fatal Python error: .*|\S+: error while loading shared libraries: .*|\S*: symbol lookup error: .*"
@@ -104,10 +104,10 @@ _NATIVE = re.compile(
     r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|ERROR:\s+\[Errno \d+\] .*"
     r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
 )
-# What a compiler says stands below the error that tells of it.
+# A compiler's message is below the error that announces it.
 _COMPILER = re.compile(r"ptxas (?:fatal|error) .*|nvcc fatal .*|\S+: fatal error: .*")
 _BELOW = 15
-# Errors that come of another one: they count where nothing else does.
+# Errors that follow from another error: they count only if there is no other.
 _CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError|CancelledError|SystemExit"
     r"|KeyboardInterrupt|ProcessLookupError|ContextTerminated)\b|RuntimeError: cancelled|died unexpectedly"
@@ -135,14 +135,14 @@ def end_line(exit_code: int, *, out_of_memory: bool) -> str:
 
 
 def exit_code(lines: Sequence[str]) -> int | None:
-    """The exit code in the last lines of a log that was kept; None where there is none."""
+    """The exit code in the last lines of a kept log; None if they have no exit code."""
     match = next((match for line in reversed(lines[-3:]) if (match := _END.match(line))), None)
     return int(match[1]) if match else None
 
 
 def crash_cause(lines: Sequence[str]) -> str:
-    """Returns the cause in a line: the last error that names one, else what a library or the kernel wrote, else what
-    the exit code of an `end_line` says; empty if there is none."""
+    """The cause in a line: the last error that names one, else what a library or the kernel wrote, else the meaning of
+    the exit code in an `end_line`; empty without any of these."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
     strong, weak, warned = "", list[str](), list[str]()
     for index in reversed(range(len(texts))):
@@ -175,13 +175,13 @@ def _level(line: str) -> str:
 
 
 def trouble(lines: Sequence[str]) -> str:
-    """The last line in which a library or the kernel tells of a fault, of a server that goes on; empty if none does."""
+    """The last fault of a library or the kernel in the log of a server that goes on; empty without one."""
     texts = (_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in reversed(lines))
     return next((match[0] for text in texts if (match := _NATIVE.search(text))), "")
 
 
 def first_error(lines: Sequence[str]) -> str:
-    """The first error in a log, whatever came of it; empty if there is none."""
+    """The first error in a log, even if it did not end the server; empty without errors."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
     for index, text in enumerate(texts):
         if (error := _error(texts, index)) and _level(lines[index]) not in {"INFO", "WARNING"}:
@@ -192,13 +192,13 @@ def first_error(lines: Sequence[str]) -> str:
 
 
 def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
-    """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
+    """The cause in these lines if its remedy is known, else None."""
     text = crash_cause(lines)
     return next((each for each in _KNOWN if text and re.search(each.pattern, text)), None)
 
 
 def _error(texts: Sequence[str], index: int) -> str:
-    """The error that the line at ``index`` tells, with the lines that belong to it; empty where it tells none."""
+    """The error in the line at ``index``, with the lines that belong to it; empty if the line has no error."""
     text = texts[index]
     if _NO_CAUSE.search(text):
         return ""
@@ -233,12 +233,12 @@ _PHASES = (
     (r"Application startup complete", READY),
 )
 _PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
-# Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
+# Lines that name a phase and do not begin it: dumps of the configuration, and what is left out.
 _SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
 _LEFT_OUT = re.compile(
     r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
 )
-# A profiler that is off while graphs are captured says so by the same word.
+# While graphs are captured, a profiler that is off uses the same words.
 _CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
 
 
@@ -253,7 +253,7 @@ class Phase(Stage):
 
 
 def of_line(line: str) -> Phase | None:
-    """Returns the phase that a line of the log belongs to; None if it shows none."""
+    """The phase that a line of the log shows; None for other lines."""
     # A progress bar redraws its line after \r: only its last state counts.
     last = line.rpartition("\r")[2]
     name = next((name for pattern, name in _PHASES if re.search(pattern, last)), None)
@@ -264,17 +264,17 @@ def of_line(line: str) -> Phase | None:
 
 
 def latest_phase(lines: Iterable[str]) -> Phase | None:
-    """Returns the last phase in these lines; None if they show none."""
+    """The last phase in these lines; None if they show no phase."""
     return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
-# What vLLM chose by itself. It chooses anew with each version, and says so in its log alone. The texts were looked up
-# in the sources of all releases from 0.19.0 to 0.33.0 (`tests/serving/test_server_log.py` looks again).
+# What vLLM chose by itself. The choices change with its version, and only its log names them. The texts are from the
+# sources of all releases from 0.19.0 to 0.33.0 (`tests/serving/test_server_log.py` compares them).
 
 
 class ChoicePattern(NamedTuple):
-    """One line that tells a choice: its ``name``, the pattern whose groups make up the value, and the text in vLLM's
-    ``source``. It is in the releases from ``since``, and no longer in ``until``; empty where it still is."""
+    """One line that names a choice: its ``name``, the pattern whose groups make up the value, and the text in vLLM's
+    ``source``. It is in the releases from ``since`` up to, but not including, ``until`` (empty: in all later ones)."""
 
     name: str
     pattern: str
@@ -407,7 +407,7 @@ _SAME_TOKENS = 0.05
 
 @dataclass(frozen=True)
 class ChoiceChange:
-    """A choice that differs, with the values of both sides; empty on a side that tells none."""
+    """A choice that differs, with the values of both sides; a side that does not name it has no values."""
 
     name: str
     before: str

@@ -1,7 +1,4 @@
-"""A prepared server starts from exactly the image that was checked.
-
-Free memory comes first, then the request to the engine, free ports, and the start.
-"""
+"""A prepared server starts from exactly the image that was checked: memory, the request, free ports, the start."""
 
 from __future__ import annotations
 
@@ -42,15 +39,14 @@ if TYPE_CHECKING:
     from builder.serving.selection import ServedImage
 
 
-# Room for a server in the memory of its machine, looked at before it starts: a Spark that runs out of memory ends
-# nothing, it freezes.
+# The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
 
 _FORCE = "`--force` starts it all the same"
 
 
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError where the server does not fit into the memory of its machines; with `force` reports it. The
-    memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
+    """Raises ConflictError if the server does not fit into the memory of its machines; with `force` reports it. The
+    memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
     shortages = [
         shortage
         for planned in prepared.containers
@@ -84,8 +80,8 @@ def memory_shortage(
     wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
     """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
-    help; None where it fits and leaves the ``reserve`` (in bytes). vLLM itself ends where less than its share is
-    available when it starts; what it leaves over is the machine's."""
+    help; None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available
+    when it starts."""
     total = memory.total
     needed = wanted.of(total)
     share = f"{needed / container.GIB:.1f} GiB"
@@ -198,8 +194,8 @@ def _bytes(size: str) -> int:
 
 
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
-    """Raises ConflictError if its port is in use by another container of this program than those ``leaving`` (by name),
-    or on this machine by anything else. A server would find that out after it has loaded its model for ten minutes."""
+    """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
+    (by name), uses its port. The server itself would notice that after it has loaded its model for ten minutes."""
     settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
     if not port:
         return
@@ -220,7 +216,7 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
 
 
 def _can_listen(host: str | None, port: int) -> bool:
-    """False only if the port is in use; any other problem is better described by the server itself."""
+    """False only if the port is in use. The server itself describes any other problem better."""
     try:
         family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
         socket.create_server((host or "", port), family=family).close()
@@ -231,8 +227,8 @@ def _can_listen(host: str | None, port: int) -> bool:
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that runs or starts now. ``was_running`` is True if it did before. ``machines`` are those of its
-    containers, as they were when it was started; none if it ran before."""
+    """A server that runs or starts now. ``was_running`` is True if it ran before. ``machines`` are the records of its
+    machines from the moment of the start, empty if it ran before."""
 
     server: RunningServer
     selection: ServedImage
@@ -275,8 +271,8 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
 
 
 def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
-    """Begins to read the machines of these engines, each with the name of an image that it has. Those of nodes are read
-    while the containers are made."""
+    """Begins to read the machines of these engines, each with the name of an image on it. Nodes are read while the
+    containers are made."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(max_workers=8)
@@ -286,7 +282,7 @@ def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str,
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
-    """The containers that the server has already, in the order of those that it needs; None for each missing one."""
+    """The containers that the server already has, in the order of its plan; None for a missing one."""
     return tuple(
         containers.find_container(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers
     )
@@ -327,7 +323,7 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
 
 
 def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path | None:
-    """The folder on this machine with the compile caches of a container; None where it uses none, or runs elsewhere."""
+    """The folder on this machine with the compile caches of a container; None without caches or on another machine."""
     folder = labels.get(COMPILED)
     return Path(folder) if folder and endpoint.host.startswith("unix://") else None
 
@@ -357,7 +353,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
     if member.service.image_id != planned.image_id:
-        raise ImageStateError(f"the tag {planned.settings.image} was moved in this very moment: nothing was started")
+        raise ImageStateError(f"the tag {planned.settings.image} was moved at this moment: nothing was started")
 
 
 def _start(member: ServerMember) -> None:
