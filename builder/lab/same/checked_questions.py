@@ -42,7 +42,7 @@ def questions() -> tuple[CheckedQuestion, ...]:
 
 
 def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
-    """True where the server answers rightly, without sampling; False also where it does not answer."""
+    """True if the server answers rightly, without sampling; False if it answers wrongly or not at all."""
     message = {"role": "user", "content": f"{question.text} Reply with the answer alone."}
     body = {"messages": [message], "max_tokens": _TOKENS, "temperature": 0, "seed": 0}
     try:
@@ -55,7 +55,7 @@ def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
 
 
 def is_answer(text: str, answer: str) -> bool:
-    """True where the last line of ``text`` is the answer, whatever marks are around it, or ends with it."""
+    """True if the last line of ``text`` is the answer or ends with it. Marks around it do not count."""
     lines = [line for line in text.replace("*", "").replace("`", "").splitlines() if line.strip()]
     if not lines:
         return False

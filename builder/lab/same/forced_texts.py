@@ -1,7 +1,6 @@
-"""The texts that images rate: prompts of many kinds and depths, composed from pieces by a seed, and sessions of the
-owner.
+"""The texts that images rate: prompts of many kinds and depths, composed by a seed, and the owner's sessions.
 
-A prompt of mixed kinds changes the kind every `LENGTH` tokens, so that one long prompt shows every kind at every depth.
+A mixed prompt changes its kind every `LENGTH` tokens: one long prompt shows every kind at every depth.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
 
 LENGTH = 128
-"""The tokens of one text: a stretch of a prompt that is of one kind, and one measurement."""
+"""The tokens of one text: a part of a prompt of one kind, and one measurement."""
 DEPTHS = (1024, 8192, 32768)
 COPYING, ARITHMETIC, TOOLS, SESSIONS = "copying", "arithmetic", "tools", "sessions"
 VERSION = "1"
@@ -40,8 +39,7 @@ Messages: TypeAlias = "dict[str, Any]"
 
 @dataclass(frozen=True)
 class ForcedText:
-    """The tokens of a prompt from ``start`` to ``end``, of one ``kind``; they lie between the ``depth`` and the one
-    before it."""
+    """The tokens of a prompt from ``start`` to ``end``, of one ``kind``, between the ``depth`` and the depth before."""
 
     kind: str
     depth: int
@@ -59,8 +57,8 @@ class ForcedPrompt:
 
 @dataclass(frozen=True)
 class ForcedPrompts:
-    """All prompts of a comparison. ``digests`` tell, by kind, what a server made of the texts: where two servers differ
-    in one, they read other tokens. ``left_out`` says what could not be made."""
+    """All prompts of a comparison. ``digests`` are of a server's tokens, by kind: servers with different digests read
+    different tokens. ``left_out`` says what could not be made."""
 
     prompts: tuple[ForcedPrompt, ...]
     digests: Mapping[str, str]
@@ -69,7 +67,7 @@ class ForcedPrompts:
 
 @dataclass(frozen=True)
 class Sessions:
-    """Saved requests of the owner, and the digest of all; they are sent to a server of this machine alone."""
+    """Saved requests of the owner, and their digest. Only servers of this machine get them."""
 
     requests: tuple[Messages, ...] = ()
     digest: str = ""
@@ -77,8 +75,8 @@ class Sessions:
 
 @dataclass(frozen=True)
 class TextPlan:
-    """The prompts to make: by the ``seed``, up to the depth of ``deepest`` tokens (0: the whole context), ``times`` as
-    many as usual."""
+    """The prompts to make: by the ``seed``, up to ``deepest`` tokens (0: the whole context), and ``times`` as many as
+    usual."""
 
     seed: int = 0
     deepest: int = 0
@@ -86,7 +84,7 @@ class TextPlan:
     sessions: Sessions = Sessions()
 
     def depths(self, context: int) -> tuple[int, ...]:
-        """The depths that a context has room for, and its own end where it goes well beyond them."""
+        """The depths that a context has room for, and its own end if that is well beyond them."""
         most = min(context, self.deepest or context)
         fitting = [depth for depth in DEPTHS if depth <= most]
         return tuple(fitting) if fitting and most < 1.5 * fitting[-1] else (*fitting, most)
@@ -99,17 +97,17 @@ def _data() -> Mapping[str, Any]:
 
 
 def texts_digest() -> str:
-    """The digest of the texts: figures of others are not comparable."""
+    """The digest of the texts. Only figures of the same texts can be compared."""
     return outcome.outcome_digest([VERSION, LENGTH, _data()])
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of a mixed prompt, `TOOLS` apart."""
+    """The kinds of a mixed prompt: all but `TOOLS`."""
     return (*(kind for kind in _data()["kinds"] if kind != TOOLS), ARITHMETIC, COPYING)
 
 
 def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
-    """The prompts of a plan in the tokens of a server. Raises NoAnswerError where it does not tell them."""
+    """The prompts of a plan in the tokens of a server. Raises NoAnswerError if it does not give tokens."""
     numbers = random.Random(plan.seed)  # noqa: S311 (the same texts wherever they are composed)
     depths = plan.depths(served.context)
     most = min(depths[-1], served.context - _ANSWER)
@@ -144,7 +142,7 @@ def _spans(depths: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _count(tokens: int) -> int:
-    """The prompts with so many tokens at a depth that hold enough texts of each kind."""
+    """The number of prompts that have enough texts of each kind, with this many tokens at a depth."""
     return -(-_FEWEST * len(kinds()) // max(tokens // LENGTH, 1))
 
 
@@ -153,15 +151,15 @@ def _prompt(tokens: Sequence[int], kinds_of: Sequence[str], depths: Sequence[int
     for number, kind in enumerate(kinds_of):
         start = number * LENGTH
         depth = next(depth for depth in depths if start + LENGTH <= max(depth, LENGTH))
-        texts.append(ForcedText(kind, depth, max(start, 1), start + LENGTH))  # nothing foretells the first token
+        texts.append(ForcedText(kind, depth, max(start, 1), start + LENGTH))  # the first token is not rated
     return ForcedPrompt(tuple(tokens), tuple(texts))
 
 
 def _mixed(
     served: ServedModel, numbers: random.Random, lengths: Sequence[int], digests: dict[str, str]
 ) -> Iterator[tuple[list[int], list[str]]]:
-    """The tokens of each mixed prompt with the kind of each of its texts; the first of a prompt holds what `COPYING`
-    comes back to."""
+    """The tokens of each mixed prompt with the kind of each text. Later texts of the kind `COPYING` repeat parts of the
+    first."""
     order = [kind for kind in kinds() if kind != COPYING]
     needed = sum(length // LENGTH for length in lengths) // len(kinds()) + 2
     streams: dict[str, Iterator[list[int]]] = {}
@@ -191,7 +189,7 @@ def _mixed(
 
 
 def _beginning(served: ServedModel) -> list[int]:
-    """The tokens that the tokenizer puts before a text, without which some models rate nothing well."""
+    """The tokens that the tokenizer puts before a text. Without them, some models rate badly."""
     whole, plain = _ids(served, {"prompt": "a"}), _tokens(served, "a")
     return whole[: len(whole) - len(plain)] if whole[len(whole) - len(plain) :] == plain else []
 
@@ -250,8 +248,8 @@ def _sum(numbers: random.Random) -> str:
 
 
 def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> tuple[list[int], list[int]]:
-    """A short session with tool calls in the template of the model, with the beginning of an answer, and one as long as
-    ``most`` tokens allow."""
+    """Two sessions with tool calls in the template of the model: a short one with the beginning of an answer, and one
+    of at most ``most`` tokens."""
     pieces = _data()["kinds"][TOOLS]
     tools = [
         {
@@ -305,7 +303,7 @@ def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
     answer = served_model.post(served, f"{served.root}/tokenize", body, _SECONDS)
     tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-        raise NoAnswerError("the server does not tell the tokens of a text")
+        raise NoAnswerError("the server does not give the tokens of a text")
     return tokens
 
 
@@ -313,7 +311,7 @@ def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
 
 
 def read_sessions(folder: Path) -> Sessions:
-    """The requests in the files of a folder. Raises UsageError for a file that is none, or a folder without any."""
+    """The requests in the files of a folder. Raises UsageError for a file without a request and an empty folder."""
     requests: list[Messages] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix not in {".json", ".jsonl"}:

@@ -1,13 +1,12 @@
 """The verdict on two images that rated the same texts, for each kind and depth, and for all of them.
 
-The first image beside itself is the measure: how far its scores move when the batches change. `evidence/statistics.py`
-has the tests.
+The measure is the distance of the first image from itself in other batches. `evidence/statistics.py` has the tests.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
@@ -24,7 +23,7 @@ from builder.lab.same import checked_questions, forced_texts
 if TYPE_CHECKING:
     from builder.evidence.run_record import Verdict
     from builder.evidence.statistics import Likeness, LikenessComparison, PerplexityChange
-    from builder.lab.same.forced_texts import ForcedPrompt, ForcedPrompts, ForcedText, TextPlan
+    from builder.lab.same.forced_texts import ForcedPrompts, ForcedText, TextPlan
     from builder.lab.same.text_rating import RatedImage
 
 ALL = "all"
@@ -35,8 +34,8 @@ _ENDLESS = 1e6
 
 @dataclass(frozen=True)
 class ComparedTexts:
-    """The comparison of all ``texts`` of a kind at a depth (`ALL` kinds of a depth, too). ``agreement`` is the share of
-    tokens where the same one is the most likely; ``parting`` is the first place where they part, in words."""
+    """The comparison of all ``texts`` of a kind, or of `ALL` kinds, at a depth. ``agreement`` is the share of places at
+    which both have the same most likely token; ``parting`` is the first place at which they differ, in words."""
 
     kind: str
     depth: int
@@ -47,7 +46,7 @@ class ComparedTexts:
 
     @property
     def difference(self) -> str:
-        """The comparison in words: the distance, the change of perplexity, the most likely token, and the parting."""
+        """The comparison in words."""
         compared = self.compared
         text = (
             f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
@@ -60,8 +59,9 @@ class ComparedTexts:
 
 @dataclass(frozen=True)
 class ImageLikeness:
-    """The comparison of two images. ``prompts_differ`` names the kinds of which the two make other tokens; ``right``
-    are those that each answers of the ``questions``; ``answers_differ`` if that is surely no chance."""
+    """The comparison of two images. ``prompts_differ`` names the kinds for which the two make different tokens.
+    ``right`` counts the ``questions`` that each answers rightly, ``parted`` those that were lost and gained;
+    ``answers_differ`` is true if that is surely not chance."""
 
     verdict: Likeness
     cells: tuple[ComparedTexts, ...]
@@ -76,8 +76,7 @@ class ImageLikeness:
 
     @property
     def differing(self) -> tuple[ComparedTexts, ...]:
-        """The kinds and depths that differ, and those of which the texts do not tell: all kinds together first, then by
-        distance."""
+        """The kinds and depths with the verdict `different` or `cannot tell`: `ALL` kinds first, then by distance."""
         every = [each for each in (*self.totals, *self.cells) if each.compared.verdict in {"different", "cannot tell"}]
 
         def order(each: ComparedTexts) -> tuple[bool, bool, float]:
@@ -87,7 +86,7 @@ class ImageLikeness:
 
     @property
     def change_text(self) -> str:
-        """The change of perplexity over all texts, with its band, and the largest distance at any depth."""
+        """The change of perplexity over all texts with its band, and the largest distance at any depth."""
         apart, noise = (max(getattr(each.compared, name) for each in self.totals) for name in ("apart", "noise"))
         distance = f"probabilities up to {apart:.2%} apart (of the first by itself: {noise:.2%})"
         return f"perplexity {_band(self.change)}, {distance}"
@@ -103,7 +102,7 @@ class ImageLikeness:
 
     @property
     def times(self) -> int:
-        """So many times as many texts would tell; 1 where these do."""
+        """The factor for the number of texts that would decide; 1 if these texts do."""
         return max((-(-each.compared.needed // each.texts) for each in self.differing), default=1) or 1
 
 
@@ -114,8 +113,9 @@ def _band(change: LikenessComparison | PerplexityChange) -> str:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One text: the distances of the first image from itself and of the second from the first, the growth of the
-    logarithm of the perplexity, the tokens with the same likeliest one, and where the two part."""
+    """One text: the distance of the first image from itself (``noise``) and of the second from the first (``apart``),
+    the ``growth`` of the logarithm of the perplexity, the number of places with the ``same`` likeliest token, and the
+    first other token: its prompt and text, and the difference in words (empty: all are the same)."""
 
     text: ForcedText
     noise: float
@@ -123,15 +123,12 @@ class _Measured:
     growth: float
     same: int
     is_identical: bool
-    place: tuple[int, int]
-    parting: str
+    parting: tuple[int, int, str]
 
 
 def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
     """Compares two images that rated the prompts ``given``. Raises MeasuringError if they rated other prompts."""
-    measured = [
-        each for number in range(len(given.prompts)) for each in _measured(given.prompts, number, first, second)
-    ]
+    measured = [each for number in range(len(given.prompts)) for each in _measured(given, number, first, second)]
     measured.sort(key=lambda each: (each.text.depth, each.text.kind))
     by_cell = {key: list(each) for key, each in groupby(measured, lambda text: (text.text.kind, text.text.depth))}
     by_depth = {depth: list(each) for depth, each in groupby(measured, lambda text: text.text.depth)}
@@ -168,14 +165,13 @@ def _kind(key: str) -> str:
     return forced_texts.SESSIONS if key.startswith(forced_texts.SESSIONS) else key
 
 
-def _measured(
-    prompts: Sequence[ForcedPrompt], number: int, first: RatedImage, second: RatedImage
-) -> Sequence[_Measured]:
+def _measured(given: ForcedPrompts, number: int, first: RatedImage, second: RatedImage) -> Iterator[_Measured]:
+    """The texts of one prompt."""
+    prompt = given.prompts[number]
     sides = (first.alone[number], first.together[number], second.alone[number], second.together[number])
-    if any(len(side.likeliest) != len(prompts[number].tokens) - 1 for side in sides):
+    if any(len(side.likeliest) != len(prompt.tokens) - 1 for side in sides):
         raise MeasuringError("the two cannot be compared: they rated other prompts")
-    result = []
-    for text in prompts[number].texts:
+    for text in prompt.texts:
         places = range(text.start - 1, text.end - 1)
         a1, a2, b1, b2 = ([side.log_probabilities[place] for place in places] for side in sides)
         t1, t2, u1, u2 = ([side.likeliest[place] for place in places] for side in sides)
@@ -185,19 +181,15 @@ def _measured(
             place = parts[0]
             before, after = (_spelled(image, number, place) for image in (first, second))
             parting = f"prompt {number + 1}, token {place + 2:,}: {after} instead of {before}"
-        result.append(
-            _Measured(
-                text,
-                noise=_distance(a1, a2),
-                apart=(_distance(a1, b1) + _distance(a2, b2)) / 2,
-                growth=(fmean(a1) + fmean(a2) - fmean(b1) - fmean(b2)) / 2,
-                same=sum(map(int.__eq__, t1, u1)),
-                is_identical=(a1, a2, t1, t2) == (b1, b2, u1, u2),
-                place=(number, text.start),
-                parting=parting,
-            )
+        yield _Measured(
+            text,
+            noise=_distance(a1, a2),
+            apart=(_distance(a1, b1) + _distance(a2, b2)) / 2,
+            growth=(fmean(a1) + fmean(a2) - fmean(b1) - fmean(b2)) / 2,
+            same=sum(map(int.__eq__, t1, u1)),
+            is_identical=(a1, a2, t1, t2) == (b1, b2, u1, u2),
+            parting=(number, text.start, parting),
         )
-    return result
 
 
 def _spelled(image: RatedImage, number: int, place: int) -> str:
@@ -211,17 +203,13 @@ def _distance(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _compared(kind: str, depth: int, measured: Sequence[_Measured], together: int) -> ComparedTexts:
-    compared = statistics.compare_likeness(
-        [each.noise for each in measured],
-        [each.apart for each in measured],
-        [each.growth for each in measured],
-        together,
-    )
+    noise, apart, growth = zip(*((each.noise, each.apart, each.growth) for each in measured), strict=True)
+    compared = statistics.compare_likeness(noise, apart, growth, together)
     tokens = sum(each.text.end - each.text.start for each in measured)
     agreement = sum(each.same for each in measured) / tokens
     if compared.verdict == "identical" and not all(each.is_identical for each in measured):
         compared = replace(compared, verdict="equivalent")
-    parting = min(((each.place, each.parting) for each in measured if each.parting), default=((), ""))[1]
+    parting = min((each.parting for each in measured if each.parting[2]), default=(0, 0, ""))[2]
     return ComparedTexts(kind, depth, len(measured), compared, agreement, parting)
 
 
@@ -232,8 +220,8 @@ def likeness_outcome(
     reference: Mapping[str, str],
     within: float | None,
 ) -> Outcome:
-    """The outcome as evidence of the second image, beside ``reference`` (the name and fingerprint of the first);
-    ``within`` is the change of perplexity that is allowed, as a share."""
+    """The outcome as evidence of the second image. ``reference`` has the name and fingerprint of the first; ``within``
+    is the change of perplexity that is allowed, as a share."""
     verdict: Verdict = {"identical": "pass", "equivalent": "pass", "different": "changed"}.get(  # type: ignore[assignment]
         likeness.verdict, "unclear"
     )
@@ -246,22 +234,19 @@ def likeness_outcome(
     figures.append(Figure("same_next_token", {}, "ratio", "higher", (agreement,)))
     if likeness.questions:
         figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.questions,)))
-    settings: dict[str, int | float | str] = {
-        **reference,
-        "seed": plan.seed,
-        "times": plan.times,
-        "deepest": plan.deepest,
-    }
+    settings: dict[str, int | float | str] = {**reference, "seed": plan.seed, "times": plan.times}
+    settings["deepest"] = plan.deepest
     if plan.sessions.requests:
         settings |= {"sessions": len(plan.sessions.requests), "sessions_digest": plan.sessions.digest}
     first, second = sides
     words = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
-    unlike = (
-        ("different", words.count("different")),
-        ("unclear", words.count("cannot tell")),
-        ("prompts_differ", len(likeness.prompts_differ)),
-        ("answers_differ", int(likeness.answers_differ)),
-    )
+    counts = {
+        "texts": sum(each.texts for each in likeness.cells),
+        "different": words.count("different"),
+        "unclear": words.count("cannot tell"),
+        "prompts_differ": len(likeness.prompts_differ),
+        "answers_differ": int(likeness.answers_differ),
+    }
     return Outcome(
         kind="same",
         name=SAME,
@@ -272,10 +257,7 @@ def likeness_outcome(
         verdict=verdict,
         figures=tuple(figures),
         findings=tuple(_findings(likeness)),
-        counts={
-            "texts": sum(each.texts for each in likeness.cells),
-            **{name: count for name, count in unlike if count},
-        },
+        counts={name: count for name, count in counts.items() if count},
         sampling=settings,
         raw=records.text_of(likeness, {}).encode(),
     )
@@ -288,7 +270,7 @@ def same_digest() -> str:
 
 
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
-    """The differences of an image, the largest first. Nothing of a session stands in them."""
+    """The differences of an image, the largest first. They contain no text of a session."""
     findings = [
         Finding("prompt", kind, "changed", "the two make other tokens of it: `builder prove` compares prompts")
         for kind in likeness.prompts_differ
@@ -302,5 +284,5 @@ def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
 
 
 def first_difference(likeness: ImageLikeness) -> str:
-    """The finding that counts most, in one line; empty where there is none."""
+    """The most important finding in one line; empty without findings."""
     return next((f"{each.check} {each.at}: {each.text}" for each in _findings(likeness)), "")

@@ -1,9 +1,8 @@
 """An image rates the forced texts twice, in other batches each time, and answers questions.
 
-Scores are asked of vLLM's completions with ``prompt_logprobs``
-(https://docs.vllm.ai/en/stable/api/vllm/sampling_params/): the served model rates tokens that are given, so neither
-sampling nor a drafter has a part in them, and such a request reads no cached prefix (vllm/sampling_params.py,
-`skip_reading_prefix_cache`).
+vLLM's completions give the scores, with ``prompt_logprobs``
+(https://docs.vllm.ai/en/stable/api/vllm/sampling_params/). The served model rates given tokens, without sampling and
+without a drafter, and such a request reads no cached prefix (vllm/sampling_params.py, `skip_reading_prefix_cache`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import MeasuringError
@@ -24,7 +23,7 @@ from builder.lab.same import checked_questions, forced_texts
 from builder.lab.same.forced_texts import ForcedPrompts  # noqa: TC001 (a type of a record)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from builder.base.events import Report
     from builder.lab.measure.served_model import ServedModel
@@ -34,14 +33,11 @@ _SECONDS = 1800.0
 _LARGEST = 256 << 20  # bytes of an answer: about a hundred for each token
 _AT_ONCE = 4
 
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
-
 
 @dataclass(frozen=True)
 class RatedPrompt:
-    """The natural logarithm of the probability of each token of a prompt but the first, and the token that is the most
-    likely there."""
+    """The natural logarithm of the probability of each token of a prompt except the first, and the most likely token at
+    that place."""
 
     log_probabilities: tuple[float, ...]
     likeliest: tuple[int, ...]
@@ -49,9 +45,10 @@ class RatedPrompt:
 
 @dataclass(frozen=True)
 class RatedImage:
-    """All prompts as one server rates them: one at a time, and then several at once in the reverse order. ``digests``
-    are of its own tokens, ``spelled`` are tokens as text, ``right`` the questions that it answers, none where none
-    were asked. ``started`` is RFC 3339 in UTC."""
+    """The ratings of all prompts by one server: one at a time, and then several at once in the reverse order.
+
+    ``digests`` are of its own tokens, ``spelled`` are tokens as text. ``right`` says which questions it answers
+    rightly; it is empty if it was asked none. ``started`` is RFC 3339 in UTC."""
 
     alone: tuple[RatedPrompt, ...]
     together: tuple[RatedPrompt, ...]
@@ -64,7 +61,7 @@ class RatedImage:
 
 @dataclass(frozen=True)
 class RatedReference:
-    """An image's ratings with the prompts that it rated, as a file keeps them."""
+    """An image's ratings with the prompts, as a file keeps them."""
 
     prompts: ForcedPrompts
     rated: RatedImage
@@ -73,8 +70,8 @@ class RatedReference:
 def rate_image(
     served: ServedModel, plan: TextPlan, what: str, report: Report, prompts: ForcedPrompts | None = None
 ) -> tuple[ForcedPrompts, RatedImage]:
-    """Has the prompts of a plan rated, or those of another server, by token ids. ``what`` names the image in messages.
-    Raises MeasuringError for a server that rates no texts."""
+    """The prompts of a plan in the tokens of a server, and its ratings of them, or of given ``prompts``. ``what`` names
+    the image in messages. Raises MeasuringError for a server that does not rate texts."""
     began, started = time.monotonic(), words.now()
     spelled: dict[str, str] = {}
     try:
@@ -91,7 +88,8 @@ def rate_image(
             return rated
 
         alone = tuple(map(rate, given))
-        together = _in_threads(rate, given[::-1])[::-1]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            together = tuple(pool.map(rate, given[::-1]))[::-1]
     except NoAnswerError as error:
         raise MeasuringError(
             f"{what} rates no texts: {error}",
@@ -102,8 +100,8 @@ def rate_image(
 
 
 def seconds_left(marks: Sequence[tuple[float, int]], total: int) -> float | None:
-    """The seconds that the rest of ``total`` tokens takes, by the times at which so many were rated. The first text,
-    which warms the server up, says nothing about the rest; None until a twentieth was rated after it."""
+    """The seconds for the rest of ``total`` tokens. A mark is a time and the number of tokens that were rated by then.
+    The first text warms the server up and does not count; None until a twentieth of all was rated after it."""
     (first, before), (now, done) = marks[min(1, len(marks) - 1)], marks[-1]
     return (now - first) * (total - done) / (done - before) if done - before > total / 20 else None
 
@@ -111,14 +109,10 @@ def seconds_left(marks: Sequence[tuple[float, int]], total: int) -> float | None
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
     """The ratings of an image, and which questions it answers rightly."""
     began, questions = time.monotonic(), checked_questions.questions()
-    right = _in_threads(lambda each: checked_questions.is_right(served, each), questions)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        right = tuple(pool.map(lambda each: checked_questions.is_right(served, each), questions))
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
-
-
-def _in_threads(make: Callable[[_Given], _Made], given: Sequence[_Given]) -> tuple[_Made, ...]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(pool.map(make, given))
 
 
 def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, str]) -> RatedPrompt:
@@ -128,7 +122,7 @@ def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, s
     try:
         rated = answer["choices"][0]["prompt_logprobs"]
         if len(rated) != len(tokens):
-            raise NoAnswerError(f"{len(rated)} tokens were rated, of {len(tokens)}")
+            raise NoAnswerError(f"{len(rated)} of {len(tokens)} tokens were rated")
         scores = [_score(token, each, spelled) for token, each in zip(tokens[1:], rated[1:], strict=True)]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswerError(f"the answer rates no prompt: {type(error).__name__}: {error}") from None
@@ -139,7 +133,7 @@ def _score(token: int, candidates: Mapping[str, Mapping[str, Any]], spelled: dic
     own = candidates[str(token)]
     value = float(own["logprob"])
     if not math.isfinite(value):
-        raise ValueError(f"{value} is the logarithm of no probability")
+        raise ValueError(f"{value} is not the logarithm of a probability")
     likeliest = min(candidates, key=lambda each: int(candidates[each]["rank"]))
     spelled.setdefault(likeliest, str(candidates[likeliest].get("decoded_token") or "")[:40])
     return value, int(likeliest)
