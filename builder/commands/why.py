@@ -23,7 +23,6 @@ from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.evidence import store
 from builder.lab import likely_causes
-from builder.lab.likely_causes import KnownFaults
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.moving import machines as nodes_machines
@@ -288,14 +287,14 @@ def _compared(now: _Now, model: str, state: WorkingState, states: Sequence[Worki
     kind = likely_causes.failure_kind(now.failure)
     chosen = server_log.choice_changes(before.chosen, now.chosen)
     changes = tuple(_machine_changes(before.machines, now.machines, now.nodes))
-    faults = _known_faults(now, state)
     worked = [each for other in states for each in other.facts.machines]
-    causes = [*likely_causes.machine_causes(changes, kind, faults, len(now.machines), worked)]
+    known = _machine_faults(now, before.machines)
+    causes = [*likely_causes.machine_causes(changes, kind, known, len(now.machines), worked)]
     unknown = [] if before.machines else ["the machine: it was not recorded then"]
     fingerprint = now.selected.record.fingerprint
     if state.fingerprint != fingerprint:
         has_worked = any(other.fingerprint == fingerprint for other in states)
-        causes += _image_causes(now, model, state, kind, faults, chosen, has_worked=has_worked)
+        causes += _image_causes(now, model, state.image, kind, chosen, has_worked=has_worked)
     if before.served.recipe:
         causes += likely_causes.served_causes(before.served, now.served, now.alone, model, kind, now.failure)
     else:
@@ -312,38 +311,29 @@ def _machine_changes(
             yield from ((name or "", change) for change in machine_record.machine_changes(old, new))
 
 
-def _known_faults(now: _Now, state: WorkingState) -> KnownFaults:
-    """The known faults of now that were not there then."""
+def _machine_faults(now: _Now, machines: Sequence[Machine]) -> dict[str, str]:
+    """The known faults of the present kernel and driver that the earlier ``machines`` did not have."""
     broken: dict[str, str] = {}
-    for old, new in zip(state.facts.machines, now.machines, strict=False):
+    for old, new in zip(machines, now.machines, strict=False):
         before = advice.of_record(old)
         earlier = now.advised(before)
         for part, value in (("kernel", new.kernel), ("driver", new.driver)):
             advised = now.advised({**before, part: value})
             if new_faults := [fault.message for name, fault in advised.items() if name not in earlier]:
                 broken[part] = new_faults[0]
-    image: tuple[str, ...] = ()
-    if now.lock.image(state.image) and state.fingerprint != now.selected.record.fingerprint:
-        earlier = now.advised({}, selection.with_number(now.lock, now.selected.recipe, state.image))
-        image = tuple(fault.message for name, fault in now.advised({}).items() if name not in earlier)
-    return KnownFaults(broken, image)
+    return broken
 
 
 def _image_causes(
-    now: _Now,
-    model: str,
-    state: WorkingState,
-    kind: FailureKind,
-    faults: KnownFaults,
-    chosen: Sequence[ChoiceChange],
-    *,
-    has_worked: bool,
+    now: _Now, model: str, image: ImageName, kind: FailureKind, chosen: Sequence[ChoiceChange], *, has_worked: bool
 ) -> Iterator[LikelyCause]:
     """The image as one cause, and each of its mods that changed as another."""
     paired = now.lock.models.get(model)
-    is_previous = paired is not None and paired.previous and paired.previous[0].image == state.image
-    undo = f"`builder rollback {model}{'' if is_previous else f' --to {state.image.number}'}`"
-    before, after = str(state.image), str(now.selected.image)
+    is_previous = paired is not None and paired.previous and paired.previous[0].image == image
+    undo = f"`builder rollback {model}{'' if is_previous else f' --to {image.number}'}`"
+    earlier = now.advised({}, selection.with_number(now.lock, now.selected.recipe, image))
+    faults = [fault.message for name, fault in now.advised({}).items() if name not in earlier]
+    before, after = str(image), str(now.selected.image)
     difference = diff.diff_images(now.workspace.project, before, after, None, ignore)
     details = [(12, f"vLLM chooses by itself: {change}") for change in chosen]
     for source in difference.sources:
@@ -361,7 +351,7 @@ def _image_causes(
     details += [(6, f"pull request {each.number} of {each.source} {each.kind}") for each in difference.changes.pulls]
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
     details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
-    if details or faults.image or not difference.mods:
+    if details or faults or not difference.mods:
         yield likely_causes.image_cause(before, after, details, undo, kind, faults, has_worked=has_worked)
     for mod in difference.mods:
         paths = [file.path for file in mod.files]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base import machine_record, words
@@ -127,23 +127,15 @@ _PARTS: Mapping[str, int] = _weights(
 _FIRMWARE = ((r"^RoCE|ConnectX|CX-?7", 52), (r"^NVMe|SSD|Wi-?Fi|Bluetooth|UEFI (?:dbx|db|KEK)|TPM|dbx", 6))
 
 
-@dataclass(frozen=True)
-class KnownFaults:
-    """The known faults of the present state: those of the machine by its parts, and those of the image."""
-
-    machine: Mapping[str, str] = field(default_factory=dict)
-    image: tuple[str, ...] = ()
-
-
 def machine_causes(
     changes: Sequence[tuple[str, MachineChange]],
     kind: FailureKind,
-    faults: KnownFaults,
+    faults: Mapping[str, str],
     nodes: int,
     worked: Iterable[Machine],
 ) -> Iterator[LikelyCause]:
-    """The causes in the machines. Each change has the name of its node, which is empty for a single machine. ``worked``
-    are the machines of all starts and runs that are known to have worked."""
+    """The causes in the machines. Each change has the name of its node, which is empty for a single machine. ``faults``
+    are the known faults by part. ``worked`` are the machines of all starts and runs that are known to have worked."""
     seen = [machine_record.known_parts(each) for each in worked]
     for node, change in changes:
         part, reasons = change.part, _kind_reasons(kind, change.part)
@@ -153,9 +145,9 @@ def machine_causes(
         if weight > _PARTS["processor"]:
             between = nodes > 1 and part in {"kernel", "links", "firmware", "CMA"}
             weight += _of_kind(kind, part) + (_BETWEEN_NODES if between else 0)
-        if part in faults.machine:
+        if part in faults:
             weight += _KNOWN_BAD
-            reasons.append(faults.machine[part])
+            reasons.append(faults[part])
         if part == "CMA" and change.after == "0 kB":
             weight += _KNOWN_BAD if kind in {"network", "memory", ""} else 0
             reasons.append("the kernel has no memory left for devices (CmaTotal 0 kB)")
@@ -228,17 +220,18 @@ def image_cause(
     details: Sequence[tuple[int, str]],
     undo: str,
     kind: FailureKind,
-    faults: KnownFaults,
+    faults: Sequence[str],
     *,
     has_worked: bool,
 ) -> LikelyCause:
-    """The image as a cause. ``details`` are its differences with their weights; the heaviest comes first."""
+    """The image as a cause. ``details`` are its differences with their weights; the heaviest comes first. ``faults``
+    are known to be in it."""
     ordered = sorted(details, key=lambda pair: -pair[0])
     weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5) + _of_kind(kind, "image")
     reasons = _kind_reasons(kind, "image")
-    if faults.image:
+    if faults:
         weight += _KNOWN_BAD
-        reasons += faults.image
+        reasons += faults
     if has_worked:
         weight += _WORKED
         reasons.append("it has served this model before")

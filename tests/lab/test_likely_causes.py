@@ -9,7 +9,7 @@ import pytest
 from builder.base import machine_record
 from builder.base.machine_record import Machine
 from builder.lab import likely_causes
-from builder.lab.likely_causes import FailureKind, KnownFaults
+from builder.lab.likely_causes import FailureKind
 from builder.serving.answered import OptionsInUse
 
 BEFORE = Machine(
@@ -32,7 +32,7 @@ BEFORE = Machine(
 def first(after: Machine, kind: FailureKind = "", nodes: int = 1, **faults: str) -> str:
     """The text of the cause that stands first."""
     changes = [("", change) for change in machine_record.machine_changes(BEFORE, after)]
-    causes = likely_causes.machine_causes(changes, kind, KnownFaults(faults), nodes, [BEFORE])
+    causes = likely_causes.machine_causes(changes, kind, faults, nodes, [BEFORE])
     return likely_causes.ranked(causes)[0].text
 
 
@@ -73,14 +73,14 @@ def test_what_has_worked_before_moves_down() -> None:
     after = replace(BEFORE, kernel="6.17.0-1021-nvidia", governor="powersave", power="90.00")
     changes = [("", change) for change in machine_record.machine_changes(replace(BEFORE, power="140.00"), after)]
     seen = [BEFORE, replace(after, power="140.00", governor="performance")]
-    causes = likely_causes.ranked(likely_causes.machine_causes(changes, "", KnownFaults(), 1, seen))
+    causes = likely_causes.ranked(likely_causes.machine_causes(changes, "", {}, 1, seen))
     assert [cause.text.partition(":")[0] for cause in causes] == ["power", "kernel", "governor"]
     assert causes[1].reasons == ("it has worked like this before",)
 
 
 def test_the_node_is_named() -> None:
     (change,) = machine_record.machine_changes(BEFORE, replace(BEFORE, kernel="7.0.0-1019-nvidia"))
-    (cause,) = likely_causes.machine_causes([("spark2", change)], "network", KnownFaults(), 2, [])
+    (cause,) = likely_causes.machine_causes([("spark2", change)], "network", {}, 2, [])
     assert cause.text == "kernel: 6.17.0-1014-nvidia → 7.0.0-1019-nvidia on spark2"
     assert cause.undo == "boot kernel 6.17.0-1014-nvidia from the boot menu on spark2"
 

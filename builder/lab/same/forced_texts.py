@@ -113,7 +113,8 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
     most = min(depths[-1], served.context - _ANSWER)
     digests: dict[str, str] = {}
     left_out = []
-    lengths = [depth for depth, before in _spans(depths) for _ in range(_count(depth - before) * plan.times)]
+    spans = zip(depths, (0, *depths), strict=False)
+    lengths = [depth for depth, before in spans for _ in range(_count(depth - before) * plan.times)]
     mixed = _mixed(served, numbers, lengths, digests)
     prompts = [_prompt(tokens, kinds_of, depths) for tokens, kinds_of in mixed]
     try:
@@ -135,10 +136,6 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
         else:
             left_out.append(f"session {number}: it has less than {LENGTH} tokens")
     return ForcedPrompts(tuple(prompts), digests, tuple(left_out))
-
-
-def _spans(depths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return zip(depths, (0, *depths), strict=False)
 
 
 def _count(tokens: int) -> int:
