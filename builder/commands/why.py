@@ -19,7 +19,6 @@ from builder.base.events import ignore
 from builder.base.machine_record import Machine
 from builder.commands import diff
 from builder.definitions import configuration, container
-from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.evidence import store
 from builder.lab import likely_causes
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from builder.base.machine_record import MachineChange
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.engine.containers import Service
     from builder.lab.likely_causes import FailureKind, LikelyCause
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.advice import NewFacts
+    from builder.serving.running import RunningServer
     from builder.serving.selection import SelectedImage
     from builder.serving.server_log import ChoiceChange
 
@@ -128,19 +127,24 @@ _RECENT_LINES = 2000
 
 def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: WorkingState | None) -> _Now:
     """Reads the present state: that of the server, or of the start that failed after the ``last`` working state."""
-    service = _service(workspace, selected)
-    lines, failed = _lines(workspace, service), None
-    if service is None:
+    server = _server(workspace, selected.recipe.file)
+    service = server.head.service if server else None
+    lines: list[str] = []
+    failed = None
+    if server is None:
         lines, failed = _last_failure(workspace.project, selected, last.when if last else "")
-    nodes = _nodes(service)
-    if service is None and (left := failed or (last.facts if last else None)):
-        known_nodes = {node.name for node in configuration.load_configuration(workspace.project).nodes}
-        nodes = left.nodes if known_nodes.issuperset(left.nodes) else ()
+        left = failed or (last.facts if last else None)
+        nodes = _configured(workspace.project, left.nodes if left else ())
+    else:
+        with suppress(EngineError):
+            log = containers.container_log(server.head.engine.endpoint, server.head.service.id, tail=_RECENT_LINES)
+            lines = [line.text for line in log]
+        nodes = _nodes(server)
     names, machines = _machines(workspace, nodes)
-    labels = service.labels if service else {}
     if service and service.is_up:  # it takes the memory itself
         machines = tuple(replace(each, available=0) for each in machines)
     goes_on = service is not None and service.is_up and not service.restarts
+    labels = server.labels if server else {}
     return _Now(
         workspace,
         lock,
@@ -154,18 +158,21 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
     )
 
 
-def _service(workspace: Workspace, selected: SelectedImage) -> Service | None:
-    """The container of the model's own server on this engine; None if it has none, or no engine answers."""
-    with suppress(EngineError):
-        wanted = (str(workspace.project.root), selected.recipe.file)
-        for service in containers.labelled(workspace.engine, LABEL, 2):
-            if (service.labels.get(running.PROJECT), service.labels.get(f"{LABEL}.recipe")) == wanted:
-                return service
+def _server(workspace: Workspace, text: str) -> RunningServer | None:
+    """The own server of a model or a recipe; None if it has none, or its engine does not answer."""
+    with suppress(BuilderError):
+        return running.pick(workspace.project, running.find_all(workspace), text)
     return None
 
 
-def _nodes(service: Service | None) -> tuple[str, ...]:
-    return tuple(filter(None, service.labels.get(running.NODES, "").split(","))) if service else ()
+def _nodes(server: RunningServer) -> tuple[str, ...]:
+    return tuple(filter(None, server.labels.get(running.NODES, "").split(",")))
+
+
+def _configured(project: Project, nodes: Sequence[str]) -> Sequence[str]:
+    """The nodes if all of them are in builder.yaml."""
+    known = {node.name for node in configuration.load_configuration(project).nodes}
+    return nodes if known.issuperset(nodes) else ()
 
 
 def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[Machine, ...]]:
@@ -181,13 +188,6 @@ def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ..
     answers = nodes_machines.ask_machines(engines, read, _NODE_SECONDS, ignore)
     machines = {node: each if isinstance(each, Machine) else Machine() for node, each in answers.items()}
     return tuple(machines), tuple(machines.values())
-
-
-def _lines(workspace: Workspace, service: Service | None) -> list[str]:
-    with suppress(EngineError):
-        log = containers.container_log(workspace.engine, service.id, tail=_RECENT_LINES) if service else ()
-        return [line.text for line in log]
-    return []
 
 
 def _last_failure(
@@ -382,20 +382,13 @@ def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[st
     if not states:
         return ()
     facts = states[0].facts
-    names, machines = _machines(
-        workspace, () if len(facts.machines) == 1 else facts.nodes or _configured_nodes(workspace, lock, model)
-    )
+    nodes: Sequence[str] = () if len(facts.machines) == 1 else facts.nodes
+    if len(facts.machines) > 1 and not nodes:
+        server = _server(workspace, model)
+        nodes = _configured(workspace.project, _nodes(server) if server else ())
+    names, machines = _machines(workspace, nodes)
     return tuple(
         f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
         for node, change in _machine_changes(facts.machines, machines, names)
         if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name))
     )
-
-
-def _configured_nodes(workspace: Workspace, lock: Lock, model: str) -> tuple[str, ...]:
-    """The nodes of a model's server, by its container; empty if it has no container here."""
-    with suppress(BuilderError):
-        configured = {node.name for node in configuration.load_configuration(workspace.project).nodes}
-        service = _service(workspace, selection.select_image(workspace.project, lock, model))
-        return tuple(name for name in _nodes(service) if name in configured)
-    return ()
