@@ -138,7 +138,7 @@ def _content(
     selected = _selected(workspace, recipe or text or name, image)
     model = selected.recipe.model if selected else None
     cause, first_error = server_log.crash_cause(lines), server_log.first_error(lines)
-    yield f"cause: {cause or first_error or 'not in its log'}"
+    yield f"cause: {cause or first_error or 'no error in its log'}"
     if remedy := server_log.known_crash_cause(lines):
         yield f"what helps: {remedy.hint.format(model=model or name)}"
     if first_error and first_error not in cause:

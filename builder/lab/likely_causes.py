@@ -272,8 +272,8 @@ def served_causes(
             undo = f"give `{written}` again, in {file} or typed; {log}"
             if own.get(name) != new:
                 weight += _TYPED
-                reasons.append("the recipe alone does not give it")
-                undo = f"`builder run {shlex.quote(file)}` starts without it, after `builder stop` if it runs"
+                reasons.append("the recipe does not say so")
+                undo = f"`builder run {shlex.quote(file)}` starts as it says, after `builder stop` if it runs"
             elif old is None:
                 undo = f"take `{mark}{name}` out of {file} again; {log}"
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"

@@ -78,7 +78,8 @@ def wait_until_ready(
         raise
     except KeyboardInterrupt:
         if not started.was_running:
-            workspace.report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
+            detach = "; with `--detach` it starts without anybody waiting" if _is_own(workspace.project, server) else ""
+            workspace.report(Message(f"stopping {server.name}{detach}"))
             starting.remove_server(server)
         raise
 
@@ -166,15 +167,20 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     known_cause = next(filter(None, (server_log.known_crash_cause(lines) for *_, lines in ended)), None)
     no_image_helps = known_cause is not None and not known_cause.in_image
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
-    if server.labels.get(PROJECT) == str(project.root):  # a candidate's end says nothing about the model's own server
-        hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
+    if _is_own(project, server):
         if selected.recipe.model:
             hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
+        hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))
+
+
+def _is_own(project: Project, server: RunningServer) -> bool:
+    """False for a candidate: its end says nothing about the model's own server."""
+    return server.labels.get(PROJECT) == str(project.root)
 
 
 def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
