@@ -28,10 +28,10 @@ from builder.serving.selection import SelectedImage, for_recipe, select_image
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from builder.base.events import Report, Verdict
+    from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.base.project import Project
-    from builder.definitions.advisories import FactValue, Match
+    from builder.definitions.advisories import FactValue
     from builder.definitions.configuration import Configuration, Node
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
@@ -97,11 +97,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
             with suppress(ValueError):
                 inner = json.loads(used.value)
                 if isinstance(inner, dict):
-                    yield from ((f"{name}.{key}", value) for key, value in inner.items() if _is_plain(value))
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool)
+                    plain = {key: value for key, value in inner.items() if isinstance(value, str | int | float | bool)}
+                    yield from ((f"{name}.{key}", value) for key, value in plain.items())
 
 
 def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFacts:
@@ -200,12 +197,10 @@ def advise(
     possible = [each for each in every if advisories.applies(facts, each) is not False]
     if any(advisories.applies(facts, each) is None for each in possible):
         facts = {**of_image(), **facts}
-    return tuple(map(_diagnosis, advisories.matching(facts, possible)))
-
-
-def _diagnosis(match: Match) -> Diagnosis:
-    verdict: Verdict = "error" if match.advisory.certain else "warning"
-    return Diagnosis("advisory", verdict, str(match), match.advisory.do)
+    return tuple(
+        Diagnosis("advisory", "error" if each.advisory.certain else "warning", str(each), each.advisory.do)
+        for each in advisories.matching(facts, possible)
+    )
 
 
 def of_recipe_file(

@@ -118,7 +118,7 @@ def record_answered(
     model: str,
     fingerprint: str,
     outcome: Outcome,
-    seconds: float = 0.0,
+    seconds: float = 0,
     facts: StartFacts | None = None,
 ) -> None:
     """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and what was true."""
@@ -139,22 +139,15 @@ def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]
 
 
 def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, ...]:
-    """The starts with one more, which replaces the last one if nothing differs."""
-    if starts and is_same_start(starts[-1], facts):
-        return (*starts[:-1], replace(facts, at=starts[-1].at))
+    """The starts with one more. It replaces the last one if only the time and the free memory differ."""
+    for before in starts[-1:]:
+        pairs = zip_longest(before.machines, facts.machines, fillvalue=Machine())
+        parts = {change.part for pair in pairs for change in machine_record.machine_changes(*pair)}
+        differs = parts - {"free memory"} or server_log.choice_changes(before.chosen, facts.chosen)
+        if not differs and before.served == facts.served:
+            return (*starts[:-1], replace(facts, at=before.at))
     kept = (*starts, facts)
     return kept if len(kept) <= _MOST_STARTS else (kept[0], *kept[len(kept) - _MOST_STARTS + 1 :])
-
-
-def is_same_start(before: StartFacts, after: StartFacts) -> bool:
-    """True if nothing differs but the time and the memory that was free."""
-    pairs = zip_longest(before.machines, after.machines, fillvalue=Machine())
-    changes = [change for pair in pairs for change in machine_record.machine_changes(*pair)]
-    return (
-        all(change.part == "free memory" for change in changes)
-        and not server_log.choice_changes(before.chosen, after.chosen)
-        and before.served == after.served
-    )
 
 
 def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
@@ -225,11 +218,9 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
     if not machines:
         members = [(member.engine.endpoint, server.image) for member in server.members]
         machines = tuple(each.result() for each in starting.begin_reading(members, environ))
-    now = words.now()
+    now, nodes = words.now(), tuple(filter(None, (member.node for member in server.members)))
     served = options_now(workspace, selection, server.labels)
-    return StartFacts(
-        now, now, machines, chosen_by(server), served, tuple(filter(None, (m.node for m in server.members)))
-    )
+    return StartFacts(now, now, machines, chosen_by(server), served, nodes)
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
