@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import redaction, words
+from builder.base import machine_record, redaction, words
 from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.commands import why
 from builder.definitions import configuration, container
@@ -150,7 +150,7 @@ def _content(
     engines = [member.engine.endpoint for member in server.members] if server else [workspace.engine]
     machines = [machine.read_machine(endpoint, workspace.environment) for endpoint in engines]
     for rank, each in enumerate(machines):
-        yield f"machine{f' {rank}' if len(machines) > 1 else ''}: {machine_line(each)}"
+        yield f"machine{f' {rank}' if len(machines) > 1 else ''}: {_machine_line(each)}"
     served = failed.served if failed else None
     with suppress(BuilderError):
         served = served or (answered.options_now(workspace, selected, labels) if selected else None)
@@ -194,27 +194,13 @@ def _packages(project: Project, selected: SelectedImage) -> dict[str, str]:
     return {name: every[name] for name in _SHOWN_PACKAGES if name in every}
 
 
-def machine_line(machine: Machine) -> str:
+def _machine_line(machine: Machine) -> str:
     """A machine in one line, as far as it is known."""
-    memory = f"{words.size_text(machine.available)} of {words.size_text(machine.memory)} available"
-    parts = (
-        ("", machine.product),
-        ("GPU", machine.gpus_text),
-        ("driver", machine.driver),
-        ("kernel", machine.kernel),
-        ("parameters", machine.parameters),
-        ("system", machine.distribution),
-        ("firmware", ", ".join(f"{name} {version}" for name, version in machine.firmware.items())),
-        ("links", ", ".join(f"{device} {rate}" for device, rate in machine.links.items())),
-        ("engine", machine.engine),
-        ("container toolkit", machine.toolkit),
-        ("governor", machine.governor),
-        ("power limit", f"{machine.power} W" if machine.power else ""),
-        ("CmaTotal", f"{machine.cma // 1024} kB" if machine.cma is not None else ""),
-        ("CmaFree", f"{machine.cma_free // 1024} kB" if machine.cma_free is not None else ""),
-        ("memory", memory if machine.memory else ""),
-    )
-    return "; ".join(f"{name} {value}".strip() for name, value in parts if value) or "unknown"
+    parts = [machine.product]
+    parts += [f"{' '.join(filter(None, part))} {value}" for part, value in machine_record.known_parts(machine).items()]
+    parts += [f"CmaFree {machine.cma_free // 1024} kB"] if machine.cma_free is not None else []
+    parts += [f"available {words.size_text(machine.available)}"] if machine.available else []
+    return "; ".join(filter(None, parts)) or "unknown"
 
 
 # Words that any log has.
