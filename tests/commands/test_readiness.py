@@ -64,10 +64,12 @@ def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitc
 
 
 def test_what_ends_and_is_not_started_again_has_failed(endpoint: Endpoint, kitchen: Kitchen) -> None:
-    """As a candidate beside the server of its model."""
+    """As a candidate beside the server of its model, whose own server and image it says nothing about."""
+    said: list[object] = []
     ends = started(endpoint, kitchen, "echo 'ValueError: no such parser' >&2; exit 3")
-    with pytest.raises(ServeFailedError, match="(?s)ended before it answered.*ValueError: no such parser"):
-        readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
+    with pytest.raises(ServeFailedError, match="ended before it answered: ValueError: no such parser$") as caught:
+        readiness.wait_until_ready(workspace(endpoint, kitchen, said), ends)
+    assert (said, caught.value.hint) == ([], "")
     assert containers.find_container(endpoint, kitchen.name) is None
 
 

@@ -161,7 +161,7 @@ def _mixed(
     needed = sum(length // LENGTH for length in lengths) // len(kinds()) + 2
     streams: dict[str, Iterator[list[int]]] = {}
     for kind in order:
-        stream = _stream(served, lambda kind=kind: _piece(kind, numbers), needed * LENGTH)  # type: ignore[misc]
+        stream = _stream(served, functools.partial(_piece, kind, numbers), needed * LENGTH)
         digests[kind] = outcome.outcome_digest(stream)
         streams[kind] = iter([stream[place : place + LENGTH] for place in range(0, len(stream), LENGTH)])
     every = [_beginning(served)]
@@ -169,7 +169,7 @@ def _mixed(
     for length in lengths:
         needles = [_filled("The code of the «thing» from «city» is «N»«n». ", numbers) for _ in range(_NEEDLES)]
         count = min(length, served.context - _ANSWER) // LENGTH
-        recalled = _stream(served, lambda needles=needles: numbers.choice(needles), (count + 1) * LENGTH)  # type: ignore[misc]
+        recalled = _stream(served, functools.partial(numbers.choice, needles), (count + 1) * LENGTH)
         told = [*every[0], *_tokens(served, "".join(needles))][:LENGTH]
         every += [told, recalled]
         told += recalled[: LENGTH - len(told)]
