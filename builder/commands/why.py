@@ -171,8 +171,8 @@ def _nodes(server: RunningServer) -> tuple[str, ...]:
 
 def _configured(project: Project, nodes: Sequence[str]) -> Sequence[str]:
     """The nodes if all of them are in builder.yaml."""
-    known = {node.name for node in configuration.load_configuration(project).nodes}
-    return nodes if known.issuperset(nodes) else ()
+    configured = {node.name for node in configuration.load_configuration(project).nodes}
+    return nodes if configured.issuperset(nodes) else ()
 
 
 def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[Machine, ...]]:
@@ -288,8 +288,8 @@ def _compared(now: _Now, model: str, state: WorkingState, states: Sequence[Worki
     chosen = server_log.choice_changes(before.chosen, now.chosen)
     changes = tuple(_machine_changes(before.machines, now.machines, now.nodes))
     worked = [each for other in states for each in other.facts.machines]
-    known = _machine_faults(now, before.machines)
-    causes = [*likely_causes.machine_causes(changes, kind, known, len(now.machines), worked)]
+    faults = _machine_faults(now, before.machines)
+    causes = [*likely_causes.machine_causes(changes, kind, faults, len(now.machines), worked)]
     unknown = [] if before.machines else ["the machine: it was not recorded then"]
     fingerprint = now.selected.record.fingerprint
     if state.fingerprint != fingerprint:

@@ -1,4 +1,4 @@
-"""What the log of a vLLM server says: the cause of its end, the phases of its start, and what vLLM chose by itself.
+"""The meaning of a vLLM log: the cause of a server's end, the phases of its start, and what vLLM chose by itself.
 
 Everything is recognised by patterns for single lines. Other lines are ignored.
 """
