@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import files, hub_cache, machine_record, records, redaction, words
-from builder.base.errors import EngineError
+from builder.base.errors import BuilderError, EngineError
 from builder.base.machine_record import Machine
 from builder.definitions import command, container
 from builder.definitions.container import LABEL
@@ -196,9 +196,10 @@ def read_kept_log(path: Path) -> list[str]:
 def record_failure(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> None:
     """Records how the server with these labels was served, which did not answer."""
     nodes = tuple(filter(None, labels.get(NODES, "").split(",")))
-    failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
-    path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
-    files.write_state(path, records.text_of(failed, {}).encode())
+    with suppress(BuilderError):  # files that changed since do not hide why it failed
+        failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
+        path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
+        files.write_state(path, records.text_of(failed, {}).encode())
 
 
 def failed_start(project: Project, server: str) -> FailedStart | None:
