@@ -22,15 +22,15 @@ def numbered(mods: dict[str, str] | None = None) -> NumberedImage:
 
 def reread(text: str, *locks: Lock) -> Lock:
     """The lock that ``text`` holds; the files with packages are those of ``locks``."""
-    contents = dict(closures.file_of(*each) for lock in locks for each in closures.of_lock(lock))
+    contents = {file.digest: file.content for lock in locks for file in closures.of_lock(lock)}
     return lock_file.parse_and_explain(text, load=lambda _path, digest: contents.get(digest))
 
 
 def write_lock(folder: Path, lock: Lock) -> None:
     """Writes images.lock and its files with packages into a project's folder."""
     projects.write(folder / "images.lock", text.dump_lock(lock))
-    for each in closures.of_lock(lock):
-        projects.write(folder / closures.path_of(*each[:3]), closures.file_of(*each)[1].decode())
+    for file in closures.of_lock(lock):
+        projects.write(folder / file.path, file.content.decode())
 
 
 def undated(lock: Lock) -> Lock:

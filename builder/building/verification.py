@@ -15,7 +15,7 @@ from builder.base.events import Message, Report, task
 from builder.definitions import command, image, mod, recipe, recipe_problems
 from builder.engine import containers, images, installed, versions
 from builder.engine.client import EngineHTTPError
-from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_versions
+from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_pulls, shown_versions
 from builder.plan import plan_model
 from builder.plan.plan_model import WORKSPACE, Plan
 
@@ -66,6 +66,7 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
         recipe=planned.recipe.file if planned.recipe else None,
         versions=shown_versions(plan.versions),
         mods=shown_mods({mod.name: mod.content_hash for mod in plan.mods}),
+        pulls=shown_pulls(part.pins for part in plan.chain),
         base=shown_base(plan.chain[0].pins.base),
         transformers=_transformers(plan),
         builder=engine.instance if engine.builds_elsewhere else None,

@@ -2,21 +2,23 @@
 
 A definition has up to three on a platform: the packages in the image, those that it takes to build the sources, and
 those that its base image brings. Their format is that of pip and uv: the first two are what a build installs, and
-anybody can install them without this program.
+anybody can install them without this program. What was asked for stands in comments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import LockError
 from builder.base.words import sha256_of
-from builder.lock.model import BasePin, LockedPackage, PythonPin
+from builder.lock import kinds
+from builder.lock.model import LockedPackage, PythonPin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from builder.lock.model import Lock, Pins
 
@@ -31,18 +33,20 @@ _WHAT = {
 }
 _FILE = re.compile(r"(?:base-|build-)?packages\.[a-z0-9_.-]+\.txt(?:\.new)?")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]*)==([A-Za-z0-9][A-Za-z0-9.!+_~-]*)((?: --hash=sha256:[0-9a-f]{64})*)")
+_FACT = re.compile("# (asked|newest|as_of|undated): (.+)")
+_FACTS = {"asked": kinds.LINE, "undated": kinds.LINE, "newest": kinds.MOMENT, "as_of": kinds.MOMENT}
 _OTHER = re.compile(r"#.*|--extra-index-url \S+|")
 _INDEX = re.compile(r".+ from (https?://[^\s'\"\\]+)")
 
 
-class LockedPackages(Sequence[LockedPackage]):
-    """The packages of a file, which is read when they are first asked for: `list` and `rollback` need none.
+class PackagesFile:
+    """A file with packages. To whoever reads a lock it is the `PythonPin` in it, and iterated over, its packages. It is
+    read when they are first asked for: `list` and `rollback` need none.
 
     Raises LockError then where the file is missing, or is not the one of this digest."""
 
     def __init__(self, path: str, digest: str, load: Load) -> None:
         self.path, self.digest, self.load = path, digest, load
-        self._packages: tuple[LockedPackage, ...] | None = None
 
     @property
     def content(self) -> bytes:
@@ -59,46 +63,55 @@ class LockedPackages(Sequence[LockedPackage]):
             )
         return content
 
-    def _read(self) -> tuple[LockedPackage, ...]:
-        if self._packages is None:
-            self._packages = parse_packages(self.content.decode(errors="replace"), self.path)
-        return self._packages
+    @cached_property
+    def _pin(self) -> PythonPin:
+        return parse_packages(self.content.decode(errors="replace"), self.path)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._read()[index]
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._pin, name)
 
     def __iter__(self) -> Iterator[LockedPackage]:
-        return iter(self._read())
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> int:
-        return len(self._read())
+        return iter(self._pin.packages)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, LockedPackages) and other.digest == self.digest:
-            return True
-        return isinstance(other, LockedPackages | tuple) and self._read() == tuple(other)
+        if isinstance(other, PackagesFile):
+            return other.digest == self.digest
+        return other in (self._pin, self._pin.packages)
 
-    def __hash__(self) -> int:
-        return hash(self._read())
+    __hash__ = None  # type: ignore[assignment]
 
 
-def parse_packages(text: str, file: str) -> tuple[LockedPackage, ...]:
-    """The packages in the text of a file. Raises LockError with the place of any other
-    line."""
-    packages = []
+def parse_packages(text: str, file: str) -> PythonPin:
+    """The closure in the text of a file. Raises LockError with the place of any other line."""
+    packages: list[LockedPackage] = []
+    facts: dict[str, list[str]] = {name: [] for name in _FACTS}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        if match := _LINE.fullmatch(line):
-            hashes = tuple(match[3].split(" --hash=sha256:")[1:])
-            packages.append(LockedPackage(match[1], match[2], hashes))
-        elif not _OTHER.fullmatch(line):
+        if package := parse_requirement(line):
+            packages.append(package)
+        elif (fact := _FACT.fullmatch(line)) and kinds.is_a(_FACTS[fact[1]], fact[2]):
+            facts[fact[1]].append(fact[2])
+        elif fact or not _OTHER.fullmatch(line):
             raise LockError(
-                f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, found `{line[:60]}`",
+                f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or what was asked for, found"
+                f" `{line[:60]}`",
                 hint=f"`git checkout -- {file}` takes the committed file back",
             )
-    return tuple(packages)
+    newest, as_of = ("".join(facts[name]) for name in ("newest", "as_of"))
+    return PythonPin(tuple(facts["asked"]), newest, tuple(packages), as_of, tuple(facts["undated"]))
+
+
+def parse_requirement(line: str) -> LockedPackage | None:
+    """The package in a line of a file of requirements, None where it is no such line."""
+    match = _LINE.fullmatch(line)
+    return LockedPackage(match[1], match[2], tuple(match[3].split(" --hash=sha256:")[1:])) if match else None
+
+
+def requirement_line(package: LockedPackage) -> str:
+    """The line of a package in a file of requirements, as pip and uv read it."""
+    hashes = "".join(f" --hash=sha256:{digest}" for digest in package.hashes)
+    return f"{package.name}=={package.version}{hashes}\n"
 
 
 def path_of(definition: str, platform: str, part: str) -> str:
@@ -117,59 +130,48 @@ def name_of_copy(digest: str) -> str:
     return f"locked-{digest.removeprefix('sha256:')[:16]}.txt"
 
 
-def file_of(definition: str, platform: str, part: str, pin: BasePin | PythonPin) -> tuple[str, bytes]:
-    """The digest and the content of the file with the packages of a pin. Where the packages came from a file, that one
-    is read only if it is asked for: see `digest_of`."""
-    if isinstance(pin.packages, LockedPackages):
-        return pin.packages.digest, pin.packages.content
-    content = _text(definition, platform, part, pin).encode()
-    return sha256_of(content), content
+def file_of(path: str, closure: PythonPin | PackagesFile | Sequence[LockedPackage]) -> PackagesFile:
+    """The file in ``path`` with a closure. Raises ValueError for one that could not be read back (a bug)."""
+    if isinstance(closure, PackagesFile):
+        return closure
+    pin = closure if isinstance(closure, PythonPin) else PythonPin((), "", closure)
+    pin = replace(pin, packages=tuple(sorted(pin.packages, key=lambda package: package.name)))
+    text = _text(path, pin)
+    if parse_packages(text, path) != pin:
+        raise ValueError(f"{path} would hold another closure")
+    content = text.encode()
+    return PackagesFile(path, sha256_of(content), lambda *_: content)
 
 
-def digest_of(definition: str, platform: str, part: str, pin: BasePin | PythonPin) -> str:
-    """The digest of the file with the packages of a pin."""
-    if isinstance(pin.packages, LockedPackages):
-        return pin.packages.digest
-    return file_of(definition, platform, part, pin)[0]
-
-
-def of_lock(lock: Lock) -> Iterator[tuple[str, str, str, BasePin | PythonPin]]:
-    """The definition, platform, part and pin of every file that belongs to a lock."""
+def of_lock(lock: Lock) -> Iterator[PackagesFile]:
+    """Every file that belongs to a lock."""
     for definition, platforms in lock.pins.items():
         for platform, pins in platforms.items():
-            for part, pin in of_pins(pins):
-                yield definition, platform, part, pin
+            yield from (file_of(path, closure) for _, path, closure in of_pins(definition, platform, pins))
 
 
-def of_pins(pins: Pins) -> Iterator[tuple[str, Any]]:
-    """The parts of pins that have a file with packages."""
-    if pins.base and pins.base.packages:
-        yield "base-packages", pins.base
-    if pins.python:
-        yield "packages", pins.python
-    if pins.build:
-        yield "build-packages", pins.build
+def of_pins(definition: str, platform: str, pins: Pins) -> Iterator[tuple[str, str, Any]]:
+    """The closures of pins, each with its key in images.lock and the path of its file."""
+    of_base = pins.base.packages if pins.base else ()
+    for part, closure in (("base-packages", of_base), ("packages", pins.python), ("build-packages", pins.build)):
+        if closure:
+            yield part, path_of(definition, platform, part), closure
 
 
-def copies(lock: Lock) -> dict[str, bytes]:
-    """The files that belong to a lock, by the names that a build directory gives them."""
-    return {name_of_copy(digest): content for digest, content in (file_of(*each) for each in of_lock(lock))}
-
-
-def _text(definition: str, platform: str, part: str, pin: BasePin | PythonPin) -> str:
-    name = path_of(definition, platform, part).rpartition("/")[2]
+def _text(path: str, pin: PythonPin) -> str:
+    _, definition, name = path.split("/")
+    part, _, platform = name.removesuffix(".txt").partition(".")
     lines = [
         f"# The Python packages {_WHAT[part]} {definition} on {platform}.",
         "# `builder lock` writes this file, and images.lock has its digest.",
     ]
-    if isinstance(pin, PythonPin):
+    if part != "base-packages":
         lines += [
             "# Each has the SHA-256 of every file that suits. To install them without builder:",
             f"#   uv pip install --require-hashes --no-deps --index-strategy unsafe-best-match -r {name}",
         ]
-        indexes = (_INDEX.fullmatch(line) for line in pin.requested)
-        lines += dict.fromkeys(f"--extra-index-url {match[1]}" for match in indexes if match)
-    for package in sorted(pin.packages, key=lambda package: package.name):
-        hashes = "".join(f" --hash=sha256:{digest}" for digest in package.hashes)
-        lines.append(f"{package.name}=={package.version}{hashes}")
-    return "\n".join(lines) + "\n"
+    facts = {"asked": pin.requested, "newest": [pin.newest], "as_of": [pin.as_of], "undated": pin.undated}
+    lines += [f"# {name}: {fact}" for name, values in facts.items() for fact in values if fact]
+    indexes = (_INDEX.fullmatch(line) for line in pin.requested)
+    lines += dict.fromkeys(f"--extra-index-url {match[1]}" for match in indexes if match)
+    return "".join((*(f"{line}\n" for line in lines), *map(requirement_line, pin.packages)))

@@ -7,6 +7,7 @@ Problems of the whole file come first, then the kinds of values, then blocks, th
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +18,7 @@ from builder.base.words import did_you_mean
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
@@ -87,7 +88,7 @@ def scalar(
     pattern: str,
     expected: str,
     schema: Schema | None = None,
-    convert: Callable[[str], Any] = str,
+    convert: Callable[[str], Any] | None = None,
     write: Callable[[Any], Any] = lambda value: value,
     types: Sequence[str] = ("string",),
 ) -> ValueKind:
@@ -99,7 +100,7 @@ def scalar(
 
     def read(data: Data) -> Any:
         if isinstance(data, str) and matches(data):
-            return convert(data)
+            return convert(data) if convert else data
         raise _wrong(expected, data)
 
     return ValueKind(read, schema or {"type": list(types), "pattern": portable}, write, pattern)
@@ -145,7 +146,7 @@ def record(
     keys: Mapping[str, tuple[ValueKind, str]],
     required: str = "",
     fields: Mapping[str, str] = MappingProxyType({}),
-    make: Callable[..., Any] = dict,
+    make: Callable[..., Any] | None = None,
     parts: Callable[[Any], Mapping[str, Any]] = lambda value: value if isinstance(value, dict) else vars(value),
     rest: tuple[ValueKind, ValueKind] | None = None,
 ) -> ValueKind:
@@ -154,34 +155,25 @@ def record(
     empty or false is not written, unless its key is ``required``. ``rest`` has the kinds of further keys and of their
     values, which are the field ``rest``; without it, there are no other keys."""
     needed = required.split()
+    all_needed = frozenset(needed)
+    names = {key: fields.get(key, key) for key in keys}
+    reads = {key: kind.read for key, (kind, _) in keys.items()}
 
     def read(data: Data) -> Any:
         block = _block(data)
-        values: dict[str, Any] = {"rest": {}} if rest else {}
-        problems: Problems = []
-        is_misspelt = False
-        for key, item in block.items():
-            try:
-                if key in keys:
-                    values[fields.get(key, key)] = keys[key][0].read(item)
-                elif rest and is_a(rest[0], key):
-                    values["rest"][rest[0].read(key)] = rest[1].read(item)
-                else:
-                    is_misspelt = True
-                    suggestion = did_you_mean(key, sorted(keys.keys() - block.keys()), code=True)
-                    problems.append(((key,), f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")))
-            except WrongError as error:
-                problems += error.under(key)
-        missing = ", ".join(f"`{key}`" for key in needed if key not in block)
-        if missing and not is_misspelt:
-            problems.append(((), f"lacks {missing}"))
-        if problems:
-            raise WrongError(problems)
-        return make(**values)
+        if all_needed <= block.keys():
+            with suppress(KeyError, WrongError):  # named below
+                own = {key: item for key, item in block.items() if key in names} if rest else block
+                values = {names[key]: reads[key](item) for key, item in own.items()}
+                if rest:
+                    further = ((key, item) for key, item in block.items() if key not in names)
+                    values["rest"] = {rest[0].read(key): rest[1].read(item) for key, item in further}
+                return make(**values) if make else values
+        raise WrongError(list(_problems(block, reads, needed, rest)))
 
     def write(value: Any) -> dict[str, Any]:
         values = parts(value)
-        members = ((key, kind, values.get(fields.get(key, key))) for key, (kind, _) in keys.items())
+        members = ((key, kind, values.get(names[key])) for key, (kind, _) in keys.items())
         block = {key: kind.write(item) for key, kind, item in members if item or key in needed}
         return block | ({str(key): rest[1].write(item) for key, item in values["rest"].items()} if rest else {})
 
@@ -205,6 +197,31 @@ def _wrong(what: str, data: Data) -> WrongError:
     return WrongError([((), f"expected {what}, found {described}")])
 
 
+def _problems(
+    block: dict[str, Data],
+    reads: Mapping[str, Callable[[Any], Any]],
+    needed: Sequence[str],
+    rest: tuple[ValueKind, ValueKind] | None,
+) -> Iterator[tuple[ValuePath, str]]:
+    """Everything that is wrong in a block, which `record` describes."""
+    is_misspelt = False
+    for key, item in block.items():
+        try:
+            if key in reads:
+                reads[key](item)
+            elif rest and is_a(rest[0], key):
+                rest[1].read(item)
+            else:
+                is_misspelt = True
+                suggestion = did_you_mean(key, sorted(reads.keys() - block.keys()), code=True)
+                yield (key,), f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")
+        except WrongError as error:
+            yield from error.under(key)
+    missing = ", ".join(f"`{key}`" for key in needed if key not in block)
+    if missing and not is_misspelt:
+        yield (), f"lacks {missing}"
+
+
 def _block(data: Data) -> dict[str, Data]:
     if isinstance(data, dict):
         return data
@@ -215,6 +232,9 @@ def _each(
     items: Iterable[tuple[Any, Data]], read: Callable[[Data], Any], read_key: Callable[[Any], Any] = lambda key: key
 ) -> dict[Any, Any]:
     """Reads all items, and raises one error for all that is wrong in them."""
+    items = list(items)
+    with suppress(WrongError):
+        return {read_key(key): read(item) for key, item in items}
     values, problems = {}, []
     for key, item in items:
         try:
@@ -276,6 +296,14 @@ IMAGE_NAME = scalar(
     f"(?:{REPOSITORY.pattern.replace('$)', ':[0-9]+$)')}):{NUMBER.pattern}",
     "a numbered image such as `vllm-node-tf5:7`",
     convert=_image_name,
+)
+
+NUMBER_OR_IMAGE = scalar(
+    f"{NUMBER.pattern}|(?:{IMAGE_NAME.pattern})",
+    "a number, or a numbered image such as `vllm-node-tf5:7`",
+    {"type": ["string", "integer"], "pattern": f"^(?:{NUMBER.pattern}|{IMAGE_NAME.pattern})$", "minimum": 1},
+    convert=lambda text: _image_name(text) if ":" in text else int(text),
+    write=lambda image: image if isinstance(image, int) else str(image),
 )
 
 

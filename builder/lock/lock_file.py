@@ -159,7 +159,8 @@ def read_record(directory: Path) -> Lock:
 
 def record_files(part: Lock) -> dict[str, bytes]:
     """The files of a build directory that keep a part of images.lock, by their names."""
-    return {RECORD: dump_lock(part).encode(), **closures.copies(part)}
+    copies = {closures.name_of_copy(file.digest): file.content for file in closures.of_lock(part)}
+    return {RECORD: dump_lock(part).encode(), **copies}
 
 
 def files_below(root: Path) -> Load:
@@ -225,7 +226,9 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     version = tree.data.get("version") if isinstance(tree.data, dict) else None
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
         problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
-        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
+        older = "remove it, and `builder lock --recover` makes it again from builds/ and the engine"
+        other = older if len(version) < 3 and int(version) < VERSION else "update builder"
+        raise NewerLockError(str(problem), hint=f"{other}; or take back with git a lock that this builder wrote")
     wrong: list[Problem] = []
     try:
         lock = layout.lock_of(tree.data, load)
@@ -268,13 +271,8 @@ class LockWriter:
             raise ValueError("; ".join(line for _, line in broken))
         text = dump_lock(lock, _comments(commented or self._content or b""))
         content = text.encode()
-        of_pins = (pin.packages for *_, pin in closures.of_lock(self.lock))
-        stored = {(each.path, each.digest) for each in of_pins if isinstance(each, closures.LockedPackages)}
-        new = {}
-        for each in closures.of_lock(lock):
-            path = closures.path_of(*each[:3])
-            if (path, closures.digest_of(*each)) not in stored:
-                new[path] = closures.file_of(*each)[1]
+        stored = {(file.path, file.digest) for file in closures.of_lock(self.lock)}
+        new = {file.path: file.content for file in closures.of_lock(lock) if (file.path, file.digest) not in stored}
         if content == self._content and not new:
             return False
         try:
@@ -314,7 +312,7 @@ def _settle(root: Path, lock: Lock) -> None:
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
     if not beside:
         return
-    recorded = {closures.path_of(*each[:3]): closures.digest_of(*each) for each in closures.of_lock(lock)}
+    recorded = {file.path: file.digest for file in closures.of_lock(lock)}
     for path in beside:
         place = path.with_name(path.name.removesuffix(_NEW))
         if words.sha256_of(_read_file(path) or b"") == recorded.get(place.relative_to(root).as_posix()):

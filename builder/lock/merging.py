@@ -167,10 +167,8 @@ def _repository(base: Repository | None, ours: Repository, theirs: Repository) -
 def _model(base: Model | None, ours: Model, theirs: Model) -> Model:
     pairings = _merged(_pairings(base), _pairings(ours), _pairings(theirs), _fields)
     serves = _kept(base.pairing.image if base else None, ours.pairing.image, theirs.pairing.image)
-    return Model(
-        pairings.pop(serves),
-        tuple(pairings[image] for image in dict.fromkeys((*_pairings(ours), *pairings)) if image in pairings),
-    )
+    now, order = pairings.pop(serves), dict.fromkeys((*_pairings(ours), *pairings))
+    return Model(now, tuple(replace(pairings[image], since="") for image in order if image in pairings))
 
 
 def is_lost(content: bytes, file: str) -> bool:

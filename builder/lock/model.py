@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.base import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 # Pins: what an image is made from, as requested and as resolved, so that a changed request makes a pin stale. (In
@@ -81,6 +81,13 @@ class IncludedPin:
 SourcePin = WheelPin | GitPin | IncludedPin
 
 
+def identity(pin: SourcePin | None) -> str:
+    """A pinned vLLM in a word: its commit, or its version where it is a wheel; empty where it is not pinned."""
+    if pin is None:
+        return ""
+    return pin.commit[:12] if isinstance(pin, GitPin) else pin.version.partition("+")[0]
+
+
 @dataclass(frozen=True)
 class LockedPackage:
     """One Python package: exact version and the SHA-256 (64 hex digits) of every file that suits the platform; none
@@ -117,7 +124,7 @@ class Pins:
 
 # Numbered images, of which a repository has many, and the models that they serve.
 
-VERSION = 2
+VERSION = 3
 Status = Literal["untested", "good", "bad"]
 
 
@@ -154,7 +161,8 @@ class NumberedImage:
     """One build, or an image that was ``adopted``: such a one has neither definition nor input hash. The page
     `builder.lock.layout` says what each field is. ``fingerprint`` is the identity of the content (see
     ``builder.engine.images``), ``digest`` the manifest's in the registry. ``mods`` maps each baked mod to the first
-    digits of its content hash. ``base`` and ``transformers`` are for a reader."""
+    digits of its content hash, ``pulls`` each pull request (``vllm-31415``) to those of its patch's SHA-256. ``base``
+    and ``transformers`` are for a reader."""
 
     built: str
     definition: str
@@ -168,6 +176,7 @@ class NumberedImage:
     recipe: str | None = None
     versions: dict[str, Version] = field(default_factory=dict)
     mods: dict[str, str] = field(default_factory=dict)
+    pulls: dict[str, str] = field(default_factory=dict)
     pruned: str | None = None
     digest: str | None = None
     builder: str | None = None
@@ -204,6 +213,13 @@ def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
     return {name: words.short_digest(digest) for name, digest in mods.items()}
 
 
+def shown_pulls(pins: Iterable[Pins]) -> dict[str, str]:
+    """The pull requests of sources as a number records them: the names of their patches, without ``.patch``."""
+    sources = (source for each in pins for source in sorted(each.sources.items()))
+    git = ((name, pin) for name, pin in sources if isinstance(pin, GitPin))
+    return {f"{name}-{pull.number}": pull.sha256[:12] for name, pin in git for pull in pin.pulls}
+
+
 @dataclass(frozen=True)
 class Repository:
     """The numbers of one repository, with ``next`` above all of them. ``previous`` are the numbers that were current
@@ -235,24 +251,24 @@ class Repository:
     def broken_rules(self, name: str) -> Iterator[str]:
         """One line for each rule that the repository, called ``name``, breaks."""
         for number, image in self.numbers.items():
-            given = {"platform": image.platform}
-            if not image.adopted:
-                given |= {"definition": image.definition, "inputs": image.input_hash}
-            yield from (f"{name}:{number} lacks `{key}`" for key, value in given.items() if not value)
+            if not image.platform:
+                yield f"{name}:{number} lacks `platform`"
+            if not image.adopted and not (image.definition and image.input_hash):
+                yield f"{name}:{number} lacks `{'inputs' if image.definition else 'definition'}`"
         if self.next <= max(self.numbers, default=0):
             yield f"`next` of {name} is {self.next}, which is given already"
         order = [number for number in (self.current, *self.previous) if number is not None]
         if self.current is None and order:
-            yield f"{name} has no current number, and numbers that were current before"
-        yield from (f"{name}:{number} was current, and is not there" for number in order if number not in self.numbers)
+            yield f"`latest` of {name} names no number in use, and numbers that were in use before"
+        yield from (f"`latest` names {name}:{n}, which is not among the images" for n in order if n not in self.numbers)
         if len(set(order)) < len(order):
-            yield f"{name} names a number twice among those that were current"
+            yield f"`latest` of {name} names a number twice"
 
 
 @dataclass(frozen=True)
 class Pairing:
     """The pairing of a model with a numbered image, by the recipe that it was built from if there is one. ``since`` is
-    when the image began to serve the model for the last time, empty where it is not known."""
+    when the image began to serve the model, empty where it no longer does."""
 
     image: ImageName
     recipe: str | None = None
@@ -273,13 +289,13 @@ class Model:
         """The same model with another pairing; the one that it replaces is the first of the previous ones."""
         if pairing.image == self.pairing.image:
             return replace(self, pairing=replace(pairing, since=self.pairing.since))
-        before = (self.pairing, *self.previous)
+        before = (replace(self.pairing, since=""), *self.previous)
         return Model(pairing, tuple(p for p in before if p.image != pairing.image))
 
     def stepped_back_to(self, image: ImageName) -> Model:
         """The same model after a step back to its pairing with ``image``; see `Repository.stepped_back_to`."""
-        pairing = next(each for each in self.previous if each.image == image)
-        return Model(pairing, tuple(self.pairing if each is pairing else each for each in self.previous))
+        pairing, left = next(each for each in self.previous if each.image == image), replace(self.pairing, since="")
+        return Model(pairing, tuple(left if each is pairing else each for each in self.previous))
 
     def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
         """One line for each rule that the model, called ``name``, breaks in ``lock``."""
@@ -338,9 +354,7 @@ class Lock:
         dated = self
         for name, model in self.models.items():
             old = before.models.get(name)
-            times = {pairing.image: pairing.since for pairing in (old.pairing, *old.previous)} if old else {}
-            is_new = old is None or old.pairing.image != model.pairing.image
-            if is_new and model.pairing.since == times.get(model.pairing.image, ""):
+            if not model.pairing.since and (old is None or old.pairing.image != model.pairing.image):
                 dated = dated.with_model(name, replace(model, pairing=replace(model.pairing, since=now)))
         return dated
 

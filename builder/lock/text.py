@@ -8,6 +8,7 @@ run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; wha
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import UsageError
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `image` serves the model, `since` its last start. Images that served it before follow, the last one first.
-# images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
-# builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this. You may edit status, note, pinned, `image` and `now`; comments stay. It ends with `...`.
+# models: `now` serves the model, `since` then. `before` served it, the latest first: `builder rollback` returns to it.
+# images: the newest number first. `latest` is the number in use; `each` holds for all numbers that say nothing else.
+#   Anybody may run `builder prune`. It deletes old images, but none that is pinned, in use, or serves a model.
+# builds: what the next build takes. Where that differs from the newest number, the next build changes something.
+#   A patch of `pulls` is dockerfiles/NAME/pulls/PULL-*.patch, `packages` is dockerfiles/NAME/packages.PLATFORM.txt.
+# builder writes this. You may edit status, note, pinned and `now`; comments stay. It ends with `...`.
 """
 
 
@@ -76,6 +79,8 @@ def unquote(quoted: str) -> str:
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
 _COMMENT_LINE = re.compile("(?: *#[ -~]*)?")  # others may hold what YAML takes for a line break
 _PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
+# A member of a flow mapping that holds nothing quoted, and at most mappings such as `mods: {a: b}`.
+_MEMBER_OF_PLAIN = re.compile(rf"({_PLAIN_TEXT}): ({_PLAIN_TEXT}|\{{[^{{}}\[\]\"]*\}})(?:, |\Z)")
 _ENDS = {"{": "}", "[": "]"}
 _MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
 _NOTHING = frozenset(("null", "Null", "NULL"))
@@ -109,11 +114,7 @@ def _blocks(text: str) -> dict[str, Data]:
         del around[depth + 1 :]
         name = _name(key, around[depth])
         if value:
-            pieces: list[str] = _PIECES.findall(value)[::-1]
-            is_whole = sum(map(len, pieces)) == len(value)
-            around[depth][name] = _value(pieces, 0)
-            if pieces or not is_whole:
-                raise _OtherLayoutError
+            around[depth][name] = _plain_mapping(value) or _value_of(value)
         else:
             around[depth][name] = {}
             around.append(around[depth][name])
@@ -142,6 +143,33 @@ def _name(key: str, block: dict[str, Data]) -> str:
     if name in block or key in _MARKS or len(key) > _LONGEST_KEY:
         raise _OtherLayoutError
     return name
+
+
+def _plain_mapping(text: str) -> dict[str, Data] | None:
+    """The mapping that ``text`` is, in one step, as nearly all lines are; None for whatever is more."""
+    if text[0] != "{" or text[-1] != "}":
+        return None
+    members = _MEMBER_OF_PLAIN.findall(text[1:-1])
+    block: dict[str, Data] = dict(members)
+    if len(block) < len(members) or sum(map(len, chain.from_iterable(members))) + 4 * len(members) != len(text):
+        return None
+    if not _NOTHING.isdisjoint(block.values()) or (len(text) > _LONGEST_KEY and max(map(len, block)) > _LONGEST_KEY):
+        return None
+    for name, value in members if text.rfind("{") else ():
+        if value[0] == "{":
+            block[name] = inner = _plain_mapping(value)
+            if inner is None:
+                return None
+    return block
+
+
+def _value_of(text: str) -> Data:
+    pieces: list[str] = _PIECES.findall(text)[::-1]
+    is_whole = sum(map(len, pieces)) == len(text)
+    value = _value(pieces, 0)
+    if pieces or not is_whole:
+        raise _OtherLayoutError
+    return value
 
 
 def _value(pieces: list[str], depth: int) -> Data:
@@ -241,9 +269,10 @@ def _key(name: str, indent: str) -> str:
     return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
 
 
-# The keys of a source from git and of a number that begin a line: an update of a pin leaves the line before it as it
-# was, and a mark the lines after it.
-_LINE_STARTS = {"git": ("version",), "content": ("size", "content")}
+# What begins a line: an update of a source from git changes one, a mark of a number the first. By a key that tells the
+# kind of record, the keys that do so. In a number, the first key that is no mark does, too.
+_LINE_STARTS = {"git": ("version", "pulls"), "content": ("size",)}
+_MARKS_OF_NUMBER = frozenset(("status", "built", "adopted", "recipe", "pinned", "pruned", "vllm", "base", "note"))
 _BREAK = "\n"
 _MEMBER = re.compile(r'(?:"(?:\\.|[^"\\])*+"|[^",])++,?')
 
@@ -252,10 +281,13 @@ def _flow(value: Any) -> str:
     """A value on one line, without the spaces after its commas. A line must end before a line break in it."""
     if isinstance(value, dict):
         breaks = [name for key, names in _LINE_STARTS.items() if key in value for name in names]
+        if "content" in value:
+            breaks.append(next(name for name in value if name not in _MARKS_OF_NUMBER))
         members = (f"{_BREAK * (name in breaks)}{quote(name)}: {_flow(item)}" for name, item in value.items())
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
-        return f"[{','.join(map(_flow, value))}]"
+        between = f",{_BREAK}" if isinstance(value[0] if value else None, dict) else ","
+        return f"[{between.join(map(_flow, value))}]"
     # What is no number and no truth value is written as text: the image 1:1 is 61 to YAML.
     return str(value).lower() if isinstance(value, int | float) else quote(str(value))
 

@@ -28,6 +28,7 @@ from builder.lock.model import (
     Pairing,
     shown_base,
     shown_mods,
+    shown_pulls,
     shown_versions,
 )
 from builder.numbers import adopted, build_directory, claims
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # The revisions that hold the build directories of both sides: before the merge is committed, and after.
 _REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD", "stash@{0}")
+_SCRATCH = "merge"
 
 
 def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
@@ -96,8 +98,8 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
 def remove_unfinished(project: Project) -> None:
     """Removes what a killed process left of `restore_both`, and what could not be removed then. images.lock must be
     held."""
-    shutil.rmtree(_scratch(project), ignore_errors=True)
-    for pattern in (_beside("*"), files.aside_of(Path("*")).name):
+    shutil.rmtree(project.state / _SCRATCH, ignore_errors=True)
+    for pattern in (".*.new", files.aside_of(Path("*")).name):
         for folder in project.builds.glob(f"*/{pattern}"):
             shutil.rmtree(below_project(project.builds, folder), ignore_errors=True)
 
@@ -106,10 +108,11 @@ def remove_unfinished(project: Project) -> None:
 def _scratch_folder(project: Project) -> Iterator[Path]:
     """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
     process left there goes."""
-    folder = _scratch(project)
+    folder = project.state / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        yield _folder(folder)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,7 +124,8 @@ def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
     inside = directory.relative_to(project.root)
     candidates = [directory]
     for revision in _REVISIONS:
-        into = _folder(folder / revision)
+        into = folder / revision
+        into.mkdir()
         if foreign_files.extract_folder(project.root, revision, inside.as_posix(), into):
             candidates.append(into / inside)
     return candidates
@@ -144,7 +148,7 @@ def is_of(directory: Path, image: NumberedImage) -> bool:
 def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[Path]:
     """A copy of ``source``, which becomes the build directory of a number in one step, as the block left it."""
     target = project.build_directory(name.repository, name.number)
-    beside = target.with_name(_beside(target.name))
+    beside = target.with_name(f".{target.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
     yield beside
@@ -158,19 +162,6 @@ def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
     record = lock_file.read_record(directory)
     if record.image(origin):
         files.write_alone(file, text.dump_lock(merging.renamed(record, origin, to.number)).encode())
-
-
-def _scratch(project: Project) -> Path:
-    return project.state / "merge"
-
-
-def _beside(name: str) -> str:
-    return f".{name}.new"
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 # The sources that a lost images.lock is rebuilt from: build directories and the images in the engine. A build
@@ -332,6 +323,7 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         recipe=image_labels.recipe,
         versions=shown_versions(image_labels.versions),
         mods=shown_mods(image_labels.mods),
+        pulls=shown_pulls(image_labels.pins.values()),
         base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)

@@ -193,13 +193,6 @@ class Named:
         return f"{self.by} names {package}{self.specifiers}"
 
 
-def identity(pin: SourcePin | None) -> str:
-    """A pinned vLLM in a word: its commit, or its version where it is a wheel; empty where it is not pinned."""
-    if pin is None:
-        return ""
-    return pin.commit[:12] if isinstance(pin, GitPin) else pin.version.partition("+")[0]
-
-
 def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
     """The ``PACKAGES`` that the pinned vLLM of a definition names, by package; none where it comes with the base, or
     is that of a parent, since their versions are known. Raises SourceError."""

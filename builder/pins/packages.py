@@ -19,8 +19,8 @@ from builder.base.http_client import NoAnswerError
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
+from builder.lock import closures
 from builder.lock.model import GitPin, IncludedPin, LockedPackage
-from builder.plan import making
 from builder.sources import git, mirror, wheels
 from builder.sources.patches import CandidatePatch, PackageFiles
 from builder.sources.wheels import WheelRequest
@@ -241,7 +241,7 @@ def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)
     if not hashes:
         raise SourceError(f"the index has no wheel of {package} {version}")
-    return making.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
+    return closures.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
 
 
 def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:

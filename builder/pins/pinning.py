@@ -29,6 +29,7 @@ from builder.lock.model import (
     PythonPin,
     SourcePin,
     WheelPin,
+    identity,
 )
 from builder.pins import agreement, packages, vendored
 from builder.pins.resolver import answered
@@ -313,7 +314,7 @@ def _requested(source: GitSource) -> tuple[tuple[int, str], ...]:
 
 def _recorded_ref(source: GitSource, pins: Pins) -> str:
     """The ref of a source as images.lock records it; of one that follows vLLM with the vLLM that it is for."""
-    return f"{source.ref}/{agreement.identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
+    return f"{source.ref}/{identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
 
 
 def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, read_script_facts
+from builder.lock import closures
 from builder.lock.model import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, SourcePin, Version, WheelPin
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
@@ -578,8 +579,6 @@ def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
 # The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
 # addresses, so that the same lock works with every index mirror and with local wheels.
 
-_ENTRY = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+)(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n")
-
 
 @dataclass(frozen=True)
 class PackageGroup:
@@ -605,37 +604,28 @@ def requirement_files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
     for package in pins.python.packages if pins.python else ():
-        lines[file_of.get(package.name, "packages.txt")].append(requirement_line(package))
+        lines[file_of.get(package.name, "packages.txt")].append(closures.requirement_line(package))
     if pins.build:
         # Packages with a file of their own are installed from it in the build stage, too.
         own = (package for package in pins.build.packages if package.name not in file_of)
-        lines["build.txt"] = list(map(requirement_line, own))
+        lines["build.txt"] = list(map(closures.requirement_line, own))
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
 def read_requirements(text: str) -> tuple[LockedPackage, ...]:
     """Reads a file of ``requirement_files``. Raises ValueError where it was edited by hand."""
     packages = []
-    end = 0
-    while end < len(text):
-        match = _ENTRY.match(text, end)
-        if match is None:
-            raise ValueError(f"line {text.count(chr(10), 0, end) + 1} is not one that this program writes")
-        end = match.end()
-        hashes = tuple(re.findall("[0-9a-f]{64}", match["hashes"]))
-        packages.append(LockedPackage(match["name"], match["version"], hashes))
+    for number, line in enumerate(text.splitlines(), 1):
+        package = closures.parse_requirement(line)
+        if package is None:
+            raise ValueError(f"line {number} is not one that this program writes")
+        packages.append(package)
     return tuple(packages)
 
 
 def requirement_identity(package: LockedPackage) -> str:
     """The input of a step for a package: its version, for display, and a digest over all its files."""
     return f"{package.version} {hashlib.sha256(' '.join(package.hashes).encode()).hexdigest()[:12]}"
-
-
-def requirement_line(package: LockedPackage) -> str:
-    """The entry of a package in a requirement file."""
-    hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in package.hashes)
-    return f"{package.name}=={package.version}{hashes}\n"
 
 
 # Warnings before a build.

@@ -489,7 +489,7 @@ def test_a_revision_without_a_lock_and_a_folder_without_git(
 
 
 def test_a_damaged_lock_is_named_by_its_revision(diff_lock_numbers: Kept) -> None:
-    diff_lock_numbers.project.lock.write_text("version: 2\nmodels: [\n...\n")
+    diff_lock_numbers.project.lock.write_text("version: 3\nmodels: [\n...\n")
     commit(diff_lock_numbers)
     with pytest.raises(LockError, match=r"^HEAD:images\.lock:3:1: not YAML"):
         diff_lock_between(diff_lock_numbers, "HEAD")

@@ -127,10 +127,10 @@ def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
-    write(tmp_path / "kept/images.lock", "version: 2\n\n...\n")
+    write(tmp_path / "kept/images.lock", "version: 3\n\n...\n")
     result = init.init_project(tmp_path / "kept", "cpu", {}, tmp_path / NO_PROC)
     assert result.kept == ("images.lock",)
-    assert (tmp_path / "kept/images.lock").read_text() == "version: 2\n\n...\n"
+    assert (tmp_path / "kept/images.lock").read_text() == "version: 3\n\n...\n"
     write(tmp_path / "lost/builds/small/1/bake.json", "{}")
     with pytest.raises(LockError):
         make(tmp_path / "lost")

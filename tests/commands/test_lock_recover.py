@@ -176,7 +176,7 @@ def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, r
 @pytest.mark.long
 def test_what_must_not_be_written_over_is_not(lived: Project, builder: Command) -> None:
     text = lived.lock.read_text(encoding="utf-8")
-    for damage in (text.replace("version: 2", "version: 3", 1), f"<<<<<<< ours\n{text}"):
+    for damage in (text.replace("version: 3", "version: 4", 1), f"<<<<<<< ours\n{text}"):
         lived.lock.write_text(damage, encoding="utf-8")
         builder("lock", "--recover", code=4)
         assert lived.lock.read_text(encoding="utf-8") == damage

@@ -66,7 +66,7 @@ def test_a_version_that_cannot_be_read_is_told(git: Git) -> None:
     base = built(Lock(), ImageName("cpu", 1), image(1), "a/small")
     git.commit(base)
     git.run("checkout", "--quiet", "-b", "theirs")
-    (git.folder / "images.lock").write_text("version: 3\n...\n", encoding="utf-8")
+    (git.folder / "images.lock").write_text("version: 4\n...\n", encoding="utf-8")
     git.run("commit", "--quiet", "--all", "--message=x")
     git.run("checkout", "--quiet", "main")
     git.commit(built(base, ImageName("cpu", 2), image(2), "a/small"))

@@ -636,7 +636,9 @@ def test_definitions_recipes_and_images_that_use_one_are_named(tmp_path: Path) -
         projects.write(project.dockerfiles / name / "Dockerfile.j2", "FROM {{ base }}\n")
     projects.add_mod(tmp_path, "own", "true\n", {}, "")
     projects.add_recipe(tmp_path, "elsewhere", "vllm-node", "Org/Other", ["template"])
-    image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "f", "h", 1, mods={"template": "sha256:0"})
+    image = NumberedImage(
+        "2026-01-01T00:00:00Z", "small", "linux/amd64", f"sha256:{0:064x}", "h", 1, mods={"template": "sha256:0"}
+    )
     with lock_file.writing(project.lock, on_wait=lambda: None) as transaction:
         transaction.commit(transaction.lock.with_repository("small", Repository(3, 2, numbers={1: image, 2: image})))
     own, template = list_mods(project)

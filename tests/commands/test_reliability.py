@@ -138,7 +138,7 @@ def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endp
     ("damage", "said"),
     [
         (lambda text: text[: len(text) // 2], "images.lock:"),
-        (lambda text: text.replace("version: 2", "version: 3", 1), "version 3"),
+        (lambda text: text.replace("version: 3", "version: 4", 1), "version 4"),
         (lambda text: "<<<<<<< ours\n" + text, "images.lock:1:"),
     ],
 )

@@ -22,7 +22,7 @@ STATUSES: tuple[Status, ...] = ("good", "bad", "untested")
 
 
 def image(status: Status = "untested") -> NumberedImage:
-    return NumberedImage("2026-11-20T12:00:00Z", "tf5", "linux/arm64", "sha256:f", "sha256:i", 1, status)
+    return NumberedImage("2026-11-20T12:00:00Z", "tf5", "linux/arm64", f"sha256:{15:064x}", "sha256:i", 1, status)
 
 
 def lock(*statuses: Status, previous: tuple[int, ...] = ()) -> Lock:

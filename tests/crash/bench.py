@@ -207,8 +207,15 @@ def _lock(project: Project) -> tuple[dict[str, str], str]:
         lock = lock_file.read_lock(project.lock)
     except BuilderError as error:
         return {}, str(error)
+    if lock == Lock() and not project.lock.exists():
+        return {}, ""
     serving = {f"/serving/{name}": str(model.pairing.image) for name, model in lock.models.items()}
-    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(layout.data_of(lock))) | serving), ""
+    contents = {
+        f"/images/{name}/{number}/content": image.fingerprint
+        for name, repository in lock.images.items()
+        for number, image in repository.numbers.items()
+    }
+    return {**dict(_leaves(layout.data_of(lock))), **serving, **contents}, ""
 
 
 def _leaves(value: object, path: str = "") -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,9 @@ def make_image() -> Callable[..., NumberedImage]:
     return image
 
 
+_MADE = "2026-09-21T22:32:49Z"
+
+
 @pytest.fixture
 def full() -> Lock:
     """Every field of every kind at least once, with and without its value."""
@@ -111,6 +115,20 @@ def full() -> Lock:
         },
         python=PythonPin((), "", ()),
     )
+    commit = "ced6857afa0ea7b2e3f0846a62e1394e90f15607"
+    git = Pins(
+        sources={
+            "flashinfer": GitPin("https://h/f.git", f"from-vllm/{commit[:12]}", "8bc3b57802" * 4, "0.6.18", _MADE),
+            "vllm": GitPin(
+                "https://h/vllm.git",
+                "main",
+                commit,
+                "0.30.1rc1.dev12+gced6857af",
+                _MADE,
+                (PullPin(31415, "abcdef0123" * 4, f"{9:064x}"), PullPin(271, "0" * 40, f"{10:064x}", "releases/v0.30")),
+            ),
+        }
+    )
     recipe = "recipes/qwen3-0.6b-cpu.yaml"
     cpu_images = {
         1: image(1, status="good", note="fast: 12 tokens/s # on 8 cores", pinned=True, recipe=recipe),
@@ -120,6 +138,8 @@ def full() -> Lock:
             versions={"vllm": Version("0.32.0"), "flashinfer": Version("0.7", "ab" * 6)},
             transformers="5.0",
             mods={"fix-qwen3.5-enhanced-chat-template": f"{6:012x}", "007": f"{7:012x}"},
+            pulls={"vllm-31415": f"{9:012x}"},
+            gpu="NVIDIA GB10",
             unchecked={"gpu": "driver 580: a kernel that is not used", "007": "no network here"},
             rebuilt="2026-11-22T08:00:00Z: 3 times of change and 1 files of bytecode differ from sha256:0f",
         ),
@@ -131,7 +151,11 @@ def full() -> Lock:
         (Pairing(ImageName(on_cpu, 10), status="bad", note="null"), Pairing(ImageName(on_cpu, 1), status="good")),
     )
     return Lock(
-        pins={"tf5": {"linux/arm64": tf5, "linux/amd64": Pins()}, "cpu": {"linux/amd64": cpu}},
+        pins={
+            "tf5": {"linux/arm64": tf5, "linux/amd64": Pins()},
+            "cpu": {"linux/amd64": cpu},
+            "git": {"linux/arm64": git},
+        },
         images={
             on_cpu: Repository(next=12, current=2, previous=(10, 1), numbers=cpu_images),
             "localhost:5000/vllm-node-tf5": Repository(numbers={1: image(1, definition="tf5")}, next=2),
@@ -193,7 +217,7 @@ VERSIONS = ["null", "007", "1e3", "0x1f", "1_000", "0.40", "1!2.0rc1+g0123.cu130
 TOKENS = ["null", "007", "1e3", "12:30", "sha256:0123", "no", "x" * 1030]
 MOMENTS = ["", "2026-11-18T09:30:00Z", "2026-11-18T09:30:00.123456+08:00", "2026-11-20"]
 ADDRESSES = ["https://host/x.git", "ssh://git@host:22/a/b", "file:///a/b%20c", "git://h/模型"]
-REFS = ["main", "null", "no", "1.0", "007", "releases/v0.21+x", "0123456789" * 4]
+REFS = ["main", "null", "no", "1.0", "007", "releases/v0.21+x", "0123456789" * 4, "from-vllm/012345678901"]
 MODELS = ["Qwen/Qwen3-0.6B", "null", "1.0", "007", "a", "/models/own: model #1", "./own", "~/own", "/模型"]
 RECIPES = ["recipes/chat.yaml", "recipes/a b/c #d.yaml", "null", "1.0", "/home/ann/r: x.yaml", "模型"]
 REVISIONS = ["main", "null", "refs/pr/3", "1.0", "c1899de2", "a:b", "#b"]
@@ -218,8 +242,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
-    since = st.just("") | times
-    commits = st.integers(0, 2**160 - 1).map("{:040x}".format)
+    commits = st.integers(0, 2**160 - 1).map("{:040x}".format) | st.just("0123456789" * 4)
     digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
     pulls = st.lists(
         st.builds(PullPin, st.integers(1, 10**9), commits, digests, st.sampled_from(["", "releases/v1"])), max_size=2
@@ -241,7 +264,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         times,
         definitions,
         platforms,
-        tokens,
+        digests.map("sha256:{}".format),
         tokens,
         st.integers(0, 10**15),
         statuses,
@@ -250,7 +273,10 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         recipes,
         named(st.builds(Version, versions, starts), SOURCES),
         named(tokens),
+        named(tokens),
         st.none() | times,
+        base=st.sampled_from(["", "debian:x@0123456789ab", "debian:x@ba9876543210", "other/x@0123456789ab", "y@local"]),
+        gpu=st.none() | st.sampled_from(["NVIDIA GB10", "null"]),
         digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),
         builder=st.none() | parts.filter(lambda name: "+" not in name),
         adopted=st.none() | st.builds(Adoption, references, st.lists(references, max_size=2).map(tuple)),
@@ -276,10 +302,9 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         for model in draw(st.lists(st.sampled_from(MODELS), max_size=3, unique=True)) if names else []:
             chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
             first, *rest = [
-                Pairing(name, draw(recipes), draw(revisions), draw(statuses), draw(texts), draw(since))
-                for name in chosen
+                Pairing(name, draw(recipes), draw(revisions), draw(statuses), draw(texts)) for name in chosen
             ]
-            models[model] = Model(first, tuple(rest))
+            models[model] = Model(replace(first, since=draw(st.just("") | times)), tuple(rest))
         return Lock(draw(named(of_platforms, DEFINITIONS)), images, models)
 
     return whole()

@@ -21,7 +21,7 @@ from builder.base.errors import LockBusyError, LockError, UsageError
 from builder.base.project import Project
 from builder.lock import closures, lock_file
 from builder.lock.lock_file import LockWriter, parse_and_explain, parse_bytes, read_lock, writing
-from builder.lock.model import ImageName, Lock, LockedPackage, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, LockedPackage, Model, NumberedImage, Pairing, PythonPin, Repository
 from builder.lock.text import dump_lock
 from tests import locks, projects
 from tests.lock import disk
@@ -157,15 +157,18 @@ def test_a_file_is_read(tmp_path: Path, full: Lock) -> None:
     ("old", "new"),
     [
         ("    next: 12\n", "    next: 12 # the next one\n"),
-        ("asked: [transformers>=5,", "asked: [\n          # why\n          transformers>=5,"),
-        ("newest: 2026-11-18T09:30:00Z", "newest: '2026-11-18T09:30:00Z'"),
+        ("pulls: [{number", "pulls: [\n          # why\n          {number"),
+        ("since: 2026-11-21T08:00:00Z", "since: '2026-11-21T08:00:00Z'"),
+        ("recipe: qwen3-0.6b-cpu,", "recipe: recipes/qwen3-0.6b-cpu.yaml,"),
+        ("asked: from-vllm,", "asked: from-vllm/ced6857afa0e,"),
+        ("before: [10, 1]}\n", "before: [vllm-node-cpu:10, 2, 1]}\n"),
         ('version: "0.40"', "version: 0.40"),
         ('  "1.0":', "  1.0:"),
         ("before: [10, 1]}\n", "before: [  10,1 ]}\n"),
         ("    10: {status", "    # 2\n    10: {status"),
         ("tf5 linux/amd64: {}", "tf5 linux/amd64:\n    {}"),
         ("    next: 4", '    "next": "4"'),
-        ("version: 2\n", "version: 2\r\n"),
+        ("version: 3\n", "version: 3\r\n"),
         ("    vllm-node-cpu:10: {status: bad, note", "    vllm-node-cpu:10: {status: bad,\n          note"),
         ("    1: {status: good, built", "    1: {platform: linux/amd64, status: good, built"),
         (
@@ -183,11 +186,23 @@ def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: s
 
 
 def test_a_pointer_may_be_moved_by_hand(full: Lock, golden: str) -> None:
-    text = changed(golden, "    image: vllm-node-cpu:2", "    image: vllm-node-cpu:1")
+    """The image that it left stays among those before, if something else is known of it."""
+    since = "2026-11-21T08:00:00Z"
+    text = changed(golden, "    image: {now: vllm-node-cpu:2", "    image: {now: vllm-node-cpu:1")
     model = locks.reread(text, full).models["Qwen/Qwen3-0.6B"]
-    assert [pairing.image.number for pairing in (model.pairing, *model.previous)] == [1, 2, 10]
-    text = changed(golden, "    image: vllm-node-cpu:2", "    image: vllm-node:1")
-    assert locks.reread(text, full).models["Qwen/Qwen3-0.6B"].pairing == Pairing(ImageName("vllm-node", 1))
+    assert [pairing.image.number for pairing in (model.pairing, *model.previous)] == [1, 10, 2]
+    text = changed(
+        golden, "now: vllm-node-cpu:2, since: 2026-11-21T08:00:00Z, before: [10", "now: vllm-node:1, before: [2"
+    )
+    assert locks.reread(text, full).models["Qwen/Qwen3-0.6B"].previous[0].image == ImageName("vllm-node", 2)
+    with pytest.raises(LockError, match="paired with vllm-node:3, which is not among"):
+        locks.reread(text.replace("[2, 1]", "[2, 3]"), full)
+    text = changed(golden, "    image: {now: vllm-node-cpu:2", "    image: {now: vllm-node:1")
+    text = text.replace("before: [10, 1]}\n    vllm", "before: [vllm-node-cpu:10]}\n    vllm")
+    assert locks.reread(text, full).models["Qwen/Qwen3-0.6B"].pairing == Pairing(ImageName("vllm-node", 1), since=since)
+    text = changed(golden, "    latest: {now: 2, before", "    latest: {now: 1, before")
+    repository = locks.reread(text, full).images[CPU]
+    assert (repository.current, repository.previous) == (1, (10,))
 
 
 IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
@@ -212,7 +227,7 @@ WRONG = [
         "  ▶vllm-node-empty: 4",
         "`vllm-node-empty`: expected a block of keys, found `4`",
     ),
-    ("before: [10, 1]", "▶before: 10", "`before`: expected a list, found `10`"),
+    ("latest: {now: 2, before: [10, 1]", "latest: {now: 2, ▶before: 10", "`before`: expected a list, found `10`"),
     ("    next: 4", "    next: 4\n    ▶current: 1", "unknown key `current`"),
     (
         "pruned: 2026-11-22T08:00:00Z",
@@ -222,17 +237,27 @@ WRONG = [
     ("\n    10: {", "\n    ▶ten: {", "unknown key `ten`"),
     ("asked: vllm-node-base", "▶asked: ", f"`asked`: {IMAGE}, found nothing"),
     ("asked: vllm-node-base", "▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
-    ('"ray[default]"', "▶[ray]", "expected one line that is no option, found a list"),
+    (
+        "08:00:00Z, before: [10, 1]",
+        "08:00:00Z, before: [▶[10]]",
+        "expected a number, or a numbered image such as `vllm-node-tf5:7`, found a list",
+    ),
+    (
+        "commit: 8bc3b578028bc3b578028bc3b578028bc3b57802 of 2",
+        "▶commit: 8bc3b578028bc3b578028bc3b578028bc3b57802 2",
+        "`commit`: expected a commit of 40 hex digits, ` of `, and its time in UTC, found"
+        " `8bc3b578028bc3b578028bc3b578028bc3b57802 2026-09-21T22:32:49…`",
+    ),
     ("    base: {asked: vllm-node-base,\n      ", "    ▶base: {", "`base`: lacks `asked`"),
     ('{status: bad, note: "null"', '{▶imagine: bad, note: "null"', "unknown key `imagine`"),
     (
-        "    image: vllm-node-cpu:2\n",
-        "    ▶image: vllm-node-cpu\n",
-        "`image`: expected a numbered image such as `vllm-node-tf5:7`, found `vllm-node-cpu`",
+        "    image: {now: vllm-node-cpu:2,",
+        "    image: {▶now: vllm-node-cpu,",
+        "`now`: expected a numbered image such as `vllm-node-tf5:7`, found `vllm-node-cpu`",
     ),
     (
-        '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
-        '  ▶"1.0":\n',
+        '  "1.0":\n    image: {now: localhost:5000/vllm-node-tf5:1, since: 2026-11-20T22:00:00Z}\n',
+        '  ▶"1.0": {}\n',
         "`1.0`: lacks `image`",
     ),
     (
@@ -241,14 +266,14 @@ WRONG = [
         "localhost:5000/vllm-node-tf5:1 lacks `platform`",
     ),
     (
-        '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
-        '  ▶"1.0":\n    image: localhost:5000/vllm-node-tf5:2\n',
+        '  "1.0":\n    image: {now: localhost:5000/vllm-node-tf5:1,',
+        '  ▶"1.0":\n    image: {now: localhost:5000/vllm-node-tf5:2,',
         "1.0 is paired with localhost:5000/vllm-node-tf5:2, which is not among the images",
     ),
     (
         "  vllm-node-cpu:\n    latest: {now: 2,",
         "  ▶vllm-node-cpu:\n    latest: {now: 3,",
-        "vllm-node-cpu:3 was current, and is not there",
+        "`latest` names vllm-node-cpu:3, which is not among the images",
     ),
     ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
@@ -269,7 +294,7 @@ def test_anything_wrong_is_named(golden: str, old: str, new: str, message: str) 
 def test_all_faults_are_reported_at_once(golden: str) -> None:
     text = changed(golden, "    next: 4", "    ▶next: four\n    ▶pevious: []")
     text = changed(text, "      resolved: local", "      ▶resolve: local")
-    text = changed(text, "      revision: c", "      ▶revision: [c], ▶recipes: c")
+    text = changed(text, ", revision: c", ", ▶revision: [c], ▶recipes: c")
     lines, _ = faults_of(text)
     assert [line.split(": ")[0] for line in lines] == places_of(text)
 
@@ -278,29 +303,29 @@ def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
     assert parse_and_explain(changed(golden, "    next: 12", "    next: 3")).images[CPU].next == 11
 
 
-@pytest.mark.parametrize(("version", "column"), [("1", 1), ("17", 1), ("0", 1)])
+@pytest.mark.parametrize(("version", "column"), [("1", 1), ("17", 1), ("0", 1), ("2", 1)])
 def test_another_version_is_named_before_all_else(golden: str, version: str, column: int) -> None:
-    text = golden.replace("version: 2\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
+    text = golden.replace("version: 3\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
     lines, error = faults_of(text)
-    assert lines == [f"images.lock:6:{column}: images.lock is version {version}; this builder reads 2"]
-    assert "update builder" in error.hint
+    assert lines == [f"images.lock:8:{column}: images.lock is version {version}; this builder reads 3"]
+    assert ("update builder" if version == "17" else "remove it, and `builder lock --recover`") in error.hint
 
 
 @pytest.mark.parametrize("version", ["1", "99999"])
 def test_another_version_with_nothing_new_in_it_is_refused_too(golden: str, version: str) -> None:
-    assert "is version" in faults_of(golden.replace("version: 2\n", f"version: {version}\n"))[0][0]
+    assert "is version" in faults_of(golden.replace("version: 3\n", f"version: {version}\n"))[0][0]
 
 
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("version: one\n", "images.lock:6:1: `version`: expected `2`, found `one`"),
-        ("version:\n", "images.lock:6:1: `version`: expected `2`, found nothing"),
-        ("", "images.lock:7:1: lacks `version`"),
+        ("version: one\n", "images.lock:8:1: `version`: expected `3`, found `one`"),
+        ("version:\n", "images.lock:8:1: `version`: expected `3`, found nothing"),
+        ("", "images.lock:9:1: lacks `version`"),
     ],
 )
 def test_a_lock_must_say_its_version(golden: str, version: str, message: str) -> None:
-    assert faults_of(golden.replace("version: 2\n", version))[0] == [message]
+    assert faults_of(golden.replace("version: 3\n", version))[0] == [message]
 
 
 def test_conflict_markers_are_named_before_all_else(golden: str) -> None:
@@ -509,7 +534,7 @@ def test_after_its_block_a_transaction_writes_no_more(path: Path, grown: Lock, g
     assert path.read_text() == golden
 
 
-@pytest.mark.parametrize("damage", ["", "<<<<<<< HEAD\n", "version: 3\n...\n"])
+@pytest.mark.parametrize("damage", ["", "<<<<<<< HEAD\n", "version: 4\n...\n"])
 def test_a_damaged_lock_is_never_written_over(path: Path, damage: str) -> None:
     path.write_text(damage)
     with pytest.raises(LockError, match=r"images\.lock:1:1"), writing(path):
@@ -814,8 +839,15 @@ def test_packages_that_are_not_those_recorded_are_told_when_they_are_asked_for(p
 
 
 def test_a_line_that_is_no_package_has_its_place() -> None:
-    with pytest.raises(LockError, match=r"^x.txt:2: expected NAME==VERSION with --hash=sha256: digests, found `-r y`$"):
-        closures.parse_packages("a==1\n-r y\n", "x.txt")
+    for line in ("-r y", "# asked: --index-url=http://evil", "# newest: soon"):
+        with pytest.raises(LockError, match=rf"^x.txt:2: expected NAME==VERSION with --hash=.* found `{line}`$"):
+            closures.parse_packages(f"a==1\n{line}\n", "x.txt")
+
+
+@pytest.mark.parametrize("line", ["--index-url=http://evil", "torch\n--index-url=http://evil", "torch\n# asked: numpy"])
+def test_a_requirement_that_would_be_another_one_is_not_written(line: str) -> None:
+    with pytest.raises((LockError, ValueError)):
+        closures.file_of("dockerfiles/cpu/packages.linux-amd64.txt", PythonPin((line,), "", ()))
 
 
 @pytest.mark.parametrize("placed", [False, True])

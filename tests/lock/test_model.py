@@ -88,7 +88,7 @@ def test_a_pairing_that_begins_to_serve_gets_the_time() -> None:
     assert since(Lock().with_pairing("Org/M", second), Lock().with_pairing("Org/M", second)) == ""
     # It served before, and does so anew.
     moved = served.with_pairing("Org/M", Pairing(ImageName(CPU, 2), since=now))
-    assert since(moved.with_pairing("Org/M", first), moved) == now
+    assert since(moved.with_model("Org/M", moved.models["Org/M"].stepped_back_to(first.image)), moved) == now
 
 
 def test_a_number_has_the_first_digits_of_a_commit_or_those_in_the_version() -> None:

@@ -25,6 +25,7 @@ from builder.lock.model import (
     Pins,
     PythonPin,
     Repository,
+    SourcePin,
     Version,
 )
 from builder.lock.text import comments_of, dump_lock
@@ -49,7 +50,7 @@ def test_golden(full: Lock, golden: str) -> None:
 
 def test_an_empty_lock_says_only_its_version() -> None:
     lines = [line for line in dump_lock(Lock()).splitlines() if not line.startswith("#")]
-    assert lines == ["version: 2", "", "..."]
+    assert lines == ["version: 3", "", "..."]
 
 
 @pytest.mark.slow
@@ -115,13 +116,12 @@ def test_packages_are_a_file_that_pip_reads_sorted_by_name() -> None:
     packages = (LockedPackage("torch", "2.13", ()), LockedPackage("numpy", "2.4.1", ("a" * 64,)))
     pin = PythonPin(("torch from https://wheels.host/cpu",), "", packages)
     lock = Lock().with_pins("cpu", "linux/amd64", Pins(python=pin))
-    ((definition, platform, part, pin_of_file),) = closures.of_lock(lock)
-    assert closures.path_of(definition, platform, part) == "dockerfiles/cpu/packages.linux-amd64.txt"
-    digest, content = closures.file_of(definition, platform, part, pin_of_file)
-    lines = [line for line in content.decode().splitlines() if not line.startswith("#")]
+    (file,) = closures.of_lock(lock)
+    assert file.path == "dockerfiles/cpu/packages.linux-amd64.txt"
+    lines = [line for line in file.content.decode().splitlines() if not line.startswith("#")]
     wheels = "--extra-index-url https://wheels.host/cpu"
     assert lines == [wheels, f"numpy==2.4.1 --hash=sha256:{'a' * 64}", "torch==2.13"]
-    assert f"    packages: {{file: {digest}," in dump_lock(lock)
+    assert f"    packages: {file.digest}\n" in dump_lock(lock)
 
 
 def test_a_line_is_at_most_120_columns_wide(golden: str) -> None:
@@ -155,21 +155,46 @@ def built(lock: Lock, number: int, make_image: MakeImage) -> Lock:
     return lock.with_pairing("Org/Model", Pairing(name, recipe, since=f"2026-11-20T22:00:0{number}Z"))
 
 
-def test_a_build_moves_two_pointers_and_adds_a_line_of_the_model_and_three_of_the_number(
-    paired: Lock, make_image: MakeImage
-) -> None:
+def test_a_build_moves_two_pointers_and_adds_three_lines(paired: Lock, make_image: MakeImage) -> None:
     changed = changed_lines(paired, built(paired, 4, make_image))
-    assert [line[:2] for line in changed] == ["- ", "+ ", "+ ", "- ", "+ ", "+ ", "+ ", "+ "]
-    moved = replace(GIT, commit="1" * 40, version="0.31.0")
-    pins = paired.with_pins("tf5", "linux/arm64", Pins(sources={"vllm": moved}))
-    assert [line[:10] for line in changed_lines(paired, pins)] == ["-       ve", "+       ve"]
+    assert [line[:2] for line in changed] == ["- ", "+ ", "- ", "+ ", "+ ", "+ ", "+ "]
 
 
-def test_a_mark_changes_one_line(paired: Lock) -> None:
+def test_an_update_of_vllm_changes_a_line_of_each_pin(paired: Lock) -> None:
+    """Also where FlashInfer follows vLLM, and the packages are asked for by its commit."""
+
+    def pinned(digit: str) -> Lock:
+        vllm = replace(GIT, commit=digit * 40, version=f"0.30.1rc1.dev{digit * 4}+g{digit * 9}")
+        flashinfer = GitPin("https://host/f.git", f"from-vllm/{digit * 12}", digit * 40, f"0.6.{digit}", GIT.date)
+        closure = PythonPin((f"requirements/cuda.txt of vllm {digit * 12}",), GIT.date, ())
+        sources: dict[str, SourcePin] = {"vllm": vllm, "flashinfer": flashinfer}
+        return paired.with_pins("tf5", "linux/arm64", Pins(None, sources, closure, closure))
+
+    assert locks_of.reread(dump_lock(pinned("2")), pinned("2")) == pinned("2")
+    changed = changed_lines(pinned("1"), pinned("2"))
+    assert [line[:10] for line in changed if line[0] == "+"] == [
+        *("+       ve", "+       ve"),
+        *("+     pack", "+     buil"),
+    ]
+    assert len(changed) == 8
+
+
+def test_a_mark_changes_one_line_and_adds_one_for_a_long_note(paired: Lock) -> None:
     name = ImageName("vllm-node-tf5", 2)
     image = paired.images[name.repository].numbers[2]
     marked = paired.with_image(name, replace(image, status="bad"))
     assert [line[:6] for line in changed_lines(paired, marked)] == ["-     ", "+     "]
+    noted = paired.with_image(name, replace(image, status="bad", note="loops at 40k tokens"))
+    assert [line[0] for line in changed_lines(paired, noted)] == ["-", "+", "+"]
+
+
+def test_a_gpu_that_all_but_one_name_changes_no_other_number(paired: Lock, make_image: MakeImage) -> None:
+    image = make_image(4, definition="tf5", platform="linux/arm64", base="debian:bookworm-slim@0123456789ab")
+    other = paired.with_image(ImageName("vllm-node-tf5", 4), image)
+    changed = changed_lines(paired, other)
+    assert not [line for line in changed if line.startswith("-") and "gpu" in line]
+    assert "gpu: none" in "".join(changed)
+    assert locks_of.reread(dump_lock(other), other) == other
 
 
 def test_what_a_number_does_not_share_stands_in_its_entry(paired: Lock, make_image: MakeImage) -> None:
@@ -197,8 +222,8 @@ COMMENTED = [
     ("    latest: {now: 1}\n", "    latest: {now: 1} # since the fair\n"),
     ("\nimages:\n", "\n# our images\nimages:\n"),
     ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
-    ("version: 2\n", "# two of us work here\nversion: 2\n"),
-    ("      size: 4990000000, vllm", "      # inside\n      size: 4990000000, vllm"),
+    ("version: 3\n", "# two of us work here\nversion: 3\n"),
+    ("      size: 4990000000, content: AAAA", "      # inside\n      size: 4990000000, content: AAAA"),
 ]
 
 
@@ -231,5 +256,5 @@ def test_an_image_whose_name_is_a_number_is_no_number() -> None:
     name = ImageName("1", 1)
     lock = Lock().with_image(name, locks_of.numbered()).with_pairing("Org/M", Pairing(name))
     text = dump_lock(lock)
-    assert '    image: "1:1"\n' in text
-    assert load(text, "images.lock")["models"]["Org/M"]["image"] == "1:1"
+    assert '    image: {now: "1:1"}\n' in text
+    assert load(text, "images.lock")["models"]["Org/M"]["image"] == {"now": "1:1"}

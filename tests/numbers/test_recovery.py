@@ -11,7 +11,7 @@ import pytest
 from builder.base.project import Project
 from builder.engine.images import ImageDetails
 from builder.lock import closures, text
-from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
+from builder.lock.model import BasePin, ImageName, Lock, LockedPackage, Pins, PythonPin
 from builder.numbers import recovery
 from tests import locks, projects
 from tests.commands import kept
@@ -125,7 +125,7 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
     ]
     for stage, lock in enumerate(sides, start=1):
         files = {"images.lock": text.dump_lock(lock)}
-        files |= {closures.path_of(*each[:3]): closures.file_of(*each)[1].decode() for each in closures.of_lock(lock)}
+        files |= {file.path: file.content.decode() for file in closures.of_lock(lock)}
         for path, content in files.items():
             blob = git(tmp_path, "hash-object", "-w", "--stdin", text=content)
             git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\t{path}\n")
@@ -136,8 +136,9 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
 def test_packages_that_git_does_not_know_yet_are_those_of_the_folder(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     packages = (LockedPackage("torch", "2.13", ()),)
-    asked: tuple[tuple[str, ...], ...] = ((), ("torch",), ("torch>2",))
-    sides = [Lock().with_pins("small", "linux/arm64", Pins(python=PythonPin(each, "", packages))) for each in asked]
+    closure = PythonPin(("torch",), "", packages)
+    bases = [BasePin(name, f"sha256:{'1' * 64}") for name in ("debian:11", "debian:12", "debian:13")]
+    sides = [Lock().with_pins("small", "linux/arm64", Pins(base, python=closure)) for base in bases]
     for stage, lock in enumerate(sides, start=1):
         locks.write_lock(tmp_path, lock)
         blob = git(tmp_path, "hash-object", "-w", "images.lock")

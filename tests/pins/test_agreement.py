@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.project import Project
 from builder.definitions import image
-from builder.lock.model import BasePin, GitPin, Pins
+from builder.lock.model import BasePin, GitPin, Pins, identity
 from builder.pins import agreement, pinning, vendored
 from builder.pins.pinning import ResolvedPins
 from builder.pins.resolver import Resolver
@@ -252,7 +252,7 @@ def test_flashinfer_comes_from_its_own_repository_if_nothing_else_is_said(upstre
         "https://github.com/flashinfer-ai/flashinfer.git",
         ("requirements.txt",),
     )
-    assert agreement.identity(None) == ""
+    assert identity(None) == ""
 
 
 TOOLCHAIN = '[toolchain]\nchannel = "{}"\nprofile = "minimal"\n'

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from builder.definitions import image
-from builder.definitions.image import BaseSource, GitSource, ImageDefinition, Overrides, WheelSource
+from builder.definitions.image import FROM_VLLM, BaseSource, GitSource, ImageDefinition, Overrides, WheelSource
 from builder.lock.model import (
     BasePin,
     GitPin,
@@ -91,4 +91,5 @@ def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
     if isinstance(source, WheelSource):
         return WheelPin(source.requested, source.requirement.partition("==")[2] or "0.6.7")
     pulls = tuple(PullPin(number, "c" * 40, SHA256) for number in source.pulls)
-    return GitPin(source.git, source.ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)
+    ref = f"{source.ref}/{'a' * 12}" if source.ref == FROM_VLLM else source.ref
+    return GitPin(source.git, ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)

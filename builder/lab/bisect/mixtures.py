@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.lab.bisect.search import Axis
+from builder.lock import closures
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.plan_model import StagedFile
@@ -393,7 +394,7 @@ class _ComparedPart:
     def _packages(self, path: str) -> Iterator[Segment]:
         texts = [files[path].content.decode() if path in files else "" for files in (self.old_files, self.new_files)]
         before, after = (
-            {package.name: making.requirement_line(package) for package in making.read_requirements(text)}
+            {package.name: closures.requirement_line(package) for package in making.read_requirements(text)}
             for text in texts
         )
         for name in dict.fromkeys(old or new for old, new in pairs(list(before), list(after))):

@@ -14,7 +14,7 @@ STEPS = (Step("Dockerfile", {"text": "0"}), Step("mod a", {"files": "0"}))
 FILES = {
     "Dockerfile": StagedFile(b"FROM scratch\n"),
     "bake.json": making.bake_file({"image": making.bake_target(PLATFORM, 0, {}, None, records_packages=False)}),
-    "images.lock": StagedFile(b"version: 2\n...\n"),
+    "images.lock": StagedFile(b"version: 3\n...\n"),
     "mods/a/run.sh": StagedFile(b"true\n", executable=True),
     "plan.json": steps_file(STEPS),
 }

@@ -213,7 +213,7 @@ def test_images_that_were_built_in_the_checkout_stay_there() -> None:
 def test_packages_come_with_the_pins_that_they_belong_to() -> None:
     """images.lock has their digests: a file that came without it would be one that nothing pins."""
     selected = shipped.select("all")
-    named = {closures.path_of(*each[:3]) for each in closures.of_lock(selected.pins)}
+    named = {file.path for file in closures.of_lock(selected.pins)}
     assert all((SHIPPED.root / path).is_file() for path in named)
     assert not named & set(selected.files)
 
