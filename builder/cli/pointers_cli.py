@@ -90,6 +90,8 @@ def pair(
         print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
     elif weights:
         _print_weights(result.model, result.image, weights)
+    elif result.is_new_recipe:
+        print_result(f"{result.model} is paired with {result.image} as before, and {result.recipe} serves it now")
     else:
         print_result(f"{result.model} was paired with {result.image} already")
 

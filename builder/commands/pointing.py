@@ -89,7 +89,8 @@ class WeightsChange:
 
 @dataclass(frozen=True)
 class Paired:
-    """The pairing of a model. ``move`` is None where it was paired with the image already."""
+    """The pairing of a model. ``move`` is None if the model was paired with the image before; ``is_new_recipe`` says
+    whether the pairing names another recipe now."""
 
     model: str
     image: ImageName
@@ -97,6 +98,7 @@ class Paired:
     move: PointerMove | None
     differences: tuple[str, ...]
     weights: WeightsChange | None = None
+    is_new_recipe: bool = False
 
 
 def pair_model(
@@ -104,7 +106,7 @@ def pair_model(
 ) -> Paired:
     """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are.
 
-    A model's first pairing takes the recipe for the model and the repository, where there is exactly one. A new pairing
+    A pairing without a recipe takes the recipe for the model and the repository, if there is exactly one. A new pairing
     records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own, unless
     ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``).
     Raises ConflictError for an image that is marked bad, unless ``force``, and for one that lacks what the model
@@ -133,6 +135,8 @@ def pair_model(
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         kept = requirements.passed(workspace, before, name, {model: origin.recipe} if moves else {}, note)
         pairing = model_revision.pairing(before, model, name, origin)
+        if recipe:
+            pairing = replace(pairing, recipe=recipe.file)
         if weights:
             pairing = replace(pairing, revision=str(weights))
         if kept:
@@ -145,7 +149,8 @@ def pair_model(
         return Paired(model, name, pairing.recipe, moves[0], differences)
     replaced = checkpoints_lock.parse_name(before.models[model].pairing.revision or "")
     change = WeightsChange(replaced, weights) if weights and weights != replaced else None
-    return Paired(model, name, pairing.recipe, None, differences, change)
+    is_new_recipe = pairing.recipe != before.models[model].pairing.recipe
+    return Paired(model, name, pairing.recipe, None, differences, change, is_new_recipe)
 
 
 def _moves(lock: Lock, model: str, name: ImageName) -> tuple[PointerMove, ...]:

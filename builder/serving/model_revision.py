@@ -98,12 +98,13 @@ def source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision for a model's pairing, before the lock is held. A first pairing takes the
-    recipe that was ``named``, else the only one for the model and the repository, or for the image ``adopted``."""
-    serving = None if model in lock.models else named
-    if model in lock.models:
+    """Finds the recipe and the revision for a model's pairing, before the lock is held: the recipe that was ``named``,
+    else the one that the pairing records, else the only one for the model and the repository, or for the image
+    ``adopted``."""
+    serving, recorded = named, lock.models[model].pairing.recipe if model in lock.models else None
+    if named is None and recorded:
         with suppress(UnsafePathError):
-            path = recipe.recorded(project, lock.models[model].pairing.recipe)
+            path = recipe.recorded(project, recorded)
             serving = recipe.read_recipe(project, path).recipe if path else None
     elif named is None:
         names = (repository, adopted.removesuffix(":latest"))
@@ -119,7 +120,7 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
 
     record = lock.models.get(model)
     result = pointers.pairing_with(record, image)
-    if record is None and origin.recipe:
+    if result.recipe is None and origin.recipe:
         result = replace(result, recipe=origin.recipe.file)
     is_new = record is None or image not in {each.image for each in (record.pairing, *record.previous)}
     if result.revision is None or is_new:

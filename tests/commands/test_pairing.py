@@ -136,6 +136,21 @@ def test_a_bad_image_becomes_current_or_paired_only_by_force(
     assert f"{MODEL} on {repository}:3 is marked bad" in builder("pair", MODEL, "small:3", code=1).stderr
 
 
+def test_pairing_by_a_recipe_records_it_also_where_the_image_stays(
+    stocked: Project, builder: Command, repository: str
+) -> None:
+    """As after `adopt --model`, which knows no recipe."""
+    third = f"{repository}:3"
+    assert lock_file.read_lock(stocked.lock).models[MODEL].pairing.recipe is None
+    for name in ("chat", "terse"):
+        projects.add_recipe(stocked.root, name, repository, MODEL, [])
+        assert builder("pair", name, third).stdout == (
+            f"{MODEL} is paired with {third} as before, and recipes/{name}.yaml serves it now\n"
+        )
+        assert lock_file.read_lock(stocked.lock).models[MODEL].pairing.recipe == f"recipes/{name}.yaml"
+    assert builder("pair", "terse", third).stdout == f"{MODEL} was paired with {third} already\n"
+
+
 def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder: Command, repository: str) -> None:
     first, third = f"{repository}:1", f"{repository}:3"
     projects.add_recipe(stocked.root, "chat", repository, MODEL, [])
