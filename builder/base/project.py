@@ -28,6 +28,7 @@ _STATE_FILES = (
     "id",
     "id.lock",
     "steptimes.json",
+    "vllm-words.json",
 )
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "merge-")
 

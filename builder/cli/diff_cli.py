@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,6 +61,7 @@ def diff(
     from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
+    lines: Iterator[str]
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
         locks = command.diff_lock(context.project, before, after, commits, print_message)
@@ -68,7 +70,9 @@ def diff(
         raise click.UsageError("two images are wanted: `builder diff A B`")
     else:
         images = command.diff_images(context.project, before, after, commits, print_message)
-        content, lines = _document(images), of_images(images, full=full)
+        lost = command.recipes_lost(context.workspace(), images)
+        content = {**_document(images), "recipes": lost}
+        lines = chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost))
     if as_json:
         print_json(content)
         return

@@ -148,9 +148,7 @@ def add(
     """
     if mend:
         if everything or with_mods or force or hardware:
-            raise click.UsageError(
-                "--mend takes one file: --all, --with-mods, --hardware and --force do not go with it"
-            )
+            raise click.UsageError("--mend corrects one file: leave out --all, --with-mods, --hardware and --force")
         return _mend(context, address, name, yes=yes)
     from builder.commands import recipes
 
@@ -194,17 +192,28 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
 
 @recipes.command()
 @click.argument("paths", nargs=-1, metavar="[PATH|FOLDER|NAME]…", shell_complete=names("recipes"))
+@click.option(
+    "--image",
+    default="",
+    metavar="NAME[:N]",
+    shell_complete=names("numbered"),
+    help="Ask the vLLM of this image about every recipe.",
+)
 @json_option
 @pass_context
-def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
+def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
     """Look for everything wrong in recipes.
 
     Checks the files and folders named, or all recipes of the project. Ends with 2 if a recipe cannot be served; notes
     are worth knowing, and keep none from that.
+
+    Where the engine has the image that serves a recipe, its own vLLM parses the command, in a container without network
+    and GPU. It names options that it does not have, values that it refuses, and VLLM_ variables that nothing reads.
+    The answers are kept until the recipe or the image changes.
     """
     from builder.commands import recipes
 
-    checked = recipes.check_recipes(context.project, paths)
+    checked = recipes.check_recipes_on_images(context.workspace(), paths, image)
     if as_json:
         print_json({"recipes": list(map(_checked_document, checked))})
         return BROKEN if any(recipe.problems for recipe in checked) else 0

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from builder.base.errors import UsageError
+from builder.base.errors import BuilderError, UsageError
+from builder.definitions import recipe
 from builder.evidence import store
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory, status
-from builder.serving import answered, server_log
+from builder.serving import answered, image_words, selection, server_log
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
     from builder.lock.model import Pairing
     from builder.numbers.build_directory import BuildDirectory
+    from builder.numbers.workspace import Workspace
     from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
 
@@ -92,6 +95,20 @@ def diff_images(
         runs=runs,
         chosen=_chosen(project, lock, old, new),
     )
+
+
+def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
+    """What the second image refuses or ignores of the recipes that images of these names serve, and the first does not;
+    nothing where the engine lacks one of them."""
+    project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
+    repositories = {difference.before.name.repository, difference.after.name.repository}
+    found = []
+    for file in recipe.recipe_files(project.recipes):
+        with suppress(BuilderError):
+            loaded = recipe.load_recipe(project, file)
+            if selection.for_recipe(lock, loaded).image.repository in repositories:
+                found.append(loaded)
+    return image_words.lost(workspace, str(difference.before.name), str(difference.after.name), found)
 
 
 def _chosen(

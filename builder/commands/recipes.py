@@ -46,7 +46,7 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies, recipe_registries
 from builder.numbers import status
-from builder.serving import advice, compose, preparation, routers, selection
+from builder.serving import advice, compose, image_words, preparation, routers, selection
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
@@ -57,14 +57,13 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand
-    from builder.definitions.configuration import Configuration
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.definitions.recipe_problems import ImageFacts
     from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace
+    from builder.serving.image_words import ImageAnswer
     from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
     from builder.sources.git import Notify
@@ -80,18 +79,49 @@ class CheckedRecipe:
     notes: tuple[Problem, ...] = ()
 
 
-def check_recipes(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
+def check_recipes(
+    project: Project, paths: Sequence[str], answers: Mapping[str, ImageAnswer] | None = None
+) -> tuple[CheckedRecipe, ...]:
     """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
-    own.
+    own. ``answers`` are those of images' vLLM, by the recipe's file.
 
     Raises UsageError for any other path.
     """
-    files = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
+    lock = _lock(project)
+    answers = answers or {}
+    return tuple(
+        _check(project, lock, file, answers.get(project.relative(file))) for file in _all_files(project, paths)
+    )
+
+
+def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: str = "") -> tuple[CheckedRecipe, ...]:
+    """Checks the recipes as `check_recipes` does, and asks the vLLM of each one's image, where the engine has it; that
+    of the numbered ``image`` for all, where one is named.
+
+    Raises UsageError, ImageStateError and ImageContentsError for an ``image`` that cannot be asked.
+    """
+    project, lock = workspace.project, _lock(workspace.project)
+    found = []
+    for file in _all_files(project, paths):
+        with suppress(FileProblemsError, UsageError):
+            found.append(recipe.read_recipe(project, file).recipe)
+    readable = list(filter(None, found))
+    if image:
+        answers = image_words.ask_image(workspace, str(status.named_number(project, lock, image)[0]), readable)
+    else:
+        answers = image_words.ask_own_images(workspace, lock, readable)
+    return check_recipes(project, paths, answers)
+
+
+def _lock(project: Project) -> Lock:
     try:
-        lock = lock_file.read_project_lock(project)
+        return lock_file.read_project_lock(project)
     except LockError:
-        lock = Lock()  # every command that decides by it tells that
-    return tuple(_check(project, lock, file) for file in files)
+        return Lock()  # every command that decides by it tells that
+
+
+def _all_files(project: Project, paths: Sequence[str]) -> Iterable[Path]:
+    return dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
 
 
 def _files(project: Project, text: str) -> tuple[Path, ...]:
@@ -107,7 +137,7 @@ def _files(project: Project, text: str) -> tuple[Path, ...]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
+def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None) -> CheckedRecipe:
     file = project.relative(path)
     try:
         parsed = recipe.read_recipe(project, path)
@@ -128,30 +158,22 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
             config = configuration.load_configuration(project)
         facts = recipe_problems.image_facts(project, checked)
-        at_launch, possible = _at_launch(project, lock, checked, rendered, facts, config)
+        mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
+        at_launch, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
         problems |= {*at_launch}
+        if answer is None and (choices := vllm_choices.at_hand(project, lock, facts.definitions)):
+            problems |= {
+                *recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
+            }
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
         for advised in advice.of_recipe_file(project, lock, checked, rendered.words, facts.definitions, config):
             line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
             (problems if advised.verdict == "error" else every_note).add(line)
+    if answer:
+        with suppress(FileProblemsError, UsageError):
+            problems |= {*image_words.problems(checked, answer, problems)}
+            every_note |= {*image_words.notes(checked, answer)}
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
-
-
-def _at_launch(
-    project: Project,
-    lock: Lock,
-    checked: Recipe,
-    rendered: ServeCommand,
-    facts: ImageFacts,
-    config: Configuration,
-) -> tuple[list[Problem], list[Problem]]:
-    """Finds what is known against a launch of a recipe: problems, and notes."""
-    mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
-    problems, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
-    if choices := vllm_choices.at_hand(project, lock, facts.definitions):
-        label, values = choices.label, choices.values
-        problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
-    return problems, possible
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:

@@ -27,7 +27,7 @@ from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
 from builder.numbers.pointers import PointerMove
 from builder.pins import pinning
-from builder.serving import selection
+from builder.serving import image_words, selection
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -265,6 +265,8 @@ def _reported(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     if upgrade.image_before:
         move = PointerMove(upgrade.target, True, upgrade.image_before, upgrade.candidate_image)
         changed = pointers.differences(workspace.project, lock_file.read_project_lock(workspace.project), (move,))
+        recipes = [recipe for _, recipe in _recipes(workspace, upgrade)]
+        changed = (*image_words.lost(workspace, upgrade.before, upgrade.candidate, recipes), *changed)
     return UpgradeReport(upgrade, changed, tuple(_measured(workspace, upgrade)), served)
 
 

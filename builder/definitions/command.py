@@ -7,11 +7,13 @@ bash runs only a command that is a shell script; this program splits any other c
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise, takewhile
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
@@ -119,6 +121,15 @@ class UsedOption:
     value: str | None
     occurrence: int
     goes_on: bool = False
+
+    @property
+    def json_object(self) -> dict[str, Any]:
+        """The value as a JSON object; empty if it is none."""
+        value = None
+        if self.value and self.value.startswith("{"):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(self.value)
+        return value if isinstance(value, dict) else {}
 
 
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
@@ -336,6 +347,9 @@ def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str
 # The number of the commands comes first, then they themselves, then the words of the server.
 _AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
 
+# The same server by another name.
+_MODULE = ("-m", "vllm.entrypoints.openai.api_server")
+
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "port": ("--port", ()),
@@ -450,6 +464,29 @@ def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     ``render_command`` does for what cannot be read."""
     parsed, given, appended = _completed(recipe, {}, (), None, ())
     return (*shell.words(parsed, given), *appended)
+
+
+def server_arguments(recipe: Recipe) -> tuple[tuple[str, ...], bool]:
+    """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none where the command runs another
+    program or several servers. Without those that only the shell can tell, and the options before these; the second
+    value is True if there are none of them. Raises as ``render_command`` does."""
+    parsed, given, appended = _completed(recipe, {}, (), None, ())
+    found: list[tuple[list[str], bool]] = []
+    for command in parsed.commands:
+        kept: list[str] = []
+        is_certain = True
+        for word in command:
+            if any(token.expands for token in word):
+                is_certain = False
+                if kept and _is_option(kept[-1]) and "=" not in kept[-1]:
+                    del kept[-1]
+            else:
+                kept += shell.words(replace(parsed, commands=((word,),)), given)
+        for at, (program, following) in enumerate(pairwise(kept), 1):
+            if (program.rpartition("/")[2], following) == ("vllm", "serve") or (program, following) == _MODULE:
+                found.append((["serve", *kept[at + 1 :], *appended], is_certain))
+                break
+    return (tuple(found[0][0]), found[0][1]) if len(found) == 1 else ((), False)
 
 
 def _completed(

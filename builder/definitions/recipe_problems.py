@@ -20,7 +20,7 @@ from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand, UsedOption
@@ -261,6 +261,7 @@ def _texts(mod: Mod) -> Iterator[str]:
 METHOD = "speculative method"
 _SPECULATIVE = "speculative-config"
 _TOOLS = "tool-call-parser"
+_ATTENTION = "attention-backend"
 # Further names come from a file that the command names, or from a package.
 _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
@@ -268,37 +269,61 @@ _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-
 def unknown_choice_problems(
     recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
 ) -> Iterator[Problem]:
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` tells them;
+    what a mod or a package may add is left alone."""
+    packages = [name for each in facts.definitions if each.python for name in each.python.packages]
+
+    def may_be_brought(value: str) -> bool:
+        # A package that the image asks for may bring what has its name.
+        plain = value.replace("_", "-").lower()
+        return facts.brings(value) or any(plain in package.replace("_", "-").lower() for package in packages)
+
+    if facts.is_known:
+        yield from unknown_names(recipe, words, label, choices, may_be_brought)
+
+
+def unknown_names(
+    recipe: Recipe,
+    words: Sequence[str],
+    label: str,
+    choices: Mapping[str, frozenset[str]],
+    may_be_brought: Callable[[str], bool] = lambda _: False,
+) -> Iterator[Problem]:
     """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
-    knows, by option (``tool-call-parser``); what a mod may add is left alone."""
-    if not facts.is_known:
-        return
+    knows, by option (``tool-call-parser``)."""
     options = {command.name_of(used.option): used for used in command.options(words)}
     switches = {command.name_of(word) for word in words if word.startswith("--")}
-    packages = [name for each in facts.definitions if each.python for name in each.python.packages]
     for name, known_names in choices.items():
         used = options.get(_SPECULATIVE if name == METHOD else name)
-        value = _speculative(used).get("method") if name == METHOD else used and used.value
+        value = (used.json_object.get("method") if name == METHOD else used.value) if used else None
         if used is None or not isinstance(value, str) or not value or "$" in value or value in known_names:
             continue
+        if name == _ATTENTION:  # which vLLM takes in upper and lower case
+            value = value.upper()
+            if value in {*known_names, "AUTO", "NONE"}:
+                continue
         # vLLM looks at the parser of tools only where it is used.
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
-        # A package that the image asks for may bring what has its name.
-        is_packaged = any(value.replace("_", "-").lower() in package.replace("_", "-").lower() for package in packages)
-        if _PLUGINS.get(name) in options or facts.brings(value) or is_packaged:
+        if _PLUGINS.get(name) in options or may_be_brought(value):
             continue
         there = did_you_mean(value, known_names, code=True) or f"it knows: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
         yield Problem(command.of_value(recipe, used), f"{label} knows no {called} `{value}`; {there}")
 
 
-def _speculative(used: UsedOption | None) -> dict[str, object]:
-    """The JSON of ``--speculative-config``; empty if the value is not a JSON object."""
-    try:
-        value = json.loads(used.value or "") if used else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def unknown_fields(
+    recipe: Recipe, words: Sequence[str], label: str, fields: Mapping[str, Sequence[str]]
+) -> Iterator[Problem]:
+    """The fields in JSON options of ``words`` that the vLLM called ``label`` refuses. It takes ``fields``."""
+    for used in command.options(words):
+        known_fields = fields.get(command.name_of(used.option), ())
+        for key in used.json_object if known_fields else ():
+            if key.replace("-", "_") not in known_fields:
+                at = max((used.value or "").find(f'"{key}"'), 0)
+                nearest = did_you_mean(key, known_fields, code=True)
+                message = f"{used.option}: {label} has no field `{key}`"
+                yield Problem(command.of_value(recipe, used, at), f"{message}; {nearest}" if nearest else message)
 
 
 # Failures of a launch that can be known before it: files that nothing brings into the container, and options that its
@@ -373,7 +398,10 @@ def _absent_models(
     named: list[tuple[UsedOption | None, str, str]] = []
     if model and "$" not in model:
         named.append((options.get("model"), model, f"the model's folder {model}"))
-    for used, path in ((tokenizer, tokenizer and tokenizer.value), (config, _speculative(config).get("model"))):
+    for used, path in (
+        (tokenizer, tokenizer and tokenizer.value),
+        (config, config and config.json_object.get("model")),
+    ):
         if used and isinstance(path, str) and path != model:
             named.append((used, path, f"{path} of {used.option}"))
     for used, path, what in named:

@@ -331,7 +331,7 @@ def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
                 f"{name} is {value}, as sparkrun has it: YAML takes bare braces for a mapping; quote them",
             )
         elif re.search(r"\$\{?[A-Za-z_]", str(value)):
-            message = f"{name} stays as it is written: a recipe takes no variable of your environment"
+            message = f"{name}: variables in its value are not expanded; a recipe reads nothing of your environment"
             yield ("env", name), message
 
 

@@ -119,19 +119,22 @@ def running(
     devices: Devices = (),
     memory: int = _MEMORY,
     entrypoint: tuple[str, ...] = (),
+    read_only: bool = False,
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside and
     makes those that are missing; a container with mounts runs as root. ``platform`` chooses one of an image of several;
     ``devices`` are what it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The
-    image's own entrypoint does not run, but ``entrypoint`` runs each command. A process that is killed leaves the
-    container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing
-    image."""
+    image's own entrypoint does not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in
+    ``/tmp`` alone. A process that is killed leaves the container behind: `remove_labelled` with one of its ``labels``
+    finds it. Raises ImageStateError for a missing image."""
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
     ]
     host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
+    if read_only:
+        host |= {"ReadonlyRootfs": True, "Tmpfs": {"/tmp": ""}}  # noqa: S108
     body = {
         "Image": image,
         "Entrypoint": ["sleep", str(_LONGEST_LIFE)],

@@ -8,9 +8,12 @@ import base64
 import json
 import re
 import signal
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import records
@@ -21,7 +24,7 @@ from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Sequence
 
     from builder.engine.client import Endpoint
     from builder.engine.containers import Container
@@ -316,6 +319,84 @@ def read_files(
         return {name: base64.b64decode(content) for name, content in files.items() if name in paths}
     except (TypeError, ValueError):
         raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
+
+
+# vLLM's own answers about recipes. Importing it takes 600 MB and some seconds, or minutes from a cold disk.
+
+_VLLM_WORDS = Path(__file__).with_name("vllm_words.py")
+_VLLM_MEMORY = 4 << 30
+_PIECE = 100_000  # Linux takes arguments of 128 KiB each, and 2 MiB of them: execve(2)
+_LONGEST_QUESTION = 1_500_000
+_OFFLINE = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
+
+
+@dataclass(frozen=True)
+class CommandFault:
+    """A reason of vLLM to refuse a command: the ``option`` that it is about, empty where it is about none, and vLLM's
+    ``message``; ``unknown`` if vLLM has no such option."""
+
+    option: str
+    unknown: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class CommandAnswer:
+    """The answer for a command: its faults, what vLLM says of the ``values`` of variables, by name, and the variables
+    that no file in the image reads."""
+
+    faults: tuple[CommandFault, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class VllmFacts:
+    """The facts about a vLLM: its ``options``, with the values that each may have where these are listed; its
+    ``variables``; the names that are registered (``choices``) by option without dashes, and the ``fields`` of options
+    that take JSON and refuse any other field."""
+
+    version: str
+    options: Mapping[str, tuple[str, ...]]
+    variables: tuple[str, ...]
+    choices: Mapping[str, tuple[str, ...]]
+    fields: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class VllmAnswers:
+    """The answers of an image's vLLM: facts, and one for each command, None where it took too long."""
+
+    facts: VllmFacts
+    commands: tuple[CommandAnswer | None, ...]
+
+
+def vllm_words_digest() -> str:
+    """The digest of the questions: other questions get other answers of the same image."""
+    return sha256(_VLLM_WORDS.read_bytes()).hexdigest()
+
+
+def ask_vllm(
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], commands: Sequence[Mapping[str, Any]]
+) -> VllmAnswers:
+    """Asks the vLLM of ``image`` about ``commands``, each with its ``argv`` (``serve MODEL …``) and the variables
+    ``env``, in one container without a network, a GPU or a place to write. Raises what `read_installed` raises."""
+    packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
+    if len(packed) > _LONGEST_QUESTION:
+        raise ImageContentsError(f"the recipes are too long to be shown to {image}", hint="check fewer at once")
+    pieces = [packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE)]
+    with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
+        python = require_python(container, image)
+        argv = [python, "-B", "-c", _VLLM_WORDS.read_text(encoding="utf-8"), *pieces]
+        result = container.run(argv, timeout=PROBE_SECONDS, env=_OFFLINE)
+    try:
+        answers = records.parse(result.last_line, VllmAnswers)
+    except records.RecordError:
+        answers = None
+    if answers is None or len(answers.commands) != len(commands):
+        last = result.last_line[:300]
+        raise ImageStateError(f"the vLLM of {image} does not answer; its Python ended with {result.exit_code}: {last}")
+    return answers
 
 
 def find_python(container: Container, seconds: float = READ_SECONDS) -> str:

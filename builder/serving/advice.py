@@ -5,7 +5,6 @@ The facts of a recipe, an image, a definition and a machine come first, and then
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -93,12 +92,9 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
         name = command.name_of(used.option)
         name = {"sc": "speculative-config"}.get(name, name)
         yield name, True if used.value is None else used.value
-        if used.value and used.value.startswith("{"):
-            with suppress(ValueError):
-                inner = json.loads(used.value)
-                if isinstance(inner, dict):
-                    plain = {key: value for key, value in inner.items() if isinstance(value, str | int | float | bool)}
-                    yield from ((f"{name}.{key}", value) for key, value in plain.items())
+        for key, value in used.json_object.items():
+            if isinstance(value, str | int | float | bool):
+                yield f"{name}.{key}", value
 
 
 def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFacts:

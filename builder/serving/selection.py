@@ -70,7 +70,11 @@ _NVIDIA = "nvidia_entrypoint.sh"
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
     """Selects the image for ``text`` as `select_image` does, or where that has no number yet, the engine's own of that
     name."""
-    recipe = _recipe(project, lock, text)
+    return any_for_recipe(project, lock, _recipe(project, lock, text))
+
+
+def any_for_recipe(project: Project, lock: Lock, recipe: Recipe) -> ServedImage:
+    """Selects the image for ``recipe`` as `select_any` does."""
     name, _ = _image(lock, recipe)
     repository = lock.images.get(recipe.repository)
     if (name is None or lock.image(name) is None) and not (repository and repository.numbers):

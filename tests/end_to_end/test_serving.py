@@ -166,6 +166,52 @@ def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: End
     assert {name for name, (by_properties, _) in judged.items() if by_properties.verdict != "fail"} == set()
 
 
+NESTED = '{{"a": ' * 5000 + "1" + "}}" * 5000
+# By the recipe: its variables, its command, and the beginning of each problem that is told.
+ASKED: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "well": ("VLLM_LOGGING_LEVEL: INFO", "--max_model_len 8k --served-model-name a b -tp 1 -O3", ()),
+    "old": (
+        "VLLM_LOGING_LEVEL: INFO",
+        "--swap-space 4 --kv-cache-dtype fp9 --enable-auto-tool-choice --tool-call-parser qwen3_xlm",
+        ("knows no --tool-call-parser `qwen3_xlm`", "has no option `--swap-space`", "refuses `--kv-cache-dtype fp9`"),
+    ),
+    "hostile": (
+        "VLLM_PLUGINS: evil",
+        "--config /etc/passwd.yaml --tool-parser-plugin /tmp/evil.py --reasoning-parser-plugin evil"
+        f" --served-model-name --port --hf-overrides '{NESTED}' --max-model-len {'9' * 5000} --x='$(touch /tmp/x)'",
+        (
+            "refuses `--served-model-name`: expected at least one argument",
+            "refuses `--port`: expected one argument",
+            "the value of --hf-overrides is nested too deep",
+            "refuses `--max-model-len 9",
+            "has no option `--x`",
+        ),
+    ),
+}
+
+
+def test_the_image_s_own_vllm_judges_recipes(cpu: Project, first: ImageName, tmp_path: Path) -> None:
+    judge_recipes(cpu, str(first), tmp_path)
+
+
+def judge_recipes(project: Project, image: str, folder: Path) -> None:
+    for name, (env, arguments, _) in ASKED.items():
+        text = f"name: x\ncontainer: x\nenv: {{{env}}}\ncommand: vllm serve m {arguments}\n"
+        projects.write(folder / f"{name}.yaml", text.replace(": vllm", ": |\n  vllm"))
+    argv = command(project, "recipes", "check", str(folder), "--image", image, "--json")
+    done = program.run(argv)
+    assert done.returncode == 2, done.stderr
+    assert f"asking the vLLM of {image} about 3 recipes" in done.stderr
+    found = {Path(each["file"]).stem: each for each in json.loads(done.stdout)["recipes"]}
+    for name, (_, _, expected) in ASKED.items():
+        told = [problem["message"] for problem in found[name]["problems"]]
+        assert [any(part in message for message in told) for part in expected] == [True] * len(expected), told
+        assert len(told) == len(expected), told
+    assert any("reads VLLM_LOGING_LEVEL; did you mean" in note["message"] for note in found["old"]["notes"])
+    assert not any("VLLM_" in note["message"] for note in found["well"]["notes"])
+    assert "asking" not in program.run(argv).stderr, "the answers are kept"
+
+
 def test_a_changed_template_is_a_new_layer_and_rolls_back(
     cpu: Project, endpoint: Endpoint, first: ImageName, second: dict[str, str]
 ) -> None:

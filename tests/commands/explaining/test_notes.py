@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 DEFINITIONS = projects.REPOSITORY_ROOT / "builder/definitions"
+IMAGE_WORDS = projects.REPOSITORY_ROOT / "builder/serving/image_words.py"
 MODULES = ("command.py", "recipe.py", "recipe_problems.py", "recipe_v2.py", "shell.py")
 # What takes a message, by the place of that among its arguments.
 TAKING = {"Problem": 1, "CommandProblem": 2, "report": 2}
@@ -35,7 +36,7 @@ def template(node: ast.expr) -> str | None:
 
 def messages() -> Iterator[tuple[str, str]]:
     """Every message that is written out in the modules that judge recipes, with its place."""
-    for path in (DEFINITIONS / module for module in MODULES):
+    for path in (*(DEFINITIONS / module for module in MODULES), IMAGE_WORDS):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             value: ast.expr | None = None
             if isinstance(node, ast.Call):

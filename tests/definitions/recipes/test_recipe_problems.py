@@ -8,6 +8,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError
 from builder.base.project import Project
+from builder.commands import recipes
 from builder.definitions import build_target, command, recipe, recipe_problems
 from tests import projects, shipped_files
 from tests.definitions.recipes import recipe_texts
@@ -47,6 +48,13 @@ def notes(project: Project, text: str) -> list[str]:
 
 def test_every_problem_has_its_location(project: Project) -> None:
     assert problems(project, BROKEN) == [NO_VALUE]
+
+
+def test_json_that_is_nested_too_deep_ends_no_check(project: Project) -> None:
+    text = "'" + '{{"a": ' * 5000 + "1" + "}}" * 5000 + "'"
+    projects.write(project.recipes / "r.yaml", f"{HEAD}command: |\n  vllm serve x --hf-overrides {text}\n")
+    (checked,) = recipes.check_recipes(project, ("r",))
+    assert [problem.message for problem in checked.problems] == ["the value of --hf-overrides is nested too deep"]
 
 
 def test_what_the_project_lacks_is_a_note(project: Project) -> None:

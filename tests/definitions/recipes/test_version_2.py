@@ -158,7 +158,7 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
         ),
         *("no file is copied", "this command runs in the container before", "WANDB_MODE comes from your environment"),
         *(
-            "FROM_HERE stays as it is written",
+            "FROM_HERE: variables in its value are not expanded",
             "`runtime_config.dashboard`",
             "`target` has no effect",
             "this model is not",

@@ -1,0 +1,261 @@
+"""The words of an image's own vLLM on recipes: options that it lacks, values that it refuses, variables nothing reads.
+
+vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the image,
+and may be deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from builder.base import records, words
+from builder.base.errors import (
+    BuilderError,
+    EngineError,
+    FileProblemsError,
+    ImageContentsError,
+    ImageStateError,
+    Problem,
+    UsageError,
+)
+from builder.base.events import Message
+from builder.base.words import did_you_mean
+from builder.definitions import command, recipe_problems
+from builder.engine import images, installed
+from builder.serving import selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from builder.definitions.recipe import Recipe
+    from builder.lock.model import Lock
+    from builder.numbers.workspace import Workspace
+
+
+_RELEASES = Path(__file__).with_name("vllm_options.json")
+_FILE = "vllm-words.json"
+_SECTION = "images"
+_MOST_IMAGES = 20  # the latest are kept
+_MOST_COMMANDS = 1000  # of an image
+_LONGEST_COMMAND = 64 << 10  # in characters
+_LONGEST_MESSAGE = 240
+_NEARLY = 0.8
+_PREFIX = "VLLM_"  # variables of other programs are not judged
+
+
+@dataclass(frozen=True)
+class ImageAnswer:
+    """The answer of the vLLM in ``image`` about a recipe; ``is_whole`` if all of its command could be shown to vLLM."""
+
+    image: str
+    facts: installed.VllmFacts
+    command: installed.CommandAnswer
+    is_whole: bool
+
+    @property
+    def label(self) -> str:
+        """The image and its vLLM, for messages."""
+        return f"{self.image} (vLLM {self.facts.version})"
+
+
+@dataclass(frozen=True)
+class RememberedAnswers:
+    """The answers of an image that are kept: those to commands by the digest of the question."""
+
+    questions: str
+    facts: installed.VllmFacts
+    commands: Mapping[str, installed.CommandAnswer | None]
+
+
+def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
+    """Asks about each recipe the image that serves it, where the engine has that. An image without the recipe's mods is
+    not asked, since they may bring options and parsers; one that does not answer is reported, and is no error. The
+    answers are by the recipe's file."""
+    by_image: dict[str, list[Recipe]] = {}
+    for recipe in recipes:
+        with suppress(BuilderError):
+            selected = selection.any_for_recipe(workspace.project, lock, recipe)
+            if not selected.missing_mods:
+                by_image.setdefault(selected.name, []).append(recipe)
+    answers: dict[str, ImageAnswer] = {}
+    for image, of_image in by_image.items():
+        try:
+            if images.inspect_image(workspace.engine, image):
+                answers |= ask_image(workspace, image, of_image)
+        except EngineError:
+            break  # none answers, and the recipes are judged without
+        except BuilderError as error:
+            workspace.report(Message(f"{image} was not asked: {error.message.splitlines()[0]}"))
+    return answers
+
+
+def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
+    """Asks ``image`` about the recipes. Raises ImageStateError where the engine lacks it, and what
+    `installed.ask_vllm` raises."""
+    details = images.inspect_image(workspace.engine, image)
+    if details is None:
+        raise ImageStateError(f"the engine has no image {image}", hint=f"`builder pull {image}` or a build brings it")
+    asked = {recipe.file: one for recipe in recipes if (one := question(recipe))}
+    keys = {file: key_of(one) for file, (one, _) in asked.items()}
+    cache = workspace.project.state / _FILE
+    kept = images.load_cache(cache).get(_SECTION, {})
+    fingerprint, digest = images.fingerprint(details), installed.vllm_words_digest()
+    known: RememberedAnswers | None = None
+    with suppress(records.RecordError):
+        known = records.record(RememberedAnswers, kept.get(fingerprint))
+    if known and known.questions != digest:
+        known = None
+    new = {keys[file]: asked[file][0] for file in asked if known is None or keys[file] not in known.commands}
+    if new:
+        workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
+        labels = {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
+        try:
+            answers = installed.ask_vllm(workspace.engine, details.id, labels, list(new.values()))
+        except (ImageContentsError, ImageStateError) as error:
+            raise ImageStateError(error.message.replace(details.id, image), hint=error.hint) from None
+        before = list(known.commands.items()) if known else []
+        commands = dict([*before, *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
+        known = RememberedAnswers(digest, answers.facts, commands)
+        others = [(key, value) for key, value in kept.items() if key != fingerprint][1 - _MOST_IMAGES :]
+        images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(known))]))
+    result = {}
+    for file, (_, is_whole) in asked.items():
+        if known and (answer := known.commands.get(keys[file])):
+            result[file] = ImageAnswer(image, known.facts, answer, is_whole)
+    return result
+
+
+def question(recipe: Recipe) -> tuple[dict[str, Any], bool] | None:
+    """The command and the variables of a recipe, as vLLM is asked about them; None where nobody can tell them."""
+    with suppress(FileProblemsError, UsageError):
+        argv, is_whole = command.server_arguments(recipe)
+        env = {
+            name: "" if "$" in str(value) or value is None else str(value)
+            for name, value in recipe.env.items()
+            if name.startswith(_PREFIX)
+        }
+        if argv and sum(map(len, (*argv, *env.values()))) <= _LONGEST_COMMAND:
+            return {"argv": argv, "env": env}, is_whole
+    return None
+
+
+def key_of(asked: Mapping[str, Any]) -> str:
+    """The key of a question among the answers that are kept."""
+    return sha256(json.dumps(asked).encode()).hexdigest()
+
+
+# Judging: the answers become problems and notes, at their places in the recipe.
+
+
+def problems(recipe: Recipe, answer: ImageAnswer, known: Iterable[Problem]) -> Iterator[Problem]:
+    """What ends `vllm serve` of the image with this recipe; but for options of which ``known`` problems tell."""
+    argv, _ = command.server_arguments(recipe)
+    used = {_name(each.option): each for each in reversed([*command.options(argv)])}
+    choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
+    unknown = [*recipe_problems.unknown_names(recipe, argv, answer.label, choices)]
+    unknown += recipe_problems.unknown_fields(recipe, argv, answer.label, answer.facts.fields)
+    yield from unknown
+    told = " ".join(problem.message for problem in (*known, *unknown))
+    for fault in answer.command.faults:
+        option = used.get(fault.option)
+        if option is None:
+            # A part that was left out may be what vLLM misses. Names of parsers are told of above.
+            if answer.is_whole and not (unknown and fault.message.startswith("invalid ")):
+                yield Problem(
+                    recipe.location("command"), f"{answer.label} refuses the command: {_short(fault.message)}"
+                )
+        elif option.option in told:
+            continue
+        elif fault.unknown:
+            hint = _hint(fault.option, answer, answer.facts.options)
+            yield Problem(command.of_option(recipe, option), f"{answer.label} has no option `{option.option}`{hint}")
+        else:
+            values = answer.facts.options.get(fault.option, ())
+            reason = did_you_mean(option.value or "", values, code=True) or _short(fault.message)
+            written = f"{option.option} {_shown(option.value)}".rstrip()
+            yield Problem(command.of_value(recipe, option), f"{answer.label} refuses `{written}`: {reason}")
+
+
+def notes(recipe: Recipe, answer: ImageAnswer) -> Iterator[Problem]:
+    """What has no effect in the image, or may end its server later."""
+    for name in answer.command.unread:
+        option = f"--{name.removeprefix(_PREFIX).lower().replace('_', '-')}"
+        hint = _hint(name, answer, answer.facts.variables)
+        if option in answer.facts.options:
+            hint = f"; the option `{option}` does this"
+        yield Problem(recipe.location("env", name), f"nothing in {answer.label} reads {name}{hint}")
+    for name, said in answer.command.values.items():
+        if recipe.env.get(name) and "$" not in str(recipe.env[name]):
+            yield Problem(recipe.location("env", name), f"{answer.label} refuses the value of {name}: {_short(said)}")
+
+
+def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """What the image ``after`` refuses or ignores of the recipes, and the image ``before`` does not. Empty where one
+    of them cannot be asked."""
+    every = {recipe.file: recipe for recipe in recipes}
+    try:
+        sides = [ask_image(workspace, image, every.values()) for image in (before, after)]
+    except BuilderError:
+        return ()
+    lines = []
+    for file in sides[0].keys() & sides[1].keys():
+        recipe = every[file]
+        old, new = ([*problems(recipe, side[file], ()), *notes(recipe, side[file])] for side in sides)
+        told = {problem.location for problem in old}
+        lines += [str(problem) for problem in sorted(new) if problem.location not in told]
+    return tuple(sorted(lines))
+
+
+def _hint(name: str, answer: ImageAnswer, names: Iterable[str]) -> str:
+    """The releases of vLLM that have the option or variable ``name``, else the most similar one of ``names``."""
+    first, last = _releases().get(name, ("", ""))
+    here = words.parse_version(answer.facts.version)
+    if here and first and here < Version(first):
+        return f"; vLLM {first} is the first release with it"
+    if here and last and here.release[:2] > Version(last).release:
+        return f"; vLLM {last} is the last release with it"
+    nearest = did_you_mean(name, names, code=True, near=_NEARLY)
+    return nearest and f"; {nearest}"
+
+
+@cache
+def _releases() -> dict[str, tuple[str, str]]:
+    """The first and the last release with each option and variable that not all of them have, from 0.19 on; empty for
+    the oldest and the newest that were asked. `benchmarks/vllm_agreement.py --options` writes the file."""
+    return records.record(dict[str, tuple[str, str]], json.loads(_RELEASES.read_text(encoding="utf-8"))["names"])
+
+
+def _name(option: str) -> str:
+    """An option as vLLM spells it."""
+    name = option.partition(".")[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+# The name of the option, addresses in memory, and what pydantic writes around its reason.
+_AROUND = re.compile(
+    r"\A(?:Error: |argument [^:]+: )|<function |at 0x[0-9a-f]+>"
+    r"|\d+ validation errors? for \w+|\[type=.*\]$|For further .*",
+    re.MULTILINE,
+)
+
+
+def _short(message: str) -> str:
+    """A message of vLLM on one line, with the reason alone."""
+    lines = (line.strip() for line in _AROUND.sub("", message).splitlines())
+    return _shown(": ".join(filter(None, lines)))
+
+
+def _shown(text: str | None) -> str:
+    text = text or ""
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
