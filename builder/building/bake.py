@@ -30,7 +30,6 @@ from builder.sources import git
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.building.resolve import PlannedImage
     from builder.building.work_folder import WorkFolder
@@ -210,6 +209,15 @@ def bake_images(
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     bases: dict[str, str] = {}
+    local = {
+        address
+        for job in jobs
+        for target in job.targets.values()
+        for address in target.get("contexts", {}).values()
+        if address.startswith("file:")
+    }
+    for address in sorted(local):  # BuildKit reaches no repository of this machine
+        replaced[address] = _from_mirror(workspace.project, address, first.path / f"tree-{len(replaced)}")
     while True:
         targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced, bases), first, logins)})
         files.write_plain_file(first.path / engine_bake.BAKE_FILE, targets.encode())
@@ -230,7 +238,9 @@ def bake_images(
             )
         except TreeGoneError as error:
             folder = first.path / f"tree-{len(replaced)}"
-            replaced[error.address] = _from_mirror(workspace.project, error, folder, workspace.report)
+            replaced[error.address] = _from_mirror(workspace.project, error.address, folder, error)
+            url, _, commit = error.address.partition("#")
+            workspace.report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
             continue
         except BaseGoneError as error:
             # BuildKit looks a context up by the name as Docker shows it.
@@ -259,23 +269,22 @@ def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
     return copy
 
 
-def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
-    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError without it."""
+def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneError | None = None) -> str:
+    """Checks out the tree that BuildKit cannot fetch, and returns its folder. Raises BuildFailedError without it."""
     from builder.sources import mirror
 
-    url, _, commit = gone.address.partition("#")
+    url, _, commit = address.partition("#")
     try:
         mirror.check_out(project.mirrors, url, commit, folder)
     except SourceError as error:
         raise BuildFailedError(
-            f"{gone.message}\n{error.message}",
-            log=gone.log,
+            f"{gone.message}\n{error.message}" if gone else error.message,
+            log=gone.log if gone else "",
             hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
             "machine that pinned it",
         ) from None
     # BuildKit applies it to a folder, but not to a repository.
     (folder / ".dockerignore").unlink(missing_ok=True)
-    report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
     return str(folder)
 
 

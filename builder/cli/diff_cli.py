@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ComparedImage,
         FileChange,
         PackageChange,
-        PullChange,
+        SourcePatchChange,
         UpstreamCommits,
         ValueChange,
     )
@@ -169,7 +169,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
         same = before.image.input_hash == after.image.input_hash != ""
         yield "both were built from the same inputs" if same else "no difference is known"
     yield from _sources(difference.sources)
-    yield from _listing("pull requests", map(_pull, difference.changes.pulls))
+    yield from _listing("patches of sources", map(_patch, difference.changes.patches))
     for change in difference.mods:
         yield from _section(f"mod {change.name} {output.word(change.kind)}", of_files(change.files, full=full))
     yield from _contents(difference.changes, full)
@@ -198,8 +198,8 @@ def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
     for pin in difference.pins:
         yield ""
         yield f"pins of {pin.definition} on {pin.platform}"
-        pulls = _listing("pull requests", map(_pull, pin.changes.pulls))
-        for line in (*_sources(pin.sources), *pulls, *_contents(pin.changes, full)):
+        patches = _listing("patches of sources", map(_patch, pin.changes.patches))
+        for line in (*_sources(pin.sources), *patches, *_contents(pin.changes, full)):
             if line:
                 yield f"  {line}"
     numbers = []
@@ -286,10 +286,8 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
         yield f"  … and {left} more: --full lists them, --grep and --path choose some"
 
 
-def _pull(change: PullChange) -> str:
-    again = change.kind == "changed"
-    kind = "vendored again: its patch has changed" if again else output.word(change.kind)
-    return f"{change.source} {change.number}  {kind}"
+def _patch(change: SourcePatchChange) -> str:
+    return f"{change.source} {change.patch}  {output.word(change.kind)}"
 
 
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:

@@ -451,8 +451,8 @@ def _summary(pins: Pins, name: str) -> str:
         return f"{words.counted(len(closure.packages), 'package')}, newest of {closure.newest}{limit}"
     pin = pins.sources.get(name)
     if isinstance(pin, GitPin):
-        pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
-        return f"{pin.version} ({pin.commit[:12]}){pulls}"
+        patches = "".join(f" with {patch.label} at {(patch.head or patch.sha256)[:12]}" for patch in pin.patches)
+        return f"{pin.version} ({pin.commit[:12]}){patches}"
     if isinstance(pin, IncludedPin) and pin.commit:
         return f"{pin.version} ({pin.commit[:12]})"
     return pin.version if pin else ""

@@ -348,7 +348,7 @@ def _image_causes(
         details.append((likely_causes.package_weight(package.name, now.failure), text))
     if base := difference.changes.base:
         details.append((5, f"base: {base.before} → {base.after}"))
-    details += [(6, f"pull request {each.number} of {each.source} {each.kind}") for each in difference.changes.pulls]
+    details += [(6, f"{each.patch} of {each.source} {each.kind}") for each in difference.changes.patches]
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
     details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
     if details or faults or not difference.mods:

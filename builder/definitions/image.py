@@ -8,21 +8,26 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import DEFINITION, did_you_mean
+from builder.definitions import source_patches
 from builder.definitions.fields import canonical, read_checked, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.base.project import Project
+    from builder.definitions.source_patches import SourcePatch
 
 
 # The ref of a FlashInfer that is the one which the pinned vLLM names, and where it comes from if nothing else is said.
 FROM_VLLM = "from-vllm"
+# The ref of a local checkout as images.lock records it.
+CHECKOUT = "checkout"
 _FLASHINFER = "https://github.com/flashinfer-ai/flashinfer.git"
 # The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
 AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
@@ -79,15 +84,15 @@ class WheelSource:
 
 @dataclass(frozen=True)
 class GitSource:
-    """A source built from git at ``ref`` (a branch, tag or commit) with the pull requests ``pulls`` on top;
-    ``requirements`` are the files in it that list what it needs to run. ``bases`` gives the branch, tag or commit that
-    a pull request was opened for, where the definition names one."""
+    """A source built from git at ``ref`` (a branch, tag or commit) with the ``patches`` on top; ``requirements`` are
+    the files in it that list what it needs to run. ``checkout`` is the folder of a local checkout, which is taken at
+    the commit that it is at, with its changes."""
 
     git: str
     ref: str
-    pulls: tuple[int, ...] = ()
+    patches: tuple[SourcePatch, ...] = ()
     requirements: tuple[str, ...] = ()
-    bases: Mapping[int, str] = field(default_factory=dict)
+    checkout: Path | None = None
 
     @property
     def follows_vllm(self) -> bool:
@@ -163,7 +168,7 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
         hint = did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}"
         raise UsageError(f"no image definition `{name}` in {project.dockerfiles}", hint=hint)
     data = _read(project, name)
-    sources = {source: _source(source_data) for source, source_data in data.get("sources", {}).items()}
+    sources = {source: _source(project, folder, given) for source, given in data.get("sources", {}).items()}
     require_no_problems(Problem(location(project, name, *at), message) for at, message in _problems(data, sources))
     if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
         sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
@@ -203,8 +208,9 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     for name, source in sources.items():
         if "version" in written[name] and (message := _version_problem(name, written)):
             yield ("sources", name, "version"), message
-        if isinstance(source, GitSource) and len(set(source.pulls)) < len(source.pulls):
-            yield ("sources", name, "pulls"), "a pull request stands there twice"
+        if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
+            key = "pulls" if "patches" not in written[name] else "patches"
+            yield ("sources", name, key), f"{twice} stands there twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: say for which Python in `python`"
@@ -273,18 +279,19 @@ def of_repository(project: Project, repository: str) -> str | None:
     return None
 
 
-def _source(data: dict[str, Any] | str) -> Source:
+def _source(project: Project, folder: Path, data: dict[str, Any] | str) -> Source:
     if isinstance(data, str):
         return BaseSource()
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
-    pulls = [pull if isinstance(pull, dict) else {"number": pull} for pull in data.get("pulls", ())]
+    checkout = (project.root / Path(data["path"]).expanduser()).resolve() if "path" in data else None
+    address = checkout.as_uri() if checkout else data.get("git", _FLASHINFER)
     return GitSource(
-        data.get("git", _FLASHINFER),
-        data.get("version") or data["ref"],
-        tuple(pull["number"] for pull in pulls),
-        tuple(data.get("requirements", () if "git" in data else ("requirements.txt",))),
-        {pull["number"]: pull["base"] for pull in pulls if "base" in pull},
+        address,
+        CHECKOUT if checkout else data.get("version") or data["ref"],
+        source_patches.requested_patches(project.root, folder, address, data),
+        tuple(data.get("requirements", () if {"git", "path"} & data.keys() else ("requirements.txt",))),
+        checkout,
     )
 
 

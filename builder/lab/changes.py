@@ -20,6 +20,7 @@ from builder.base.events import Message, Report, ignore
 from builder.base.words import parse_version
 from builder.building import resolve
 from builder.building.request import BuildRequest
+from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
 from builder.definitions.mod import mod_names, name_of
@@ -68,11 +69,12 @@ class SourceChange:
 
 
 @dataclass(frozen=True)
-class PullChange:
-    """A pull request that was added, removed or vendored again; the SHA-256 of its vendored patch on either side."""
+class SourcePatchChange:
+    """A pull request or another patch on a source that was added, removed or changed; ``patch`` is what messages call
+    it. The SHA-256 of its diff on either side."""
 
     source: str
-    number: int
+    patch: str
     kind: Kind
     before: str | None
     after: str | None
@@ -93,13 +95,13 @@ class Changes:
     """All differences, except those that only the files of a build directory show."""
 
     sources: tuple[SourceChange, ...]
-    pulls: tuple[PullChange, ...]
+    patches: tuple[SourcePatchChange, ...]
     packages: tuple[PackageChange, ...]
     build_packages: tuple[PackageChange, ...]
     base: ValueChange | None
 
     def __bool__(self) -> bool:
-        return bool(self.sources or self.pulls or self.packages or self.build_packages or self.base)
+        return bool(self.sources or self.patches or self.packages or self.build_packages or self.base)
 
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
@@ -108,13 +110,13 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
         for name, old, new in differing(before.sources, after.sources)
     )
-    pulls = (
-        PullChange(source, number, kind_of(old, new), old, new)
-        for (source, number), old, new in differing(before.pulls, after.pulls)
+    patches = (
+        SourcePatchChange(source, patch, kind_of(old, new), old, new)
+        for (source, patch), old, new in differing(before.patches, after.patches)
     )
     return Changes(
         sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
-        pulls=tuple(pulls),
+        patches=tuple(patches),
         packages=_packages(before.packages, after.packages),
         build_packages=_packages(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
@@ -153,7 +155,6 @@ def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Pack
 
 # The contents of an image, whether they come from a build directory or from the pins of a definition.
 
-_PULL = "pull request "
 UPSTREAM = {
     "vllm": "https://github.com/vllm-project/vllm.git",
     "flashinfer": "https://github.com/flashinfer-ai/flashinfer.git",
@@ -162,14 +163,14 @@ UPSTREAM = {
 
 @dataclass(frozen=True)
 class ImageContents:
-    """The contents of an image. ``git`` has the address of each source taken from git, ``pulls`` the SHA-256 of each
-    vendored patch by its source and number, ``packages`` the version of each Python package and a digest of its files,
+    """The contents of an image. ``git`` has the address of each source taken from git, ``patches`` the SHA-256 of
+    each patch by its source and label, ``packages`` the version of each Python package and a digest of its files,
     ``build`` the same for packages that are only built with."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
-    pulls: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    patches: Mapping[tuple[str, str], str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
@@ -181,7 +182,7 @@ def of_pins(pins: Pins) -> ImageContents:
         base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git={name: pin.git for name, pin in _git_pins(pins).items()},
-        pulls={(name, pull.number): pull.sha256 for name, pin in _git_pins(pins).items() for pull in pin.pulls},
+        patches={(name, p.label): p.sha256 for name, pin in _git_pins(pins).items() for p in pin.patches},
         packages={**brought, **_closure(pins.python)},
         build=_closure(pins.build),
     )
@@ -195,12 +196,15 @@ def _closure(pin: PythonPin | None) -> dict[str, str]:
     return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
 
 
-def _patch_hashes(part: BuildPart) -> Iterator[tuple[str, int, str]]:
-    """The source, the number and the SHA-256 of each pull request that a part of a build directory takes."""
-    for source, takes in part.takes.items():
-        for key, sha256 in takes.items():
-            if key.startswith(_PULL) and (number := key.removeprefix(_PULL)).isdecimal():
-                yield source, int(number), sha256.removeprefix("sha256:")
+def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
+    """The SHA-256 of each patch that a part of a build directory takes, by its source and label; no other input has a
+    space in its name."""
+    return {
+        (source, label): sha256.removeprefix("sha256:")
+        for source, takes in part.takes.items()
+        for label, sha256 in takes.items()
+        if " " in label
+    }
 
 
 # Two numbered images to be compared, and their contents as far as they are known of both.
@@ -284,7 +288,7 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
     commits = [pin.commit for pin in pinned.sources.values()]
     git = {name: pin.git for name, pin in _git_pins(pinned).items()}
     base = ""
-    pulls: dict[tuple[str, int], str] = {}
+    patches: dict[tuple[str, str], str] = {}
     packages: dict[str, str] = {}
     build: dict[str, str] = {}
     for part in side.directory.parts if side.directory else ():
@@ -292,11 +296,11 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
             base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
         git |= {name: url for name, (url, _) in part.contexts.items()}
         commits += [part.takes[name].get("commit") for name in image.versions if name in part.takes]
-        pulls |= {(source, number): sha256 for source, number, sha256 in _patch_hashes(part)}
+        patches |= _patch_hashes(part)
         packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
         build |= part.takes.get("build packages", {})
     sources = {name: _with_whole_commit(version, commits) for name, version in image.versions.items()}
-    return ImageContents(base, sources, git, pulls, packages, build)
+    return ImageContents(base, sources, git, patches, packages, build)
 
 
 def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Version:
@@ -518,7 +522,8 @@ def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[st
         for step in ("Dockerfile", "build-metadata.yaml")
         for key, sha256 in part.takes.get(step, {"text": ""}).items()
     }
-    hashes |= {f"patches/{source}-{number}.patch": sha256 for source, number, sha256 in _patch_hashes(part)}
+    for (source, label), sha256 in _patch_hashes(part).items():
+        hashes[f"patches/{source}-{source_patches.of_label(label).stem}.patch"] = sha256
     for name, sha256 in hashes.items():
         if name not in own:
             yield f"{name} is gone"

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base.words import RECIPE_FILE
+from builder.definitions import source_patches
+from builder.definitions.source_patches import SourcePatch
 from builder.lock import closures, kinds, model
 from builder.lock.closures import PackagesFile
 from builder.lock.kinds import ValueKind, WrongError, list_of, mapping, record, scalar, whole
@@ -195,7 +197,7 @@ _NUMBER = record(
         ),
         "pulls": (
             mapping(kinds.TOKEN, kinds.PART),
-            "the pull requests of its sources: by source and number, the first digits of the SHA-256 of the patch",
+            "the patches on its sources: by source and number or name, the first digits of the SHA-256 of the patch",
         ),
         "unchecked": (mapping(kinds.TEXT, kinds.PART), "the checks that were left out when it was built: by name, why"),
         "rebuilt": (kinds.TEXT, "when an equivalent image that was built again took its place, and what differed"),
@@ -282,14 +284,53 @@ _REPOSITORY = record(
 _CLOSURE = replace(_DIGEST, write=lambda file: file.digest)
 _PULL = record(
     {
-        "number": (whole(1), "the number of the pull request"),
+        "number": (
+            scalar(
+                f"{kinds.NUMBER.pattern}|(?:{source_patches.PULL})",
+                "the number or the address of a pull request",
+                {"if": {"type": "string"}, "then": {"pattern": f"^{source_patches.PULL}$"}, "else": whole(1).schema},
+                write=lambda name: int(name) if name.isdecimal() else name,
+            ),
+            "the number of the pull request, or the address of one in another repository",
+        ),
         "head": (_COMMIT, "its last commit when it was pinned"),
         "sha256": (_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file"),
         "base": (kinds.REF, "the branch that it was opened for, where the definition names one"),
     },
-    make=model.PullPin,
+    make=SourcePatch,
+    fields={"number": "name"},
     required="number head sha256",
 )
+_PATCH = record(
+    {
+        "file": (
+            scalar(source_patches.FILE, "the path of a patch file", types=kinds.ANY),
+            "the patch file, or local-changes for what a checkout has beside its commit",
+        ),
+        "sha256": (_SHA256, "the SHA-256 of the patch"),
+        "strip": (
+            scalar("[0-9]", "a digit", {"type": "integer", "minimum": 0, "maximum": 9}, int, int),
+            "how many folders are removed from its file names, where not one",
+        ),
+    },
+    make=SourcePatch,
+    parts=lambda patch: {**vars(patch), "strip": "" if patch.strip == 1 else str(patch.strip)},  # 0 is a value
+    fields={"file": "name"},
+    required="file sha256",
+)
+
+
+def _git_pin(
+    commit: list[str], pulls: tuple[SourcePatch, ...] = (), patches: tuple[SourcePatch, ...] = (), **fields: Any
+) -> model.GitPin:
+    return model.GitPin(commit=commit[0], date=commit[1], **fields, patches=(*pulls, *patches))
+
+
+def _git_parts(pin: model.GitPin) -> dict[str, Any]:
+    sides = {is_pull: [patch for patch in pin.patches if patch.is_pull is is_pull] for is_pull in (True, False)}
+    return {**vars(pin), "commit": (pin.commit, pin.date), "pulls": sides[True], "patches": sides[False]}
+
+
 _GIT = record(
     {
         "asked": (kinds.REF, "the branch, tag or commit that was asked for; `from-vllm` is what the pinned vLLM names"),
@@ -305,9 +346,10 @@ _GIT = record(
             "the commit that it stood for, and when that was made",
         ),
         "pulls": (list_of(_PULL), "the pull requests on top, in this order"),
+        "patches": (list_of(_PATCH), "the patch files on top of those, in this order"),
     },
-    make=lambda commit, **fields: model.GitPin(commit=commit[0], date=commit[1], **fields),
-    parts=lambda pin: {**vars(pin), "commit": (pin.commit, pin.date)},
+    make=_git_pin,
+    parts=_git_parts,
     required="asked git version commit",
     fields={"asked": "requested"},
 )

@@ -15,6 +15,8 @@ from builder.base import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from builder.definitions.source_patches import SourcePatch
+
 
 # Pins: what an image is made from, as requested and as resolved, so that a changed request makes a pin stale. (In
 # images.lock and in the labels of an image ``requested`` is called ``asked``.)
@@ -44,28 +46,17 @@ class WheelPin:
 
 
 @dataclass(frozen=True)
-class PullPin:
-    """A pull request as it was when it was pinned: its head commit (40 hex digits), and the SHA-256 (64) of its
-    vendored patch, a file of the project. ``base`` is the branch, tag or commit that the definition names for it."""
-
-    number: int
-    head: str
-    sha256: str
-    base: str = ""
-
-
-@dataclass(frozen=True)
 class GitPin:
     """A source taken from git. ``requested`` is a branch, tag or commit, ``commit`` the 40 hex digits that it stood
     for, ``version`` the version that the repository's tags give it (PEP 440), ``date`` the commit's own (RFC 3339 UTC).
-    ``git`` is the address without credentials."""
+    ``git`` is the address without credentials. Each of the ``patches`` goes on top of those before it."""
 
     git: str
     requested: str
     commit: str
     version: str
     date: str
-    pulls: tuple[PullPin, ...] = ()
+    patches: tuple[SourcePatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,10 +205,10 @@ def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_pulls(pins: Iterable[Pins]) -> dict[str, str]:
-    """The pull requests of sources as a number records them: the names of their patches, without ``.patch``."""
+    """The patches on sources as a number records them: the names of their files, without ``.patch``."""
     sources = (source for each in pins for source in sorted(each.sources.items()))
     git = ((name, pin) for name, pin in sources if isinstance(pin, GitPin))
-    return {f"{name}-{pull.number}": pull.sha256[:12] for name, pin in git for pull in pin.pulls}
+    return {f"{name}-{patch.stem}": patch.sha256[:12] for name, pin in git for patch in pin.patches}
 
 
 @dataclass(frozen=True)

@@ -286,7 +286,7 @@ _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requir
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
 _BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
 _HINT = "write the version that the pinned vllm names, or leave the requirement out"
-_HINT_FOR_PULLS = "packages are those of the commit without its pull requests: drop that one, or take a commit with it"
+_HINT_FOR_PATCHES = "packages are those of the commit without its patches: drop that one, or take a commit with it"
 _END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -303,18 +303,18 @@ def check_agreement(
     project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes], named: Mapping[str, Named]
 ) -> None:
     """Raises SourceError with every place in the files of ``definition`` that disagrees with what is ``named``: its
-    packages, its FlashInfer, and requirement files that its pull requests change. ``patches`` are theirs, by SHA-256.
+    packages, its FlashInfer, and requirement files that its patches change. ``patches`` are theirs, by SHA-256.
     """
-    of_pulls = list(_of_pulls(project, definition, pins, patches))
+    of_patches = list(_of_patches(project, definition, pins, patches))
     problems: dict[str, str] = {}
-    for mention in (*_of_definition(project, definition), *of_pulls):
+    for mention in (*_of_definition(project, definition), *of_patches):
         there = named.get(mention.package)
         # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
-        built = mention.package in _BUILT and "flashinfer" in definition.git_sources and mention in of_pulls
+        built = mention.package in _BUILT and "flashinfer" in definition.git_sources and mention in of_patches
         if there and not built and not agree(mention.specifiers, there.specifiers):
             message = f"{mention.location}: {mention.package}{mention.specifiers}, and {there.text(mention.package)}"
-            problems[message] = _HINT_FOR_PULLS if mention in of_pulls else _HINT
-    moved = {mention.package: Named(mention.specifiers, str(mention.location)) for mention in of_pulls}
+            problems[message] = _HINT_FOR_PATCHES if mention in of_patches else _HINT
+    moved = {mention.package: Named(mention.specifiers, str(mention.location)) for mention in of_patches}
     flashinfer = moved.get(FLASHINFER) or named.get(FLASHINFER)
     if flashinfer:
         problems |= _of_flashinfer(project, definition, pins, flashinfer)
@@ -325,7 +325,7 @@ def check_agreement(
 def check_rust(project: Project, definition: ImageDefinition, named: str, patches: Mapping[str, bytes]) -> None:
     """Raises SourceError where ``definition`` has another Rust than the pinned vLLM has ``named`` for its front end.
     The build would end there, after hours where FlashInfer is compiled before. Nothing is known against a definition
-    without Rust, and where a pull request, one of ``patches``, changes the name."""
+    without Rust, and where one of its ``patches`` changes the name."""
     rust = str(definition.args.get("rust") or "")
     fits = named == "stable" or f"{rust}.".startswith(f"{named}.")
     if not rust or not named or fits or any(RUST_FILE.encode() in patch for patch in patches.values()):
@@ -365,15 +365,15 @@ def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[Me
             yield Mention(location, canonical(requirement.name), requirement.specifier)
 
 
-def _of_pulls(
+def _of_patches(
     project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes]
 ) -> Iterator[Mention]:
-    """The requirements that the pull requests of vLLM add to its requirement files."""
+    """The requirements that the patches of vLLM add to its requirement files."""
     pin = pins.sources.get("vllm")
-    for pull in pin.pulls if isinstance(pin, GitPin) and patches else ():
-        file = project.relative(vendored.patch_file(project, definition.name, "vllm", pull))
+    for patch in pin.patches if isinstance(pin, GitPin) and patches else ():
+        file = project.relative(vendored.patch_file(project, definition.name, "vllm", patch))
         target = ""
-        for number, line in enumerate(patches[pull.sha256].decode("utf-8", "replace").split("\n"), start=1):
+        for number, line in enumerate(patches[patch.sha256].decode("utf-8", "replace").split("\n"), start=1):
             if line.startswith("+++ "):
                 target = line[4:].removeprefix("b/")
             added = _ADDED.match(line) if _REQUIREMENT_FILE.fullmatch(target) else None

@@ -81,12 +81,9 @@ def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Pa
     for level in reversed(chain):
         pin, source = level.pins.sources.get(package), level.definition.sources.get(package)
         if isinstance(pin, GitPin) and isinstance(source, GitSource):
-            pulls = tuple(
-                CandidatePatch(f"pull request {pull.number}", level.patches[pull.sha256]) for pull in pin.pulls
-            )
-            with_pulls = "".join(f" with {pull.name}" for pull in pulls)
-            label = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
-            return Package(pin.version, label, _of_commit(reach, source.git, pin.commit, package, pulls))
+            prior = tuple(CandidatePatch(p.label, level.patches[p.sha256], p.strip) for p in pin.patches)
+            label = f"{package} {pin.version} ({pin.commit[:12]}){''.join(f' with {each.name}' for each in prior)}"
+            return Package(pin.version, label, _of_commit(reach, source.git, pin.commit, package, prior))
         if isinstance(pin, IncludedPin):
             label = f"{package} {pin.version} of {level.definition.base}"
             return Package(pin.version, label, _of_base(reach, level, package))
@@ -152,12 +149,12 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
 
 
 def _of_commit(
-    reach: Access, url: str, commit: str, package: str, pulls: tuple[CandidatePatch, ...] = ()
+    reach: Access, url: str, commit: str, package: str, prior: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
         return mirror.read_files(reach.mirrors, url, commit, paths, reach.say)
 
-    return PackageFiles(package, read, pulls)
+    return PackageFiles(package, read, prior)
 
 
 def _distribution(package: str) -> str:

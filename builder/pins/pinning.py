@@ -8,6 +8,7 @@ A current pin stays; only a stale one is resolved again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from builder.base import words
 from builder.base.errors import SourceError, UsageError
 from builder.base.words import parse_requirement, parse_version
+from builder.definitions import source_patches
 from builder.definitions.fields import canonical
-from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, PACKAGES_BUILT_FROM, BaseSource, WheelSource
+from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, CHECKOUT, PACKAGES_BUILT_FROM, BaseSource, WheelSource
 from builder.engine import images
 from builder.lock.model import (
     BasePin,
@@ -25,7 +27,6 @@ from builder.lock.model import (
     IncludedPin,
     LockedPackage,
     Pins,
-    PullPin,
     PythonPin,
     SourcePin,
     WheelPin,
@@ -33,12 +34,14 @@ from builder.lock.model import (
 )
 from builder.pins import agreement, packages, vendored
 from builder.pins.resolver import answered
-from builder.sources import python
+from builder.sources import local_checkouts, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from builder.definitions.image import GitSource, ImageDefinition, PythonRequirements, Source
+    from builder.definitions.source_patches import SourcePatch
     from builder.pins.base_contents import BaseContents
     from builder.pins.resolver import Resolver
     from builder.sources.git import UserSettings
@@ -123,16 +126,27 @@ def _is_base(pinned: str, written: str) -> bool:
 
 
 def _is_current(source: Source, pin: SourcePin | None, pins: Pins) -> bool:
-    """True if ``pin`` is one for the request of ``source``, pull requests in their order included; for a source that
-    comes with the base, if it was read from the pinned one, and for one that follows vLLM, if it is that of the vLLM
-    in ``pins``."""
+    """True if ``pin`` is one for the request of ``source``, its patches in their order included; for a source that
+    comes with the base, if it was read from the pinned one, for one that follows vLLM, if it is that of the vLLM in
+    ``pins``, and for a local checkout, if that is still as it was. Raises SourceError for a checkout that is gone."""
     base = pins.base
     if isinstance(source, BaseSource):
         return isinstance(pin, IncludedPin) and base is not None and pin.base == base.resolved and bool(base.packages)
     if isinstance(source, WheelSource):
         return isinstance(pin, WheelPin) and pin.requested == source.requested
+    source, _ = _as_it_is(source)
     current = _of_ref(source, pin, pins)
-    return current is not None and tuple((pull.number, pull.base) for pull in current.pulls) == _requested(source)
+    return current is not None and tuple(patch.requested for patch in current.patches) == source.patches
+
+
+def _as_it_is(source: GitSource) -> tuple[GitSource, bytes]:
+    """A local checkout as a source whose ref is its present commit, with its changes below the other patches; and their
+    diff. Any other source is what it is. Raises SourceError."""
+    if source.checkout is None:
+        return source, b""
+    state = local_checkouts.read_checkout(source.checkout)
+    own = (source_patches.local_changes(state.diff),) if state.diff else ()
+    return replace(source, ref=state.commit, patches=(*own, *source.patches)), state.diff
 
 
 def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> Inherited:
@@ -214,7 +228,7 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
                 )
         elif ref is not None and name in definition.wheel_sources:
             agreement.require_version(definition, name, ref)
-        elif ref is not None and name not in definition.git_sources:
+        elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
             raise UsageError(
                 f"`--update {name}={ref}`: only a source from git can be moved to a ref, a wheel to a version, and a"
                 " base to a day",
@@ -223,10 +237,10 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
 
 
 def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
-    """True if the packages may be others: not where only the pull requests of a commit changed that stays."""
+    """True if the packages may be others: not where only the patches of a commit changed that stays."""
 
     def commits(pins: Pins) -> dict[str, SourcePin]:
-        return {name: replace(p, pulls=()) if isinstance(p, GitPin) else p for name, p in pins.sources.items()}
+        return {name: replace(p, patches=()) if isinstance(p, GitPin) else p for name, p in pins.sources.items()}
 
     git = {name for name, pin in after.sources.items() if isinstance(pin, GitPin)}
     return bool(update) or bool(moving - git) or commits(before) != commits(after)
@@ -301,35 +315,35 @@ def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseC
         )
 
 
-# The sources from git with their pull requests. A request that stays keeps its pin.
+# The sources from git with their patches. A pull request that stays keeps its pin.
 
 RELEASE = "release"
 """The ref that means the newest release of some age; a branch of that name is ``refs/heads/release``."""
 
 
-def _requested(source: GitSource) -> tuple[tuple[int, str], ...]:
-    """The pull requests of a source, each with its base, empty where that is the default branch."""
-    return tuple((number, source.bases.get(number, "")) for number in source.pulls)
-
-
 def _recorded_ref(source: GitSource, pins: Pins) -> str:
     """The ref of a source as images.lock records it; of one that follows vLLM with the vLLM that it is for."""
+    if source.checkout:
+        return CHECKOUT
     return f"{source.ref}/{identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
 
 
 def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | None:
-    """``pin`` where its address and ref are those of ``source``, whatever its pull requests."""
+    """``pin`` where it is of the repository and the ref of ``source``, or of the commit that a checkout is at, whatever
+    its patches."""
     from builder.sources import git
 
-    wanted = git.split(source.git).url, _recorded_ref(source, pins)
-    return pin if isinstance(pin, GitPin) and (pin.git, pin.requested) == wanted else None
+    if not isinstance(pin, GitPin) or pin.requested != _recorded_ref(source, pins):
+        return None
+    is_same = pin.commit == source.ref if source.checkout else pin.git == git.split(source.git).url
+    return pin if is_same else None
 
 
 def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> Pins:
     """``pins`` with the git sources among ``moving`` resolved, each to the ref that it maps to or else the
-    definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only pull
-    requests were added or removed, the commit stays, and so do the patches of the others: both move only where the
-    source is updated. Raises LockError where such a patch is missing or was edited."""
+    definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only
+    patches were added or removed, the commit stays, and so do the other pull requests: both move only where the source
+    is updated. Raises LockError where such a patch is missing or was edited."""
     sources = task.definition.git_sources
     first = {name: source for name, source in sources.items() if not source.follows_vllm}
     so_far = len(task.faults)
@@ -359,24 +373,35 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
 
 def _resolve_some(task: _Task, pins: Pins, sources: Mapping[str, GitSource], moving: Mapping[str, str | None]) -> Pins:
     """``pins`` with all of ``sources`` resolved."""
-    unmoved = {
-        name: _of_ref(source, pins.sources.get(name), pins)
-        for name, source in sources.items()
-        if name not in task.update
-    }
-    kept = {name: pin for name, pin in unmoved.items() if pin}
+    kept: dict[str, GitPin] = {}
+    present: dict[str, GitSource] = {}
     requested = []
     for name, source in sources.items():
         with task.catching(name):
-            if name not in kept:
+            present[name], diff = _as_it_is(source)
+            if diff:
+                task.patches[hashlib.sha256(diff).hexdigest()] = diff
+            pin = None if name in task.update else _of_ref(present[name], pins.sources.get(name), pins)
+            if pin:
+                kept[name] = pin
+            elif source.checkout:
+                requested.append((name, _address(task, source.checkout, present[name]), present[name].ref))
+            else:
                 requested.append((name, source.git, _ref(task, pins, name, moving.get(name))))
     resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
     for name, answer in {**task.resolver.commits(requested), **kept}.items():
         with task.catching(name):
             pin = replace(answered(answer), requested=_recorded_ref(sources[name], pins))
-            unchanged = _vendored(task, sources[name], name, kept[name]) if name in kept else {}
-            resolved[name] = _with_pulls(task, pin, sources[name], unchanged)
+            resolved[name] = _with_patches(task, name, pin, present[name], kept[name].patches if name in kept else ())
     return replace(pins, sources=resolved)
+
+
+def _address(task: _Task, checkout: Path, source: GitSource) -> str:
+    """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
+    for url in local_checkouts.remotes_with(checkout, source.ref):
+        if isinstance(task.resolver.commits([("", url, source.ref)])[""], GitPin):
+            return url
+    return source.git
 
 
 def _ref(task: _Task, pins: Pins, name: str, wanted: str | None) -> str:
@@ -390,42 +415,34 @@ def _ref(task: _Task, pins: Pins, name: str, wanted: str | None) -> str:
     return wanted or source.ref
 
 
-def _vendored(task: _Task, source: GitSource, name: str, pin: GitPin) -> dict[int, tuple[PullPin, bytes]]:
-    """The pull requests that ``pin`` has and the definition still requests, with their patches, by number."""
-    pulls = tuple(pull for pull in pin.pulls if (pull.number, pull.base) in _requested(source))
-    pins = Pins(sources={name: replace(pin, pulls=pulls)})
-    contents = vendored.load_vendored(task.resolver.project, task.definition.name, pins, {})
-    return {pull.number: (pull, contents[pull.sha256]) for pull in pulls}
-
-
-def _with_pulls(task: _Task, pin: GitPin, source: GitSource, unchanged: Mapping[int, tuple[PullPin, bytes]]) -> GitPin:
-    """``pin`` with its pull requests in their order, fetched as they are now unless they are ``unchanged``; each patch
-    applies after those before it. The patches go to those of the task, and the files of the commit into the mirror.
-    Raises SourceError with all that conflict."""
+def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before: Sequence[SourcePatch]) -> GitPin:
+    """``pin`` with its patches in their order, each of which applies after those before it. Pull requests are fetched
+    as they are now, but for those that were pinned ``before``. The diffs go to those of the task, and the files of the
+    commit into the mirror. Raises SourceError with all that conflict."""
     from builder.sources import mirror
-    from builder.sources.pulls import EarlierPatch, MergeConflictError, RequestedPull, check_pull
+    from builder.sources.pulls import MergeConflictError, Vendored, check_patches
 
     resolver = task.resolver
-    pulls: list[tuple[PullPin, bytes]] = []
+    pinned = {patch.requested: patch for patch in before}
+    taken: list[Vendored] = []
     conflicts: list[MergeConflictError] = []
-    for number, base in _requested(source):
-        if number in unchanged:
-            pulls.append(unchanged[number])
+    for requested in source.patches:
+        patch = pinned.get(requested, requested)
+        if patch.sha256:
+            content = vendored.patch_content(resolver.project, task.definition.name, name, patch, task.patches)
+            taken.append((patch, content))
             continue
-        earlier = tuple(EarlierPatch(f"pull request {pull.number}", patch, pull.head) for pull, patch in pulls)
         try:
-            vendored_now = resolver.pull(source.git, RequestedPull(number, base), pin.commit, earlier)
-            pulls.append((vendored_now.pin, vendored_now.diff))
+            taken.append(resolver.pull(source.git, patch, pin.commit, tuple(taken)))
         except MergeConflictError as error:
             conflicts.append(error)
     if conflicts:
         raise SourceError("\n".join(error.message for error in conflicts), hint=conflicts[0].hint)
-    mirrors = resolver.project.mirrors
-    labelled = [(f"pull request {pull.number}", patch) for pull, patch in pulls]
-    check_pull(mirrors, source.git, pin.commit, labelled, resolver.say)
-    task.patches.update({pull.sha256: patch for pull, patch in pulls})
-    mirror.preserve(mirrors, source.git, pin.commit, resolver.say)
-    return replace(pin, pulls=tuple(pull for pull, _ in pulls))
+    url = pin.git if source.checkout else source.git
+    check_patches(resolver.project.mirrors, url, pin.commit, taken, resolver.say)
+    task.patches.update({patch.sha256: diff for patch, diff in taken})
+    mirror.preserve(resolver.project.mirrors, url, pin.commit, resolver.say)
+    return replace(pin, patches=tuple(patch for patch, _ in taken))
 
 
 # The Python closures: the packages that an image installs, and those that build its git sources. Both belong to the

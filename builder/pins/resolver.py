@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from builder.base.project import Project
+    from builder.definitions.source_patches import SourcePatch
     from builder.lock.model import BasePin, GitPin
     from builder.numbers.workspace import Workspace
     from builder.pins.base_contents import BaseContents
     from builder.sources.git import UserSettings
-    from builder.sources.pulls import EarlierPatch, RequestedPull, VendoredPatch
+    from builder.sources.pulls import Vendored
 
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Resolver:
 
         return self._once(ask, "release", url)
 
-    def pull(self, url: str, pull: RequestedPull, commit: str, earlier: tuple[EarlierPatch, ...]) -> VendoredPatch:
+    def pull(self, url: str, pull: SourcePatch, commit: str, earlier: tuple[Vendored, ...]) -> Vendored:
         """A pull request as it is now, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
         from builder.sources import pulls
 

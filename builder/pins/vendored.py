@@ -1,4 +1,4 @@
-"""The patches of pull requests are files beside the definition that requests them, named after their content.
+"""The patches on sources are files: those of pull requests lie beside the definition, named after their content.
 
 The vendored files come first, then the repeated fetch of patches that the project lacks: it may be published without
 the texts of others, and images.lock says what they have to be.
@@ -7,14 +7,15 @@ the texts of others, and images.lock says what they have to be.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import LockError, SourceError
 from builder.base.events import Message
 from builder.base.project import below_project
-from builder.lock.model import GitPin, Pins, PullPin
+from builder.definitions.source_patches import LARGEST_PATCH, LOCAL_CHANGES
+from builder.lock.model import GitPin, Pins
+from builder.sources import local_checkouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,63 +24,77 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
-    from builder.sources.pulls import EarlierPatch
-
-_LARGEST = 64 << 20  # bytes of a patch
+    from builder.definitions.source_patches import SourcePatch
+    from builder.sources.pulls import Vendored
 
 
 def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet. Raises LockError
-    for a file that is missing or was edited."""
+    """The diff of every patch in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet. Raises LockError for a
+    file that is missing or was edited."""
     return {
-        pull.sha256: fresh[pull.sha256] if pull.sha256 in fresh else _read(project, path, pull)
-        for path, pull in _files(project, definition, pins)
+        patch.sha256: patch_content(project, definition, source, patch, fresh) for source, patch in _patches_of(pins)
     }
 
 
+def patch_content(
+    project: Project, definition: str, source: str, patch: SourcePatch, fresh: Mapping[str, bytes]
+) -> bytes:
+    """The diff of one patch of ``source``. Raises LockError as `load_vendored` does."""
+    if patch.sha256 in fresh:
+        return fresh[patch.sha256]
+    return _read(project, patch_file(project, definition, source, patch), patch)
+
+
 def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
-    """The error of each file that is missing or was edited."""
-    for path, pull in _files(project, definition, pins):
+    """The error of each file of the project that is missing or was edited."""
+    for source, patch in _patches_of(pins):
         try:
-            _read(project, path, pull)
+            if patch.name != LOCAL_CHANGES:
+                _read(project, patch_file(project, definition, source, patch), patch)
         except LockError as error:
             yield error
 
 
 def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
-    """Writes the patches that are not on disk yet; called before images.lock names them."""
-    for path, pull in _files(project, definition, pins):
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != pull.sha256:
+    """Writes the diffs that are not on disk yet; called before images.lock names them."""
+    for source, patch in _patches_of(pins):
+        path = patch_file(project, definition, source, patch)
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != patch.sha256:
             files.make_folder(path.parent)
-            files.write_atomically(path, patches[pull.sha256])
+            files.write_atomically(path, patches[patch.sha256])
 
 
-def patch_file(project: Project, definition: str, source: str, pull: PullPin) -> Path:
-    """The file that holds the patch of a pull request of ``source``."""
-    return project.dockerfiles / definition / "pulls" / f"{source}-{pull.number}-{pull.sha256[:12]}.patch"
+def patch_file(project: Project, definition: str, source: str, patch: SourcePatch) -> Path:
+    """The file that holds a patch of ``source``. The changes of a checkout are kept beside what was downloaded: others
+    have no use for them."""
+    if patch.name == LOCAL_CHANGES:
+        return project.downloads / patch.sha256
+    folder = project.dockerfiles / definition
+    return folder / (patch.name if patch.is_file else f"pulls/{source}-{patch.stem}-{patch.sha256[:12]}.patch")
 
 
-def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
+def _patches_of(pins: Pins) -> Iterator[tuple[str, SourcePatch]]:
     for name, pin in sorted(pins.sources.items()):
-        for pull in pin.pulls if isinstance(pin, GitPin) else ():
-            yield patch_file(project, definition, name, pull), pull
+        for patch in pin.patches if isinstance(pin, GitPin) else ():
+            yield name, patch
 
 
-def _read(project: Project, path: Path, pull: PullPin) -> bytes:
+def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
     file = project.relative(path)
     try:
-        content = files.read_plain_file(below_project(project.root, path).resolve(), _LARGEST)
+        content = files.read_plain_file(below_project(project.root, path).resolve(), LARGEST_PATCH)
     except OSError as error:
+        raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=_HINT) from None
+    if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
-            f"{file}, the vendored patch of pull request {pull.number}, cannot be read: {error.strerror}",
-            hint="take it back with git, or `--update` its source to vendor the pull request as it is now",
-        ) from None
-    if hashlib.sha256(content).hexdigest() != pull.sha256:
-        raise LockError(
-            f"{file} was edited: it is not the patch of pull request {pull.number} that images.lock pins",
+            f"{file} was edited: it is not {_kind(patch)} that images.lock pins",
             hint=f"take it back: `git checkout -- {file}`",
         )
     return content
+
+
+def _kind(patch: SourcePatch) -> str:
+    return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
 
 
 _HINT = "take the file back with git, or `--update` its source to vendor the pull request as it is now"
@@ -88,54 +103,50 @@ _HINT = "take the file back with git, or `--update` its source to vendor the pul
 def refetch_pull(
     project: Project, definition: ImageDefinition, pins: Pins, fresh: Mapping[str, bytes], report: Report
 ) -> dict[str, bytes]:
-    """The patches in ``pins`` that neither the project nor ``fresh`` has, by SHA-256, as their repositories give them.
-    Raises LockError where one cannot be had any more, or is another one now."""
-    from builder.sources.pulls import EarlierPatch
-
+    """The diffs in ``pins`` that neither the project nor ``fresh`` has, by SHA-256, as their repositories or checkouts
+    give them. Raises LockError where one cannot be had any more, or is another one now."""
     fetched: dict[str, bytes] = {}
     for name, pin in pins.sources.items():
         if not isinstance(pin, GitPin) or name not in definition.git_sources:
             continue
+        source = definition.git_sources[name]
         missing = {
-            pull.sha256
-            for pull in pin.pulls
-            if pull.sha256 not in fresh and not patch_file(project, definition.name, name, pull).exists()
+            patch.sha256
+            for patch in pin.patches
+            if patch.sha256 not in fresh and not patch_file(project, definition.name, name, patch).exists()
         }
-        earlier: list[EarlierPatch] = []  # each applies after those before it, which are needed to make it
-        for pull in pin.pulls if missing else ():
-            if pull.sha256 in missing:
-                url = definition.git_sources[name].git
-                diff = fetched[pull.sha256] = _fetch(project, url, pin, pull, tuple(earlier), report)
-            else:
-                alone = Pins(sources={name: replace(pin, pulls=(pull,))})
-                diff = load_vendored(project, definition.name, alone, fresh)[pull.sha256]
-            earlier.append(EarlierPatch(f"pull request {pull.number}", diff, pull.head))
+        earlier: list[Vendored] = []  # each applies after those before it, which are needed to make it
+        for patch in pin.patches if missing else ():
+            if patch.sha256 in missing and source.checkout:
+                fetched[patch.sha256] = local_checkouts.read_checkout(source.checkout).diff
+            elif patch.sha256 in missing and patch.is_pull:
+                fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report)
+            earlier.append((patch, patch_content(project, definition.name, name, patch, {**fresh, **fetched})))
     return fetched
 
 
 def _fetch(
-    project: Project, url: str, pin: GitPin, pull: PullPin, earlier: tuple[EarlierPatch, ...], report: Report
+    project: Project, url: str, pin: GitPin, pull: SourcePatch, earlier: tuple[Vendored, ...], report: Report
 ) -> bytes:
     """The patch of a pull request at its pinned head. Raises LockError."""
     from builder.sources import pulls
 
-    name = f"pull request {pull.number} of {pin.git} at {pull.head[:12]}"
+    name = f"pull request {pull.number} of {pull.repository or pin.git} at {pull.head[:12]}"
 
     def notify(text: str) -> None:
         report(Message(text))
 
     notify(f"the project does not have the patch of {name}: it is fetched from there")
-    requested = pulls.RequestedPull(pull.number, pull.base)
     try:
-        vendor = pulls.vendor(project.mirrors, url, requested, pin.commit, earlier, notify, pull.head)
+        now, diff = pulls.vendor(project.mirrors, url, pull, pin.commit, earlier, notify)
     except SourceError as error:
         raise LockError(
             f"the project does not have the patch of {name}, and it cannot be fetched: {error.message}", hint=_HINT
         ) from None
-    if vendor.pin.sha256 != pull.sha256:
+    if now.sha256 != pull.sha256:
         raise LockError(
-            f"{name} gives another patch now, of SHA-256 {vendor.pin.sha256[:12]}, and {pull.sha256[:12]} is pinned",
+            f"{name} gives another patch now, of SHA-256 {now.sha256[:12]}, and {pull.sha256[:12]} is pinned",
             hint=_HINT,
         )
     notify(f"{name} gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}…")
-    return vendor.diff
+    return diff

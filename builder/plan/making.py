@@ -10,20 +10,21 @@ import hashlib
 import json
 import re
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, read_script_facts
+from builder.definitions.source_patches import LOCAL_CHANGES, SourcePatch
 from builder.lock import closures
-from builder.lock.model import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, SourcePin, Version, WheelPin
+from builder.lock.model import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin, Version, WheelPin
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import jinja2
 
@@ -103,7 +104,11 @@ def make_plan(
         versions=versions,
         checks=(*(parent.checks if parent else ()), *checks),
         epoch=epoch,
-        warnings=(*(parent.warnings if parent else ()), *collect_warnings(parent.mods if parent else (), mods, recipe)),
+        warnings=(
+            *(parent.warnings if parent else ()),
+            *_local_sources(definition, pins),
+            *collect_warnings(parent.mods if parent else (), mods, recipe),
+        ),
     )
 
 
@@ -133,7 +138,7 @@ def _content(
     text = render_dockerfile(definition, base, groups, sources, template_mods)
     mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
-    diffs = {_patch_file(name, pull): inputs.diffs[pull.sha256] for name, pin in git for pull in pin.pulls}
+    diffs = {_patch_file(name, patch): inputs.diffs[patch.sha256] for name, pin in git for patch in pin.patches}
     return {
         "Dockerfile": StagedFile(text.encode()),
         "build-metadata.yaml": metadata,
@@ -149,12 +154,12 @@ def _template_source(name: str, pin: SourcePin) -> TemplateSource:
     if not isinstance(pin, GitPin):
         return TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
     epoch = int(datetime.fromisoformat(pin.date).timestamp())
-    patches = tuple(_patch_file(name, pull) for pull in pin.pulls)
-    return TemplateSource("git", pin.version, pin.commit, source_context(name), patches, epoch, rules.GIB_PER_JOB[name])
+    strips = {_patch_file(name, patch): patch.strip for patch in pin.patches}
+    return TemplateSource("git", pin.version, pin.commit, source_context(name), strips, epoch, rules.GIB_PER_JOB[name])
 
 
-def _patch_file(source: str, pull: PullPin) -> str:
-    return f"{source}-{pull.number}.patch"
+def _patch_file(source: str, patch: SourcePatch) -> str:
+    return f"{source}-{patch.stem}.patch"
 
 
 def _parent_files(parent: Plan) -> dict[str, StagedFile]:
@@ -183,8 +188,8 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
         steps.append(Step(BASE_PACKAGES, {package.name: package.version for package in pins.base.packages}))
     for name, pin in sorted(pins.sources.items()):
         takes = {"version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
-        pulls = pin.pulls if isinstance(pin, GitPin) else ()
-        steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
+        patches = pin.patches if isinstance(pin, GitPin) else ()
+        steps.append(Step(name, {**takes, **{patch.label: f"sha256:{patch.sha256}" for patch in patches}}))
     for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
         if closure:
             steps.append(Step(title, {package.name: requirement_identity(package) for package in closure.packages}))
@@ -227,14 +232,15 @@ def _metadata(
 @dataclass(frozen=True)
 class TemplateSource:
     """A source as templates see it. ``kind`` is git, wheel or base; for git, ``context`` names the build context with
-    its tree, ``patches`` the files in ``patches/`` to apply to it, ``epoch`` is the commit's date in seconds, and
-    ``gib_per_job`` the memory that one compiler of it may take."""
+    its tree, ``patches`` the files in ``patches/`` to apply to it, with the number of folders to remove from the names
+    in each, ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take.
+    """
 
     kind: str
     version: str
     commit: str | None
     context: str = ""
-    patches: tuple[str, ...] = ()
+    patches: Mapping[str, int] = field(default_factory=dict)
     epoch: int = 0
     gib_per_job: int = 0
 
@@ -558,7 +564,19 @@ def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
     """The fields of a pin by the keys of images.lock; what a base is not read for is left out."""
     read_from_base = {"created", "packages"} if isinstance(pin, BasePin) else set()
     fields = {name: value for name, value in asdict(pin).items() if value or name not in read_from_base}
-    return {"asked" if name == "requested" else name: value for name, value in fields.items()}
+    if isinstance(pin, GitPin):
+        fields["patches"] = [
+            {"number": p.number, "head": p.head, "sha256": p.sha256, "base": p.base}
+            if p.name.isdecimal()
+            else asdict(p)
+            for p in pin.patches
+        ]
+    return {_KEYS.get(name, name): value for name, value in fields.items()}
+
+
+# By the names of their fields, the keys that images.lock and the labels of older images have for them.
+_KEYS = {"requested": "asked", "patches": "pulls"}
+_FIELDS = {key: name for name, key in _KEYS.items()}
 
 
 def _pins(data: Mapping[str, Any]) -> Pins:
@@ -569,11 +587,19 @@ def _pins(data: Mapping[str, Any]) -> Pins:
 def _source(fields: Mapping[str, Any]) -> SourcePin:
     if "git" not in fields:
         return IncludedPin(**fields) if "base" in fields else WheelPin(**fields)
-    return GitPin(**{**fields, "pulls": tuple(PullPin(**pull) for pull in fields["pulls"])})
+    return GitPin(**{**fields, "patches": tuple(map(_patch, fields["patches"]))})
+
+
+def _patch(data: Mapping[str, Any]) -> SourcePatch:
+    return (
+        SourcePatch(str(data["number"]), data["head"], data["sha256"], data["base"])
+        if "number" in data
+        else SourcePatch(**data)
+    )
 
 
 def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {"requested" if name == "asked" else name: value for name, value in data.items()}
+    return {_FIELDS.get(key, key): value for key, value in data.items()}
 
 
 # The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
@@ -629,6 +655,17 @@ def requirement_identity(package: LockedPackage) -> str:
 
 
 # Warnings before a build.
+
+
+def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
+    """The sources that only this machine has."""
+    for name, source in definition.git_sources.items():
+        pin = pins.sources.get(name)
+        if source.checkout and isinstance(pin, GitPin):
+            changed = any(patch.name == LOCAL_CHANGES for patch in pin.patches)
+            if changed or pin.git == source.git:
+                why = "has changes that are not committed" if changed else "is at a commit that no remote of it has"
+                yield f"nobody else can repeat this build: the checkout {source.checkout} of {name} {why}"
 
 
 def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe | None) -> tuple[str, ...]:

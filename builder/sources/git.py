@@ -411,14 +411,15 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     return DamagedError(message, hint=f"delete {repository.path}: it is made again when it is needed")
 
 
-def run_in_project(folder: Path, *arguments: str) -> GitResult:
+def run_in_project(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
     """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
-    names. A failure is for the caller to judge, also where git is not installed."""
+    names; ``environ`` are further variables. A failure is for the caller to judge, also where git is not installed."""
     # Settings may include a file that never ends, or a pipe that nobody writes to.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
     # The user's own settings stay, such as whose repositories are safe.
     settings = config_variables(_NO_PROGRAMS, _count_settings())
-    return _execute(folder, command, b"", {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings})
+    variables = {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings, **(environ or {})}
+    return _execute(folder, command, b"", variables)
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:

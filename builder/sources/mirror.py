@@ -521,8 +521,14 @@ def has_commit(repository: GitRepository, commit: str) -> bool:
     return True
 
 
-def fetch_mirror(repository: GitRepository, *refs: str) -> None:
-    run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
+def fetch_mirror(repository: GitRepository, *refs: str, other: str = "") -> None:
+    """Fetches refs of upstream, or of the ``other`` repository, with the contents of what that alone has: only those of
+    upstream can be had later."""
+    if other:
+        theirs = replace(repository, address=git.split(other))
+        run_remote(theirs, ["fetch", *_QUIETLY, "--no-filter", theirs.address.url, *refs])
+    else:
+        run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
 
 
 def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
+# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
+# limits, and patch(1) does not know them.
+DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
+DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
+DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
+
 _HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+(?P<new_start>\d+)(?:,(?P<new>\d+))? @@.*")
 
 
@@ -122,6 +129,21 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     # Written without a/ and b/.
     origins = (origin.decode("utf-8", "replace").split("/") for origin in _MOVED_FROM.findall(patch))
     return frozenset(changed | {"/".join(origin[max(strip - 1, 0) :]) for origin in origins})
+
+
+# A line that gives a link or a submodule as the kind of a file: such lines begin no line of a hunk.
+_NO_FILE = re.compile(rb"^(?:[a-z ]+ mode|index [0-9a-f]+\.\.[0-9a-f]+) 1[26]0000\r?$", re.MULTILINE)
+
+
+def refuse_hostile(name: str, patch: bytes, strip: int) -> None:
+    """Raises SourceError for a patch of others that reaches outside of the source, or that makes links or submodules,
+    through which another one could."""
+    named = {hunk.file for hunk in diff_hunks(patch, strip=0)} | touched_files(name, patch, strip)
+    outside = [file for file in sorted(named) if file.startswith("/") or {"..", ".git"} & {*file.lower().split("/")}]
+    if outside:
+        raise SourceError(f"{name} leads out of the source: {printable(outside[0])}", hint="do not use it")
+    if _NO_FILE.search(patch):
+        raise SourceError(f"{name} makes a link or a submodule", hint="leave that out of it: patches change files")
 
 
 def failures(stderr: str, patch: bytes, strip: int = 1) -> str:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import SourceError
-from builder.lock.model import PullPin
 from builder.sources import mirror, patches
 from builder.sources.git import GitRepository, MissingError, Notify, discard, run_checked, run_local
 from builder.sources.patches import failures, touched_files
@@ -19,105 +18,73 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from builder.definitions.source_patches import SourcePatch
     from builder.sources.patches import ScratchIndex
 
-# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
-# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
-# limits, and patch(1) does not know them.
-_DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
-_DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
-_DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
-
-
-@dataclass(frozen=True)
-class RequestedPull:
-    """A pull request as a definition names it, and the ``base`` that it was opened for (a branch, tag or commit), if
-    given."""
-
-    number: int
-    base: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"pull request {self.number}"
-
-
-@dataclass(frozen=True)
-class EarlierPatch:
-    """The vendored patch of a pull request that goes in before another one, and its head commit."""
-
-    name: str
-    diff: bytes
-    head: str
-
-
-@dataclass(frozen=True)
-class VendoredPatch:
-    """A pull request at its present state: its pin, and the diff that the pin gives the SHA-256 of."""
-
-    pin: PullPin
-    diff: bytes
+Vendored: TypeAlias = "tuple[SourcePatch, bytes]"
+"""A patch as it is pinned, and its diff, of which the pin has the SHA-256."""
 
 
 def vendor(
     mirrors: Path,
     url: str,
-    pull: RequestedPull,
+    pull: SourcePatch,
     commit: str,
-    earlier: Sequence[EarlierPatch] = (),
+    earlier: Sequence[Vendored] = (),
     notify: Notify = discard,
-    head: str = "",
-) -> VendoredPatch:
-    """Returns the changes of a pull request of ``url``, as a diff that applies to ``commit``, the pin of the source,
-    after the ``earlier`` patches. Its head, or the earlier state ``head``, is kept in the mirror. Its own changes are
-    those since it left the branch that it was opened for. They are merged three-way; where the request applies as it
-    is, the diff is that of the request. Raises SourceError if there is no such request, it changes nothing that is not
-    there already, or it conflicts."""
-    return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
+) -> Vendored:
+    """Returns the pin of a pull request of ``url`` or a fork of it, and its changes as a diff that applies to
+    ``commit``, the pin of the source, after the ``earlier`` ones. The state that it is pinned at, or else its head, is
+    kept in the mirror. Its own changes are those since it left the branch that it was opened for. They are merged
+    three-way; where the request applies as it is, the diff is that of the request. Raises SourceError if there is no
+    such request, it changes nothing that is not there already, or it conflicts."""
+    return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier), notify)
 
 
-def _vendor(
-    repository: GitRepository, pull: RequestedPull, commit: str, earlier: Sequence[EarlierPatch], head: str
-) -> VendoredPatch:
+def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: Sequence[Vendored]) -> Vendored:
     mirror.ensure_commit(repository, commit)
-    if head:
+    head = pull.head or fetch_pull(repository, pull)
+    if pull.head and not (pull.repository and _fetched(repository, head, _kept_as(pull, head), pull.repository)):
         mirror.ensure_commit(repository, head)
-    else:
-        head = fetch_pull(repository, pull)
+    if pull.repository and not merge_base(repository, commit, head):
+        raise SourceError(
+            f"{pull.label} shares no history with {repository.address.url}: it belongs to another project",
+            hint="`pulls:` takes requests of the repository itself and of its forks",
+        )
     if is_ancestor(repository, head, commit):
-        raise _already_included(pull.name, commit[:7])
+        raise _already_included(pull.label, commit[:7])
     own = own_commits(repository, pull, head, commit)
     with patches.opened(repository) as index:
         requested = _diff(repository, pull, own)
-        before, after, merged, present = merge_pulls(index, pull.name, commit, earlier, own)
+        before, after, merged, present = merge_pulls(index, pull.label, commit, earlier, own)
         if before == after:
-            raise _already_included(pull.name, " with ".join([commit[:7], *(patch.name for patch in earlier)]))
+            raise _already_included(pull.label, " with ".join([commit[:7], *(patch.label for patch, _ in earlier)]))
         index.read(before)
         as_it_is = not index.apply_error(requested) and index.tree() == after
-        diff = requested if as_it_is else index.checked([*_DIFF, before, after]).output
+        diff = requested if as_it_is else index.checked([*patches.DIFF, before, after]).output
     if merged:
-        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
+        repository.notify(f"{pull.label} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
     if present:
-        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(present)}")
-    return VendoredPatch(PullPin(pull.number, head, hashlib.sha256(diff).hexdigest(), pull.base), diff)
+        repository.notify(f"{pull.label}: these of its changes are in {commit[:7]} already: {listing(present)}")
+    return replace(pull, head=head, sha256=hashlib.sha256(diff).hexdigest()), diff
 
 
 def _already_included(name: str, holder: str) -> SourceError:
     return SourceError(f"{name} is already in {holder}: drop it", hint="take it out of `pulls:` in image.yaml")
 
 
-def _diff(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> bytes:
+def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> bytes:
     """The diff of the request. Raises SourceError for one that is empty or moves a submodule."""
     changes = _changes(repository, own)
     if not changes:
-        raise SourceError(f"{pull.name} of {repository.address.url} changes nothing", hint="drop it")
+        raise SourceError(f"{pull.label} of {repository.address.url} changes nothing", hint="drop it")
     if submodules := [path for path, sides in changes.items() if any(map(_is_submodule, sides))]:
         raise SourceError(
-            f"{pull.name} moves the submodule {listing(submodules)}, which a patch cannot do",
+            f"{pull.label} moves the submodule {listing(submodules)}, which a patch cannot do",
             hint=f"take the request itself: `ref: refs/pull/{pull.number}/head` in place of `pulls:`",
         )
     mirror.ensure_blobs(repository, (entry[1] for sides in changes.values() for entry in sides if entry))
-    return run_checked(repository, [*_DIFF, own.start, own.head]).output
+    return run_checked(repository, [*patches.DIFF, own.start, own.head]).output
 
 
 _Entry = tuple[str, str]
@@ -169,27 +136,31 @@ _Branch = tuple[str, str]
 """The last commit of a branch that a pull request may have left, and the name that messages use."""
 
 
-def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
+def fetch_pull(repository: GitRepository, pull: SourcePatch) -> str:
     """Fetches the head of a pull request, which the mirror then keeps; returns it. Raises MissingError."""
-    number, url = pull.number, repository.address.url
-    repository.notify(f"fetching {pull.name} of {url}")
+    number, url = pull.number, pull.repository or repository.address.url
+    repository.notify(f"fetching pull request {number} of {url}")
     for ref in _HEADS:
-        if head := _fetched(repository, ref.format(number), _INCOMING):
-            moves = f"update refs/builder/pulls/{number}/{head} {head}\ndelete {_INCOMING}\n"
+        if head := _fetched(repository, ref.format(number), _INCOMING, pull.repository):
+            moves = f"update {_kept_as(pull, head)} {head}\ndelete {_INCOMING}\n"
             run_checked(repository, ["update-ref", "--stdin"], moves.encode())
             return head
     raise MissingError(f"{url} has no pull request {number}", hint="correct its number in `pulls:`")
 
 
-def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
+def _kept_as(pull: SourcePatch, head: str) -> str:
+    return f"refs/builder/pulls/{pull.number}/{head}"
+
+
+def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit: str) -> OwnCommits:
     """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
     Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
-    name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
+    name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
-    merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR)
+    merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR, pull.repository)
     parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
     merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
-    default = _fetched(repository, "HEAD", "refs/builder/upstream")
+    default = _fetched(repository, "HEAD", "refs/builder/upstream", pull.repository)
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
         raise MissingError(f"{repository.address.url} has no default branch", hint=name_branch)
@@ -197,17 +168,17 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     branch, name = (left, current[1]) if left else (commit, commit[:7])
     starts = run_local(repository, ["merge-base", "--all", branch, head]).text.split()
     if not starts:
-        unrelated = f"{pull.name} of {repository.address.url} shares no history with {name}"
+        unrelated = f"{pull.label} of {repository.address.url} shares no history with {name}"
         raise SourceError(unrelated, hint=name_branch)
     if not left:
         start = starts[0]
         total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
         if total > 1:
             raise SourceError(
-                f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the"
+                f"{pull.label} was merged into its branch without a merge commit, so nobody can tell which of the"
                 f" {total} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
                 f" {listing(changed_files(repository, start, head))}",
-                hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
+                hint=f"name the commit before its first one: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
             )
         return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
@@ -221,7 +192,7 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     if files := foreign[start]:
         count = "a file" if len(files) == 1 else f"{len(files)} files"
         what = f"{count} that it does not touch itself: {listing(files)}"
-        raise SourceError(f"{pull.name}: against {name} its diff holds {what}", hint=name_branch)
+        raise SourceError(f"{pull.label}: against {name} its diff holds {what}", hint=name_branch)
     return OwnCommits(start, head)
 
 
@@ -253,16 +224,17 @@ def is_ancestor(repository: GitRepository, commit: str, of: str) -> bool:
     return run_local(repository, ["merge-base", "--is-ancestor", commit, of]).status == 0
 
 
-def _fetched(repository: GitRepository, ref: str, into: str) -> str:
-    """The commit that upstream's ``ref`` points at, kept in the mirror as ``into``; empty if there is no such ref."""
+def _fetched(repository: GitRepository, ref: str, into: str, other: str) -> str:
+    """The commit that ``ref`` of upstream, or of the ``other`` repository, points at, kept in the mirror as ``into``;
+    empty if there is no such ref."""
     try:
-        mirror.fetch_mirror(repository, f"+{ref}:{into}")
+        mirror.fetch_mirror(repository, f"+{ref}:{into}", other=other)
     except MissingError:
         return ""
     return run_checked(repository, ["rev-parse", "--verify", f"{into}^{{commit}}"]).text
 
 
-def _named_branch(repository: GitRepository, pull: RequestedPull) -> _Branch | None:
+def _named_branch(repository: GitRepository, pull: SourcePatch) -> _Branch | None:
     """The branch, tag or commit that the definition names as the request's base. Raises MissingError."""
     if not pull.base:
         return None
@@ -271,10 +243,10 @@ def _named_branch(repository: GitRepository, pull: RequestedPull) -> _Branch | N
         return pull.base, pull.base[:7]
     full = pull.base.startswith("refs/")
     for ref in (pull.base,) if full else (f"refs/heads/{pull.base}", f"refs/tags/{pull.base}"):
-        if commit := _fetched(repository, ref, _OPENED_FOR):
+        if commit := _fetched(repository, ref, _OPENED_FOR, pull.repository):
             return commit, pull.base
     raise MissingError(
-        f"{repository.address.url} has no branch `{pull.base}`, the `base` of {pull.name}",
+        f"{pull.repository or repository.address.url} has no branch `{pull.base}`, the `base` of {pull.label}",
         hint="leave `base` out for the default branch; in place of a branch that was deleted, write a commit of it",
     )
 
@@ -313,7 +285,7 @@ class _Progress:
 
 
 def merge_pulls(
-    index: ScratchIndex, name: str, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
+    index: ScratchIndex, name: str, commit: str, earlier: Sequence[Vendored], own: OwnCommits
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
     """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Returns the trees
     before and after, the files that hold changes of both sides, and those that were there as the request has them.
@@ -330,21 +302,21 @@ def merge_pulls(
     counts = range(len(earlier) + 1)
     first = next(count for count in counts if _merged_after(index, commit, earlier[:count], own)[1].conflicts)
     if first:
-        raise _conflict(f"{earlier[first - 1].name} and {name} conflict: {reasons}")
+        raise _conflict(f"{earlier[first - 1][0].label} and {name} conflict: {reasons}")
     raise _conflict(f"{name} does not apply to {commit[:7]}: {reasons}")
 
 
 def _merged_after(
-    index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
+    index: ScratchIndex, commit: str, earlier: Sequence[Vendored], own: OwnCommits
 ) -> tuple[str, _Progress]:
     """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it. Raises
     MergeConflictError for a patch that does not apply."""
-    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in earlier])
+    _fetch_touched_files(index.repository, commit, earlier)
     index.read(commit)
     start = own.start
-    for patch in earlier:
-        if error := index.apply_error(patch.diff):
-            raise _conflict(f"{patch.name} does not apply to {commit[:7]}: {failures(error, patch.diff)}")
+    for patch, diff in earlier:
+        if error := index.apply_error(diff):
+            raise _conflict(f"{patch.label} does not apply to {commit[:7]}: {failures(error, diff)}")
         # Of two requests on one another only the commits of the upper one count.
         shared = merge_base(index.repository, patch.head, own.head)
         if shared and is_ancestor(index.repository, start, shared):
@@ -436,34 +408,36 @@ def _places(merged: bytes) -> str:
     return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
 
 
-def check_pull(
-    mirrors: Path, url: str, commit: str, diffs: Sequence[tuple[str, bytes]], notify: Notify = discard
-) -> None:
-    """Raises SourceError if one of ``patches`` (its name and a diff for ``-p1``) does not apply to ``commit`` after
-    those before it; the error lists all that do not, each with file and hunk."""
+def check_patches(mirrors: Path, url: str, commit: str, diffs: Sequence[Vendored], notify: Notify = discard) -> None:
+    """Raises SourceError if one of the patches leads out of the source or does not apply to ``commit`` after those
+    before it; the error lists all that do not, each with file and hunk."""
+    for patch, diff in diffs:
+        if patch.is_file:
+            patches.refuse_hostile(patch.label, diff, patch.strip)
     if diffs:
         mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, diffs), notify)
 
 
-def _check(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:
+def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) -> None:
     mirror.ensure_commit(repository, commit)
     _fetch_touched_files(repository, commit, diffs)
     problems: list[str] = []
     applied: list[str] = []
     with patches.opened(repository) as index:
         index.read(commit)
-        for name, diff in diffs:
-            if error := index.apply_error(diff):
+        for patch, diff in diffs:
+            if error := index.apply_error(diff, f"-p{patch.strip}"):
                 after = f" after {', '.join(applied)}" if applied else ""
-                problems.append(f"{name} does not apply to {commit[:7]}{after}: {failures(error, diff)}")
+                where = failures(error, diff, patch.strip)
+                problems.append(f"{patch.label} does not apply to {commit[:7]}{after}: {where}")
             else:
-                applied.append(name)
+                applied.append(patch.label)
     if problems:
-        hint = "in `pulls:` of image.yaml, drop what is in already, and of two that conflict, one"
+        hint = "in image.yaml, drop what is in already, and of two that conflict, one"
         raise SourceError("\n".join(problems), hint=hint)
 
 
-def _fetch_touched_files(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:
+def _fetch_touched_files(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) -> None:
     """Fetches the contents of the files that the patches touch, all at once."""
-    files = {file for name, diff in diffs for file in touched_files(name, diff)}
+    files = {file for patch, diff in diffs for file in touched_files(patch.label, diff, patch.strip)}
     mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())

@@ -16,6 +16,7 @@ from builder.commands import diff, showing
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
+from builder.definitions.source_patches import SourcePatch
 from builder.lab.report import collecting
 from builder.lock.model import (
     Adoption,
@@ -27,7 +28,6 @@ from builder.lock.model import (
     Model,
     Pairing,
     Pins,
-    PullPin,
     PythonPin,
     Repository,
     WheelPin,
@@ -181,16 +181,20 @@ def test_a_wheel_against_git_tells_why_there_is_no_list(numbers: Kept) -> None:
 
 
 def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) -> None:
-    pulls = [PullPin(7, "c" * 40, SHA256), PullPin(8, "c" * 40, SHA256)]
+    pulls = [SourcePatch("7", "c" * 40, SHA256), SourcePatch("8", "c" * 40, SHA256)]
     old = GitPin(vllm.url, "main", vllm.history.main, "0.19.2", DATE, tuple(pulls))
     other = {"9" * 64: b"another diff\n", SHA256: DIFF}
-    new = replace(old, pulls=(PullPin(8, "d" * 40, "9" * 64), PullPin(9, "c" * 40, SHA256)))
+    new = replace(old, patches=(SourcePatch("8", "d" * 40, "9" * 64), SourcePatch("9", "c" * 40, SHA256)))
     numbers.add(plan(pins(old)))
     numbers.add(make_plan(ImageInputs(definition(), pins(new), other, ())))
     difference = between(numbers)
     assert not difference.sources
-    assert [(c.number, c.kind) for c in difference.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
-    assert "\npull requests\n  vllm 7  removed\n  vllm 8  vendored again" in said(
+    assert [(c.patch.split()[-1], c.kind) for c in difference.changes.patches] == [
+        ("7", "removed"),
+        ("8", "changed"),
+        ("9", "added"),
+    ]
+    assert "\npatches of sources\n  vllm pull request 7  removed\n  vllm pull request 8  changed" in said(
         numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
     )
 

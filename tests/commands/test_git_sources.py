@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +18,6 @@ from tests import projects
 from tests.commands.git_upstream import Upstream
 from tests.conftest import Command
 from tests.sources.wheelhouse import make_index, make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.engine
 
@@ -40,11 +40,11 @@ EOF
 """
 
 
-def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
+def use(project: Project, upstream: Upstream, pulls: Sequence[int | str]) -> None:
     """Makes ``small`` take a source from ``upstream``."""
     image = project.root / "dockerfiles/small/image.yaml"
     own = image.read_text(encoding="utf-8").partition("sources:")[0]
-    projects.write(image, own + IMAGE.format(url=upstream.url, pulls=pulls))
+    projects.write(image, own + IMAGE.format(url=upstream.url, pulls=list(pulls)))
     text = (
         DOCKERFILE
         if pulls
@@ -109,7 +109,7 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     upstream.git("checkout", "--quiet", "main")
     use(small, upstream, [40898])
     builder("build", "small")
-    (pull,) = pin(small).pulls
+    (pull,) = pin(small).patches
     (patch,) = (small.dockerfiles / "small/pulls").iterdir()
     assert patch.name == f"flashinfer-40898-{pull.sha256[:12]}.patch"
     assert (small.builds / repository / "1/patches/flashinfer-40898.patch").read_bytes() == patch.read_bytes()
@@ -125,7 +125,7 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
     before = small.lock.read_bytes()
     builder("build", "small", "--locked", "--force")
-    assert pin(small).pulls == (pull,)
+    assert pin(small).patches == (pull,)
     assert small.lock.read_bytes() != before
 
     patch.write_bytes(patch.read_bytes() + b"edited\n")
@@ -144,7 +144,7 @@ def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_
     upstream.git("checkout", "--quiet", "main")
     use(small, upstream, [7])
     builder("lock", "small")
-    (seven,) = pin(small).pulls
+    (seven,) = pin(small).patches
 
     # Upstream goes on: the branch, and the pull request that is pinned.
     second = upstream.commit("the second", serve="2\n2\n3\n")
@@ -157,17 +157,17 @@ def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_
     assert ": flashinfer\n" in builder("lock", "--check", code=4).stdout
     builder("lock", "small")
     assert pin(small).commit == first
-    assert pin(small).pulls[0] == seven
-    assert [(pull.number, pull.head) for pull in pin(small).pulls] == [(7, heads[7]), (8, heads[8])]
+    assert pin(small).patches[0] == seven
+    assert [(pull.number, pull.head) for pull in pin(small).patches] == [(7, heads[7]), (8, heads[8])]
     use(small, upstream, [8])
     builder("lock", "small")
-    assert (pin(small).commit, [pull.number for pull in pin(small).pulls]) == (first, [8])
+    assert (pin(small).commit, [pull.number for pull in pin(small).patches]) == (first, [8])
     # A pull request that was removed and comes back is vendored as it is then.
     use(small, upstream, [7])
     builder("lock", "small")
-    assert (pin(small).commit, pin(small).pulls[0].head != heads[7]) == (first, True)
+    assert (pin(small).commit, pin(small).patches[0].head != heads[7]) == (first, True)
 
-    (patch,) = (small.dockerfiles / "small/pulls").glob(f"flashinfer-7-{pin(small).pulls[0].sha256[:12]}.patch")
+    (patch,) = (small.dockerfiles / "small/pulls").glob(f"flashinfer-7-{pin(small).patches[0].sha256[:12]}.patch")
     patch.unlink()
     use(small, upstream, [7, 8])
     assert "cannot be read" in builder("lock", "small", code=4).stderr
@@ -278,3 +278,83 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
     assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
     output = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
     assert "give only one of them" in output
+
+
+def test_patches_and_a_request_of_a_fork_are_frozen_and_told(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    head = upstream.commit("a feature", drafter="new\n")
+    served = Path(upstream.git("remote", "get-url", "origin"))
+    shutil.copytree(served, served.with_name("fork.git"))
+    upstream.git("push", "--quiet", str(served.with_name("fork.git")), "HEAD:refs/pull/7/head")
+    upstream.git("push", "--quiet", "origin", ":feature")
+    fork = f"{upstream.url.rpartition('/')[0]}/fork.git/pull/7"
+    use(small, upstream, [fork])
+    image = small.dockerfiles / "small/image.yaml"
+    projects.write(image, image.read_text(encoding="utf-8").replace("pulls:", "patches: fixes, pulls:"))
+    # The second one changes what the pull request brings.
+    projects.write(small.dockerfiles / "small/fixes/series", "# ours\none.patch -p0\ntwo.patch\n")
+    one = "--- serve.py\n+++ serve.py\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n"
+    two = "--- a/drafter.py\n+++ b/drafter.py\n@@ -1 +1 @@\n-new\n+newer\n"
+    projects.write(small.dockerfiles / "small/fixes/one.patch", one)
+    projects.write(small.dockerfiles / "small/fixes/two.patch", two)
+    builder("build", "small")
+    request, first, second = pin(small).patches
+    assert (request.name, request.head, first.name, first.strip) == (fork, head, "fixes/one.patch", 0)
+    assert second.sha256 == hashlib.sha256(two.encode()).hexdigest()
+    staged = sorted(path.name for path in (small.builds / repository / "1/patches").iterdir())
+    assert staged == [f"flashinfer-{name}.patch" for name in ("fixes-one", "fixes-two", "fork.git-7")]
+    assert builder("build", "small", "--locked").stdout == f"already built as {repository}:1\n"
+
+    projects.write(small.dockerfiles / "small/fixes/two.patch", two.replace("newer", "newest"))
+    assert "does not cover flashinfer" in builder("build", "small", "--locked", code=4).stderr
+    built = builder("build", "small")
+    assert f"  flashinfer patch fixes/two.patch: {second.sha256[:12]} → " in built.stdout
+    assert "flashinfer patch fixes/two.patch  changed" in builder("diff", f"{repository}:1", f"{repository}:2").stdout
+    assert pin(small).patches[:2] == (request, first)
+
+    projects.write(small.dockerfiles / "small/fixes/two.patch", two.replace("-new\n", "-old\n"))
+    refused = builder("build", "small", code=6).stderr
+    assert "patch fixes/two.patch does not apply to" in refused
+    assert "drafter.py, hunk 1 of 1" in refused
+
+
+def test_a_local_checkout_is_built_as_it_is(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    commit = upstream.commit("the first", serve="1\n2\n3\n")
+    use(small, upstream, [])
+    image = small.dockerfiles / "small/image.yaml"
+    checkout = small.root / "own/flashinfer"
+    subprocess.run(["git", "clone", "--quiet", upstream.url, checkout], check=True)
+    text = image.read_text(encoding="utf-8").partition("  flashinfer:")[0]
+    projects.write(image, f"{text}  flashinfer: {{path: own/flashinfer}}\n")
+    # Its commit is one that upstream gives: everybody can build that.
+    assert "nobody else" not in builder("build", "small").stderr
+    assert (pin(small).git, pin(small).commit, pin(small).patches) == (upstream.url, commit, ())
+
+    projects.write(checkout / "serve.py", "1\ntwo\n3\n")
+    projects.write(checkout / "new.py", "new\n")
+    assert "does not cover flashinfer" in builder("build", "small", "--locked", code=4).stderr
+    output = builder("build", "small")
+    said = " ".join(output.stderr.split())
+    assert f"the checkout {checkout} of flashinfer has changes that are not committed" in said
+    (changes,) = pin(small).patches
+    assert f"  flashinfer local changes: nothing → {changes.sha256[:12]}" in output.stdout
+    staged = (small.builds / repository / "2/patches/flashinfer-local-changes.patch").read_bytes()
+    assert hashlib.sha256(staged).hexdigest() == changes.sha256
+    assert [b"+two" in staged, b"new.py" in staged] == [True, True]
+    assert builder("build", "small", "--locked").stdout == f"already built as {repository}:2\n"
+
+    # Committed, and nowhere else: its files come from the checkout itself.
+    upstream.git("-C", str(checkout), "add", ".")
+    upstream.git("-C", str(checkout), "commit", "--quiet", "--message", "ours")
+    ours = builder("build", "small")
+    assert "is at a commit that no remote of it has" in " ".join(ours.stderr.split())
+    assert (pin(small).git, pin(small).patches) == (checkout.as_uri(), ())
+    assert f"  flashinfer commit: {commit[:12]} → {pin(small).commit[:12]}" in ours.stdout
+    checkout.rename(small.root / "own/moved")
+    assert "is no checkout of git" in builder("build", "small", code=6).stderr
+    builder("rebuild", f"{repository}:3")

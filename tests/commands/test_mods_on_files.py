@@ -21,11 +21,11 @@ from builder.commands import mods
 from builder.commands.mods import changes, list_mods
 from builder.definitions import mod
 from builder.definitions.mod import load_mod, mod_names
+from builder.definitions.source_patches import SourcePatch
 from builder.lock import lock_file
 from builder.lock.model import GitPin, NumberedImage, Repository
 from builder.moving import copies
 from builder.sources import mirror, pulls
-from builder.sources.pulls import RequestedPull
 from tests import projects, web_server
 from tests.commands.mod_project import INC, NEW, OLD, RELEASES, ModProject, diff, made
 from tests.sources import git_server
@@ -582,11 +582,11 @@ def test_a_commit_has_the_pull_requests_that_it_is_built_with(
         pin = mirror.resolve_ref(mods_check_pinned_there.project.mirrors, vllm.url, "main")
         mods_check_pinned_there.define_git("git", vllm.url, pin)
         assert said(mods_check_pinned_run(mods_check_pinned_there))[0] == ("fix", "git", "fails", False)
-        taken = pulls.vendor(mods_check_pinned_there.project.mirrors, vllm.url, RequestedPull(40898), pin.commit)
-        file = mods_check_pinned_there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken.pin.sha256[:12]}.patch"
+        taken = pulls.vendor(mods_check_pinned_there.project.mirrors, vllm.url, SourcePatch("40898"), pin.commit)
+        file = mods_check_pinned_there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken[0].sha256[:12]}.patch"
         file.parent.mkdir()
-        file.write_bytes(taken.diff)
-        mods_check_pinned_there.define_git("git", vllm.url, replace(pin, pulls=(taken.pin,)))
+        file.write_bytes(taken[1])
+        mods_check_pinned_there.define_git("git", vllm.url, replace(pin, patches=(taken[0],)))
     assert isinstance(pin, GitPin)
     verdict = mods_check_pinned_run(mods_check_pinned_there)[0]
     assert said((verdict,)) == [("fix", "git", "applies", True)]

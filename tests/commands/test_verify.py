@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.project import Project
+from builder.definitions.source_patches import SourcePatch
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import GitPin, PullPin
+from builder.lock.model import GitPin
 from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command
@@ -161,7 +162,7 @@ def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, bui
 @pytest.mark.long
 def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     builder("build", "chat")
-    pull = PullPin(7, "c" * 40, "d" * 64)
+    pull = SourcePatch("7", "c" * 40, "d" * 64)
     pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
     lock = lock_file.read_lock(small.lock)
     ((platform, pins),) = lock.pins["small"].items()

@@ -7,6 +7,7 @@ import pytest
 from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import image
 from builder.definitions.image import ServeSettings
+from builder.definitions.source_patches import SourcePatch
 from tests import projects, shipped_files
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_a_source_may_come_from_git(tmp_path: Path) -> None:
     text = projects.IMAGE.format(repository="small") + (
         "sources:\n  vllm: {git: 'https://example.org/vllm.git', ref: main, pulls: [40898], requirements: [r.txt]}\n"
     )
-    source = image.GitSource("https://example.org/vllm.git", "main", (40898,), ("r.txt",))
+    source = image.GitSource("https://example.org/vllm.git", "main", (SourcePatch("40898"),), ("r.txt",))
     assert load(tmp_path, text).git_sources == {"vllm": source}
 
 
@@ -144,7 +145,7 @@ def test_a_pull_request_may_name_the_branch_that_it_was_opened_for(tmp_path: Pat
         f"sources:\n  vllm: {{git: 'https://example.org/vllm.git', ref: main, pulls: {pulls}}}\n"
     )
     source = load(tmp_path, text).git_sources["vllm"]
-    assert (source.pulls, source.bases) == ((7, 8, 9), {8: "releases/v1"})
+    assert source.patches == (SourcePatch("7"), SourcePatch("8", base="releases/v1"), SourcePatch("9"))
     with pytest.raises(FileProblemsError, match=r"image.yaml:[0-9]+:[0-9]+: .* twice"):
         load(tmp_path / "twice", text.replace("[7,", "[8,"))
 
@@ -204,7 +205,7 @@ def test_the_shipped_definitions_load() -> None:
     assert repositories.pop("node") == "vllm-node"
     assert repositories.pop("node-b12x") == "vllm-node-b12x"
     assert all(repository == f"vllm-node-{name}" for name, repository in repositories.items())
-    assert chains["dflash"][0].git_sources["vllm"].pulls == ()
+    assert chains["dflash"][0].git_sources["vllm"].patches == ()
 
 
 def write_definition(root: Path, name: str, parent: str, platform: str = "linux/arm64") -> None:

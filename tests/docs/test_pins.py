@@ -38,5 +38,5 @@ def test_a_fresh_clone_resolves_nothing(host: str) -> None:
 def test_no_patch_of_others_is_shipped() -> None:
     lock = lock_file.read_lock(shipped_files.project().lock)
     sources = [pin for platforms in lock.pins.values() for pins in platforms.values() for pin in pins.sources.values()]
-    assert not [pin for pin in sources if isinstance(pin, GitPin) and pin.pulls]
+    assert not [pin for pin in sources if isinstance(pin, GitPin) and pin.patches]
     assert not list(shipped_files.project().dockerfiles.glob("*/pulls/*.patch"))

@@ -121,7 +121,7 @@ def test_a_vendored_pull_request_outlives_its_branch_and_the_kernels_stand_on_it
     after = kernelless.open_pull(vllm)
     builder(project, "lock", "flashqla")
     pin = vllm_pin(project, "dflash")
-    assert (pin.version, [pull.number for pull in pin.pulls]) == ("0.28.0", [40898])
+    assert (pin.version, [pull.number for pull in pin.patches]) == ("0.28.0", [40898])
     vllm.force_push_and_delete(kernelless.PULL)
 
     builder(project, "build", "dflash", "flashqla", "--locked")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
+from builder.definitions.source_patches import SourcePatch
 from builder.lock.model import (
     Adoption,
     BasePin,
@@ -21,7 +22,6 @@ from builder.lock.model import (
     NumberedImage,
     Pairing,
     Pins,
-    PullPin,
     PythonPin,
     Repository,
     Status,
@@ -125,7 +125,10 @@ def full() -> Lock:
                 commit,
                 "0.30.1rc1.dev12+gced6857af",
                 _MADE,
-                (PullPin(31415, "abcdef0123" * 4, f"{9:064x}"), PullPin(271, "0" * 40, f"{10:064x}", "releases/v0.30")),
+                (
+                    SourcePatch("31415", "abcdef0123" * 4, f"{9:064x}"),
+                    SourcePatch("271", "0" * 40, f"{10:064x}", "releases/v0.30"),
+                ),
             ),
         }
     )
@@ -244,10 +247,13 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
     commits = st.integers(0, 2**160 - 1).map("{:040x}".format) | st.just("0123456789" * 4)
     digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
-    pulls = st.lists(
-        st.builds(PullPin, st.integers(1, 10**9), commits, digests, st.sampled_from(["", "releases/v1"])), max_size=2
-    ).map(tuple)
-    git = st.builds(GitPin, addresses, refs, commits, versions, times, pulls)
+    numbers = st.integers(1, 10**9)
+    requests = numbers.map(str) | numbers.map("https://example.org/fork.git/pull/{}".format)
+    pulls = st.builds(SourcePatch, requests, commits, digests, st.sampled_from(["", "releases/v1"]))
+    names = st.sampled_from(["local-changes", "a.patch", "fixes/0001-b.diff"])
+    diffs = st.builds(SourcePatch, names, sha256=digests, strip=st.integers(0, 2))
+    patches = st.builds(lambda first, then: (*first, *then), st.lists(pulls, max_size=2), st.lists(diffs, max_size=2))
+    git = st.builds(GitPin, addresses, refs, commits, versions, times, patches)
     closures = st.none() | st.builds(PythonPin, st.lists(lines, max_size=3).map(tuple), moments, packages)
     wheels = st.builds(WheelPin, lines, versions, starts)
     pins = st.builds(

@@ -22,6 +22,7 @@ from builder.base import yaml_file
 from builder.base.errors import LockError, UsageError
 from builder.base.yaml_file import load
 from builder.commands import about
+from builder.definitions.source_patches import SourcePatch
 from builder.lock import layout, model
 from builder.lock.kinds import WrongError
 from builder.lock.model import Lock
@@ -213,8 +214,9 @@ def loaded(text: str) -> Any:
 def complete(full: Lock) -> Any:
     """A lock with every key: the largest blocks of the golden one, a source from git, and what builds it, and one that
     comes with its base."""
-    pull = model.PullPin(40898, "ab" * 20, "cd" * 32)
-    git = model.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull,))
+    pull = SourcePatch("40898", "ab" * 20, "cd" * 32)
+    patch = SourcePatch("fixes/a.patch", sha256="cd" * 32, strip=0)
+    git = model.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull, patch))
     more = model.Pins(sources={"vllm": git}, build=model.PythonPin(("setuptools",), "", ()))
     base = model.BasePin("others/vllm:latest", "sha256:" + "ab" * 32, TIME, (model.LockedPackage("torch", "2.13", ()),))
     brought = model.Pins(base, {"vllm": model.IncludedPin(base.resolved, "0.40", "ef" * 20)})

@@ -18,6 +18,7 @@ from builder.building import resolve as resolve_of_older_versions
 from builder.building.request import BuildRequest
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
+from builder.definitions.source_patches import SourcePatch
 from builder.engine import client as endpoints
 from builder.lock import lock_file
 from builder.lock.model import BasePin, GitPin, Lock, LockedPackage, Pins, PythonPin, WheelPin
@@ -658,7 +659,7 @@ def test_another_pull_request_leaves_the_packages_alone(
         one, Pins(DEFINITION_PINS_BASE), (), definition_pins_resolver(definition_pins_project, index(tmp_path)), {}
     ).pins
     pull = 40898
-    source = replace(one.git_sources["vllm"], pulls=(pull,))
+    source = replace(one.git_sources["vllm"], patches=(SourcePatch(str(pull)),))
     wants = replace(one, sources={**one.sources, "vllm": source})
     nothing = definition_pins_resolver(
         definition_pins_project, UserSettings(index_url=make_index(tmp_path / "empty", []))
@@ -668,7 +669,7 @@ def test_another_pull_request_leaves_the_packages_alone(
     assert completed.pins.python == before.python
     pin = completed.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
-    assert [request.number for request in pin.pulls] == [pull]
+    assert [request.number for request in pin.patches] == [pull]
     assert pin.commit == before.sources["vllm"].commit
     moved = pinning.resolve_missing(
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}

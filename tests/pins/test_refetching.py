@@ -10,7 +10,8 @@ import pytest
 from builder.base.errors import LockError
 from builder.base.project import Project
 from builder.definitions import image
-from builder.lock.model import BasePin, GitPin, Pins, PullPin
+from builder.definitions.source_patches import SourcePatch
+from builder.lock.model import BasePin, GitPin, Pins
 from builder.pins import pinning, vendored
 from builder.pins.resolver import Resolver
 from builder.sources.git import UserSettings
@@ -97,7 +98,7 @@ def test_another_patch_than_the_pinned_one_is_an_error(
 ) -> None:
     pin = pinned.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
-    other = replace(pin, pulls=(PullPin(40898, pin.pulls[0].head, "d" * 64), pin.pulls[1]))
+    other = replace(pin, patches=(SourcePatch("40898", pin.patches[0].head, "d" * 64), pin.patches[1]))
     with pytest.raises(
         LockError, match="pull request 40898 of .* gives another patch now, .* and dddddddddddd is pinned"
     ):

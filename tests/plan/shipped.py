@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from builder.definitions import image
 from builder.definitions.image import FROM_VLLM, BaseSource, GitSource, ImageDefinition, Overrides, WheelSource
+from builder.definitions.source_patches import SourcePatch
 from builder.lock.model import (
     BasePin,
     GitPin,
     IncludedPin,
     LockedPackage,
     Pins,
-    PullPin,
     PythonPin,
     SourcePin,
     WheelPin,
@@ -56,7 +56,9 @@ def plan_with_pull(name: str, platform: str, number: int) -> Plan:
     (definition,) = image.load_chain(shipped_files.project(), name, platform, Overrides(platform))
     vllm = definition.sources["vllm"]
     assert isinstance(vllm, GitSource)
-    patched = replace(definition, sources={**definition.sources, "vllm": replace(vllm, pulls=(number,))})
+    patched = replace(
+        definition, sources={**definition.sources, "vllm": replace(vllm, patches=(SourcePatch(str(number)),))}
+    )
     return make_plan(ImageInputs(patched, pins(patched), {SHA256: DIFF}, ()))
 
 
@@ -90,6 +92,6 @@ def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
         return IncludedPin("sha256:" + "b" * 64, "0.23.1rc1.dev12+gaaaaaaa", "a" * 40)
     if isinstance(source, WheelSource):
         return WheelPin(source.requested, source.requirement.partition("==")[2] or "0.6.7")
-    pulls = tuple(PullPin(number, "c" * 40, SHA256) for number in source.pulls)
+    patches = tuple(replace(patch, head="c" * 40, sha256=SHA256) for patch in source.patches)
     ref = f"{source.ref}/{'a' * 12}" if source.ref == FROM_VLLM else source.ref
-    return GitPin(source.git, ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)
+    return GitPin(source.git, ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, patches)

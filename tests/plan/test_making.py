@@ -15,13 +15,14 @@ from builder.definitions import recipe as recipes
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod, PlainFile
 from builder.definitions.recipe import Recipe
-from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, Version, WheelPin
+from builder.definitions.source_patches import SourcePatch
+from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PythonPin, Version, WheelPin
 from builder.plan import making
 from builder.plan.making import ImageInputs, ImageLabels, collect_warnings, make_plan
 from builder.plan.plan_model import Plan, Step, input_hash
 from tests import projects, shipped_files
 
-PULL = PullPin(7, "c" * 40, "d" * 64)
+PULL = SourcePatch("7", "c" * 40, "d" * 64)
 PINS = {
     "tf5": Pins(
         base=BasePin("nvidia/cuda:13", "sha256:" + "a" * 64),

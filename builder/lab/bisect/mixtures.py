@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 TEMPLATE, BASE = "template", "base image"
 PACKAGE_KEY = "package "
 PACKAGES = "Python packages"
-_PULLS, _DISTRIBUTION = "pull requests", "distribution packages"
+_PATCHES, _DISTRIBUTION = "patches of sources", "distribution packages"
 # The later a step stands in the image, the less has to be built again for it.
-_CHEAPEST_FIRST = ("mod", TEMPLATE, _PULLS, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE)
+_CHEAPEST_FIRST = ("mod", TEMPLATE, _PATCHES, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE)
 _PATCHES_MOUNT = "source=patches,target="
 
 
@@ -177,7 +177,7 @@ _STAGE_MOUNT = re.compile(r"(?<=--mount=type=bind,from=)\S+(?=,target=/run/build
 # Comments, arguments, and the stage of a mod with a script belong to the instruction that follows.
 _LEADING = re.compile(r"\s*(?:#.*)?$|ARG\s|FROM \0below\0 AS \0mod\0$")
 _MOD = re.compile(r"(?:source=mods/|^# mod )(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
-_PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<number>\d+)\.patch")
+_PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<stem>[A-Za-z0-9._+-]+)\.patch")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(\d+)'?$", re.MULTILINE)
 _MARK = "\0v%d\0"
@@ -425,7 +425,7 @@ class _ComparedPart:
                 yield from self._changed([(left, right)])
                 continue
             lines = pairs(left.splitlines(keepends=True), right.splitlines(keepends=True))
-            if mounts:  # a pull request needs the mount, and it is harmless without one
+            if mounts:  # a patch needs the mount, and it is harmless without one
                 lines = ((old or new,) * 2 if _PATCHES_MOUNT in old + new else (old, new) for old, new in lines)
             for _, stretch in itertools.groupby(lines, lambda pair: pair[0] == pair[1]):
                 yield from self._changed(list(stretch))
@@ -443,7 +443,8 @@ class _ComparedPart:
         if mod := _MOD.search(text):
             return self._unit(f"mod {mod['name']}")
         if patch := _PATCH.search(text):
-            return self._unit(f"pull request {patch['source']}#{patch['number']}", _PULLS)
+            name = f"{patch['source']}#{patch['stem']}"
+            return self._unit(f"{'pull request' if patch['stem'].isdecimal() else 'patch'} {name}", _PATCHES)
         if self.moved and (source := self.moved.search(text)):
             return self._unit(source[0])
         return next((self.lone[file] for file in self.lone if file in text), "")

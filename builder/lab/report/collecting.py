@@ -234,7 +234,7 @@ class _Sources:
             return change
         differing = changes.changes_between(*changes.contents_of_both(self.lock, old, new))
         then, now = old.image.mods, new.image.mods
-        others = [f"pull request {pull.number} of {pull.source} {pull.kind}" for pull in differing.pulls]
+        others = [f"{each.patch} of {each.source} {each.kind}" for each in differing.patches]
         if differing.base:
             before, after = map(self._base, (differing.base.before, differing.base.after))
             others.insert(0, f"base image {before} → {after}")

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
+from builder.definitions.source_patches import SourcePatch
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import Difference, Segment
 from builder.lab.bisect.search import Axis, Conclusion
-from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
+from builder.lock.model import BasePin, GitPin, LockedPackage, WheelPin
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
 from tests import projects, shipped_files
@@ -117,7 +118,7 @@ def git_plan(commit: str, version: str, date: str, pulls: tuple[int, ...] = ()) 
     assert isinstance(pin, GitPin)
     moved = replace(pin, commit=commit, version=version, date=date)
     if pulls:
-        moved = replace(moved, pulls=tuple(PullPin(number, "e" * 40, shipped.SHA256) for number in pulls))
+        moved = replace(moved, patches=tuple(SourcePatch(str(number), "e" * 40, shipped.SHA256) for number in pulls))
     pins = replace(plan.pins, sources={**plan.pins.sources, "vllm": moved})
     return make_plan(ImageInputs(plan.definition, pins, {shipped.SHA256: shipped.DIFF}, ()), plan.parent)
 
@@ -127,7 +128,7 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     old = git_plan("1" * 40, "0.19.1", "2026-10-01T10:00:00Z")
     new = git_plan("2" * 40, "0.19.2.dev5+g2222222", "2026-11-01T10:00:00Z", (4711,))
     found = between(tmp_path, old, new)
-    assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
+    assert units(found) == {"patches of sources": ("pull request vllm#4711",), "vllm": ("vllm",)}
     require_new_end(found, old, new)
     chosen = {"vllm commit": "3" * 40, "vllm version": "0.19.2.dev3", "vllm date": "1790000000"}
     files = mixtures.mixed_files(found, {"vllm"}, chosen)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import SourceError
+from builder.definitions.source_patches import SourcePatch
 from builder.sources import git, mirror, pulls
 from builder.sources.git import MissingError
-from builder.sources.pulls import RequestedPull
 from tests.sources.git_server import Vllm, served_vllm
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: p
     pin = mirror.resolve_ref(vllm.mirrors, url, "main", vllm.messages.append)
     assert pin.git == vllm.url
     assert mirror.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    vendored = pulls.vendor(vllm.mirrors, url, RequestedPull(40898), pin.commit, notify=vllm.messages.append)
+    vendored = pulls.vendor(vllm.mirrors, url, SourcePatch("40898"), pin.commit, notify=vllm.messages.append)
     with pytest.raises(SourceError) as missing:
         mirror.resolve_ref(vllm.mirrors, url, "nothing")
     told = f"{pin} {vendored} {vllm.messages} {missing.value} {missing.value.hint} {capfd.readouterr()}"

@@ -5,39 +5,40 @@ from __future__ import annotations
 import hashlib
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.base.errors import SourceError
+from builder.definitions.source_patches import SourcePatch
 from builder.sources import mirror, pulls
 from builder.sources import patches as patches_of_pull_merge
 from builder.sources.git import Address, GitRepository, MissingError
-from builder.sources.pulls import EarlierPatch, OwnCommits, RequestedPull, VendoredPatch
+from builder.sources.pulls import OwnCommits, Vendored
 from tests.sources.git_server import DRAFTER, INC, Repository, Vllm, lines, make_repository, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 pytestmark = pytest.mark.slow
 
 
-def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:
+def patches(vllm: Vllm, *numbers: int) -> list[Vendored]:
     """The requests as they are: for the commits that they stand on."""
-    return [(f"pull request {number}", _patch(vllm, number)) for number in numbers]
+    return [(SourcePatch(str(number)), _patch(vllm, number)) for number in numbers]
 
 
 def _patch(vllm: Vllm, number: int) -> bytes:
     start = vllm.history.repository.git("merge-base", "refs/heads/main", f"refs/pull/{number}/head")
-    return pulls.vendor(vllm.mirrors, vllm.url, RequestedPull(number), start).diff
+    return pulls.vendor(vllm.mirrors, vllm.url, SourcePatch(str(number)), start)[1]
 
 
-def problems(vllm: Vllm, wanted: list[tuple[str, bytes]]) -> list[str]:
+def problems(vllm: Vllm, wanted: list[Vendored]) -> list[str]:
     """The problems that are reported, one a line."""
     with pytest.raises(SourceError) as caught:
-        pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+        pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, wanted)
     assert caught.value.exit_code == 6
     assert caught.value.hint
     return caught.value.message.splitlines()
@@ -50,10 +51,10 @@ def add(vllm: Vllm, number: int, files: dict[str, str | bytes | None]) -> None:
 def test_patches_that_apply_one_after_the_other_are_fine_offline_too(vllm: Vllm) -> None:
     wanted = patches(vllm, 40898, 40004)
     before = vllm.git("count-objects", "-v")
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, wanted)
     shutil.rmtree(vllm.server.root)
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [])
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [])
     assert "count: 0" in before
     assert "count: 0" in vllm.git("count-objects", "-v")  # a dry run adds nothing to the mirror
 
@@ -88,10 +89,10 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
     add(vllm, 1, {"twice.txt": lines(1, 9, line5="first") + lines(1, 9)})
     add(vllm, 2, {"twice.txt": lines(1, 9) + lines(1, 9, line5="second")})
     body = " line 2\n line 3\n line 4\n-line 5\n+FIVE\n line 6\n line 7\n line 8\n"  # git finds it in either place
-    patch = ("patch x", f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
+    patch = (SourcePatch("x"), f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
     first, second = patches(vllm, 1, 2)
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
     (problem,) = problems(vllm, [first, second, patch])
     assert problem.startswith(
         f"patch x does not apply to {vllm.history.main[:7]} after pull request 1, pull request 2: twice.txt,"
@@ -101,7 +102,7 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
 
 def test_a_patch_that_leads_out_of_the_source_is_refused(vllm: Vllm) -> None:
     outside = b"--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n"
-    (problem,) = problems(vllm, [("patch a", outside)])
+    (problem,) = problems(vllm, [(SourcePatch("a"), outside)])
     assert "../../x" in problem
     assert not vllm.messages
 
@@ -117,18 +118,70 @@ def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:
     gone = "--- a/gone.py\n+++ b/gone.py\n@@ -1 +1 @@\n-old\n+new\n"
     renamed = "diff --git a/VERSION b/V\nsimilarity index 100%\nrename from VERSION\nrename to V\n"
     short = vllm.history.main[:7]
-    assert problems(vllm, [("patch a", there.encode())]) == [
+    assert problems(vllm, [(SourcePatch("a"), there.encode())]) == [
         f"patch a does not apply to {short}: README.md already exists"
     ]
-    assert problems(vllm, [("patch b", gone.encode())]) == [
+    assert problems(vllm, [(SourcePatch("b"), gone.encode())]) == [
         f"patch b does not apply to {short}: gone.py does not exist"
     ]
-    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [("patch c", renamed.encode())])
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(SourcePatch("c"), renamed.encode())])
+
+
+def test_a_patch_file_is_applied_with_what_it_strips(vllm: Vllm) -> None:
+    diff = b"--- README.md\n+++ README.md\n@@ -1 +1 @@\n-vLLM\n+ours\n"
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(SourcePatch("fixes/a.patch", strip=0), diff)])
+    (problem,) = problems(vllm, [(SourcePatch("fixes/a.patch", strip=0), diff.replace(b"-vLLM", b"-gone"))])
+    where = "README.md, hunk 1 of 1 (@@ -1 +1 @@)"
+    assert problem == f"patch fixes/a.patch does not apply to {vllm.history.main[:7]}: {where}"
+
+
+@pytest.mark.parametrize(
+    "diff",
+    [
+        "--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n",
+        "--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n",
+        "--- a/.git/config\n+++ b/.git/config\n@@ -1 +1 @@\n-a\n+b\n",
+        "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
+        "diff --git a/m b/m\nnew file mode 160000\n--- /dev/null\n+++ b/m\n@@ -0,0 +1 @@\n+Subproject commit a\n",
+    ],
+)
+def test_a_hostile_patch_file_is_refused_before_it_is_tried(vllm: Vllm, diff: str) -> None:
+    (problem,) = problems(vllm, [(SourcePatch("fixes/a.patch"), diff.encode())])
+    assert problem.startswith(("patch fixes/a.patch leads out of the source: ", "patch fixes/a.patch makes a link or"))
+    assert not vllm.messages
+
+
+def test_a_request_of_a_fork_comes_with_what_only_the_fork_has(vllm: Vllm) -> None:
+    fork = Repository(Path(shutil.copytree(vllm.history.repository.path, vllm.server.root / "fork.git")))
+    only = fork.commit("refs/heads/main", "Only in the fork", {"vllm/fork.py": lines(1, 9)})
+    head = fork.commit(
+        "refs/pull/3/head", "Faster", {"vllm/fork.py": lines(1, 9, line2="2"), INC: lines(1, 3)}, parent=only
+    )
+    request = SourcePatch(f"{vllm.server.url}/fork.git/pull/3", base=vllm.history.main)
+    pin, diff = pulls.vendor(vllm.mirrors, vllm.url, request, vllm.history.main)
+    assert (pin.name, pin.head, pin.sha256) == (request.name, head, hashlib.sha256(diff).hexdigest())
+    assert b"+2\n" in diff
+    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(pin, diff)])
+    # The pinned state is had again where the fork has gone on, and refused where the mirror and the fork lost it.
+    fork.commit("refs/pull/3/head", "Faster still", {"vllm/fork.py": lines(1, 5)}, parent=head)
+    assert pulls.vendor(vllm.mirrors.with_name("others"), vllm.url, pin, vllm.history.main) == (pin, diff)
+    with pytest.raises(MissingError, match="has no pull request 9"):
+        pulls.vendor(vllm.mirrors, vllm.url, SourcePatch(f"{vllm.server.url}/fork.git/pull/9"), vllm.history.main)
+
+
+def test_a_request_of_another_project_is_told_from_one_of_a_fork(vllm: Vllm) -> None:
+    other = make_repository(vllm.server.root / "other.git")
+    start = other.commit("refs/heads/main", "Another start", {"README.md": "another\n"})
+    other.commit("refs/pull/3/head", "A change", {"README.md": "changed\n"}, parent=start)
+    request = SourcePatch(f"{vllm.server.url}/other.git/pull/3")
+    with pytest.raises(SourceError, match="shares no history with .*it belongs to another project") as caught:
+        pulls.vendor(vllm.mirrors, vllm.url, request, vllm.history.main)
+    assert "its forks" in caught.value.hint
 
 
 @pytest.mark.parametrize("diff", [b"", b"no patch", b"--- a/README.md\n+++ b/README.md\n@@ -1,9 +1 @@\n-x\n"])
 def test_what_is_no_patch_is_named(vllm: Vllm, diff: bytes) -> None:
-    (problem,) = problems(vllm, [("patch a", diff)])
+    (problem,) = problems(vllm, [(SourcePatch("a"), diff)])
     assert problem.startswith("patch a is no patch that git can read")
 
 
@@ -160,7 +213,7 @@ class Upstream:
 
     def own(self, base: str = "", commit: str = "") -> OwnCommits:
         """The own commits of request 7, for the release."""
-        pull = RequestedPull(7, base)
+        pull = SourcePatch("7", base=base)
 
         def read(repository: GitRepository) -> OwnCommits:
             mirror.ensure_commit(repository, commit or self.release)
@@ -307,17 +360,16 @@ class PullMergeUpstream:
     def request(self, number: int, files: Mapping[str, str | bytes | None], parent: str) -> str:
         return self.repository.commit(f"refs/pull/{number}/head", f"Number {number}", files, parent=parent)
 
-    def vendor(self, number: int, commit: str = "", earlier: tuple[EarlierPatch, ...] = (), base: str = "") -> bytes:
+    def vendor(self, number: int, commit: str = "", earlier: tuple[Vendored, ...] = (), base: str = "") -> bytes:
         """The patch of a request for the release, which applies after the ``earlier`` ones as it has to."""
         self.messages.clear()
-        pull = RequestedPull(number, base)
+        pull = SourcePatch(str(number), base=base)
         commit = commit or self.release
-        diff = pulls.vendor(self.mirrors, self.url, pull, commit, earlier, self.messages.append).diff
-        before = [(patch.name, patch.diff) for patch in earlier]
-        pulls.check_pull(self.mirrors, self.url, commit, [*before, (f"pull request {number}", diff)])
+        diff = pulls.vendor(self.mirrors, self.url, pull, commit, earlier, self.messages.append)[1]
+        pulls.check_patches(self.mirrors, self.url, commit, [*earlier, (pull, diff)])
         return diff
 
-    def refused(self, number: int, commit: str = "", earlier: tuple[EarlierPatch, ...] = (), base: str = "") -> str:
+    def refused(self, number: int, commit: str = "", earlier: tuple[Vendored, ...] = (), base: str = "") -> str:
         with pytest.raises(SourceError) as caught:
             self.vendor(number, commit, earlier, base)
         assert caught.value.exit_code == 6
@@ -505,13 +557,11 @@ def test_requests_on_one_another_are_merged_in_their_order(pull_merge_upstream: 
     second = pull_merge_upstream.request(
         8, {"serve.py": lines(1, 40, line30="thirty", line5="five", line6="six")}, first
     )
-    eight = pull_merge_upstream.vendor(
-        8, earlier=(EarlierPatch("pull request 7", pull_merge_upstream.vendor(7), first),)
-    )
+    eight = pull_merge_upstream.vendor(8, earlier=((SourcePatch("7", first), pull_merge_upstream.vendor(7)),))
     assert b"+six" in eight
     assert b"+five" not in eight
-    alone = EarlierPatch("pull request 8", pull_merge_upstream.vendor(8), second)
-    assert pull_merge_upstream.after(alone.diff, "serve.py") == lines(1, 40, line5="five", line6="six")
+    alone = (SourcePatch("8", second), pull_merge_upstream.vendor(8))
+    assert pull_merge_upstream.after(alone[1], "serve.py") == lines(1, 40, line5="five", line6="six")
     pinned = pull_merge_upstream.release[:7]
     held = f"pull request 7 is already in {pinned} with pull request 8: drop it"
     assert pull_merge_upstream.refused(7, earlier=(alone,)) == held
@@ -527,7 +577,7 @@ def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream
     ]
     pull_merge_upstream.request(8, {"serve.py": lines(1, 40, line30="thirty", line5="FIVE")}, pull_merge_upstream.main)
     earlier = tuple(
-        EarlierPatch(f"pull request {number}", pull_merge_upstream.vendor(number), head)
+        (SourcePatch(str(number), head), pull_merge_upstream.vendor(number))
         for number, head in enumerate(heads, start=6)
     )
     assert (
@@ -539,15 +589,15 @@ def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream
 # Pull requests vendored as patches, fetched from a real server.
 
 
-def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
-    return pulls.vendor(vllm.mirrors.with_name(mirrors), vllm.url, RequestedPull(number), vllm.history.main)
+def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> Vendored:
+    return pulls.vendor(vllm.mirrors.with_name(mirrors), vllm.url, SourcePatch(str(number)), vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:
     vendored = vendor(vllm, 40898)
-    assert (vendored.pin.number, vendored.pin.head) == (40898, vllm.history.pull_40898)
-    assert vendored.pin.sha256 == hashlib.sha256(vendored.diff).hexdigest()
-    text = vendored.diff.decode()
+    assert (vendored[0].number, vendored[0].head) == (40898, vllm.history.pull_40898)
+    assert vendored[0].sha256 == hashlib.sha256(vendored[1]).hexdigest()
+    text = vendored[1].decode()
     names = [line for line in text.splitlines() if line.startswith("diff ")]
     assert names == ["diff --git a/vllm/picture.bin b/vllm/picture.bin", f"diff --git a/{DRAFTER} b/{DRAFTER}"]
     assert "-line 10\n+SLIDING\n" in text
@@ -582,21 +632,21 @@ def test_its_head_outlives_a_force_push_and_the_branch(vllm: Vllm) -> None:
     upstream = vllm.history.repository
     upstream.commit("refs/pull/40898/head", "Rewritten", {DRAFTER: "nothing\n"}, parent=vllm.history.v0_19_0)
     second = vendor(vllm, 40898)
-    assert second.pin.head != vendored.pin.head
+    assert second[0].head != vendored[0].head
     upstream.git("update-ref", "-d", "refs/pull/40898/head")
     upstream.git("gc", "--quiet", "--prune=now")
     with pytest.raises(MissingError, match="has no pull request 40898"):
         vendor(vllm, 40898)
     shutil.rmtree(vllm.server.root)
     vllm.git("gc", "--quiet", "--prune=now")
-    content = mirror.read_files(vllm.mirrors, vllm.url, vendored.pin.head, [DRAFTER]).get(DRAFTER)
+    content = mirror.read_files(vllm.mirrors, vllm.url, vendored[0].head, [DRAFTER]).get(DRAFTER)
     assert content == lines(1, 60, line10="SLIDING", line50="fifty").encode()
 
 
 def test_merge_requests_are_found_where_gitlab_keeps_them(vllm: Vllm) -> None:
     upstream = vllm.history.repository
     upstream.git("update-ref", "refs/merge-requests/7/head", vllm.history.pull_40727)
-    assert vendor(vllm, 7).pin.head == vllm.history.pull_40727
+    assert vendor(vllm, 7)[0].head == vllm.history.pull_40727
 
 
 def test_one_that_is_in_the_history_is_already_in(vllm: Vllm) -> None:

@@ -1,0 +1,93 @@
+"""The state of a local checkout: its commit, and its changes as a diff."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from builder.base.errors import SourceError
+from builder.definitions.source_patches import local_changes
+from builder.sources import local_checkouts, pulls
+from tests import projects
+
+pytestmark = pytest.mark.slow
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "protocol.file.allow=always"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "my vllm"
+    projects.write(folder / "serve.py", "1\n2\n3\n")
+    projects.write(folder / ".gitignore", "*.o\n")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "the first")
+    return folder
+
+
+def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
+    state = local_checkouts.read_checkout(checkout)
+    assert (state.commit, state.diff) == (git(checkout, "rev-parse", "HEAD"), b"")
+
+
+def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(checkout: Path, tmp_path: Path) -> None:
+    projects.write(checkout / "serve.py", "1\ntwo\n3\n")
+    projects.write(checkout / "new file.py", "new\n")
+    (checkout / "picture").write_bytes(bytes(range(256)))
+    projects.write(checkout / "built.o", "ignored\n")
+    git(checkout, "add", "picture")
+    before = git(checkout, "status", "--porcelain"), sorted((checkout / ".git/objects").rglob("*"))
+    state = local_checkouts.read_checkout(checkout)
+    assert state == local_checkouts.read_checkout(checkout)
+    assert (git(checkout, "status", "--porcelain"), sorted((checkout / ".git/objects").rglob("*"))) == before
+    assert [name in state.diff for name in (b"serve.py", b"new file.py", b"picture", b"built.o")] == [True] * 3 + [
+        False
+    ]
+    # What is frozen applies to the commit, as every patch has to.
+    frozen = [(local_changes(state.diff), state.diff)]
+    pulls.check_patches(tmp_path / "mirrors", checkout.as_uri(), state.commit, frozen)
+
+
+def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
+    projects.write(checkout / "inside/x.py", "")
+    for folder, reason in ((tmp_path / "none", "is no checkout"), (checkout / "inside", "lies in the one at")):
+        with pytest.raises(SourceError, match=reason):
+            local_checkouts.read_checkout(folder)
+
+
+def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(checkout: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    projects.write(other / "a.py", "1\n")
+    git(other, "init", "--quiet")
+    git(other, "add", ".")
+    git(other, "commit", "--quiet", "--message", "the first")
+    git(checkout, "submodule", "--quiet", "add", str(other), "inner")
+    git(checkout, "commit", "--quiet", "--message", "a submodule")
+    assert local_checkouts.read_checkout(checkout).diff == b""
+    projects.write(checkout / "inner/a.py", "2\n")
+    with pytest.raises(SourceError, match="not as its commit has it: inner"):
+        local_checkouts.read_checkout(checkout)
+    git(checkout / "inner", "commit", "--quiet", "--all", "--message", "moved")
+    with pytest.raises(SourceError, match="not as its commit has it: inner"):
+        local_checkouts.read_checkout(checkout)
+
+
+def test_the_remotes_that_have_its_commit_are_known_without_logins(checkout: Path) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    for name, url in (("a", "https://user:token@example.org/vllm.git"), ("b", "git@example.org:me/vllm.git")):
+        git(checkout, "remote", "add", name, url)
+        assert len(local_checkouts.remotes_with(checkout, commit)) == (name == "b")
+        git(checkout, "update-ref", f"refs/remotes/{name}/main", commit)
+    git(checkout, "remote", "add", "c", "/somewhere/here")
+    git(checkout, "update-ref", "refs/remotes/c/main", commit)
+    assert local_checkouts.remotes_with(checkout, commit) == (
+        "https://example.org/vllm.git",
+        "ssh://git@example.org/me/vllm.git",
+    )
