@@ -156,7 +156,7 @@ def run_checks(
         if TEMPLATE not in without:
             require_usable(container, python, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
-        failures = {check: text for check in wanted if (text := _failure(container, check, CHECK_SECONDS))}
+        failures = {check: text for check in wanted if (text := check_failure(container, check, CHECK_SECONDS))}
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
@@ -175,7 +175,7 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
 def _import_vllm(container: containers.Container, python: str) -> None:
     result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
     if result.exit_code:
-        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{_last_lines(result.output)}"
+        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
         raise failed(message, "", [IMPORT])
 
 
@@ -202,11 +202,12 @@ def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
-def _last_lines(output: str) -> str:
+def last_lines(output: str) -> str:
     return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
 
 
-def _failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
+def check_failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
+    """The failure of a check in a container; empty where it passes."""
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
@@ -218,7 +219,7 @@ def _failure(container: Container, image_check: ImageCheck, seconds: float) -> s
     result = container.run(argv, timeout=seconds, env={"WORKSPACE_DIR": WORKSPACE})
     if not result.exit_code:
         return ""
-    return f"check of mod {image_check.owner}: {failure}\n{_last_lines(result.output)}".rstrip()
+    return f"check of mod {image_check.owner}: {failure}\n{last_lines(result.output)}".rstrip()
 
 
 # A mod's kernels are compiled by their first call.
@@ -262,7 +263,7 @@ def check_gpu(
             failing = [(GPU, problem) for problem in gpu_problems(facts, plan)]
             if facts.capability:
                 wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
-                tried = ((check.owner, _failure(container, check, KERNEL_SECONDS)) for check in wanted)
+                tried = ((check.owner, check_failure(container, check, KERNEL_SECONDS)) for check in wanted)
                 failing += [(owner, problem) for owner, problem in tried if problem]
     except (EngineHTTPError, ImageStateError) as error:
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))

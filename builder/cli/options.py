@@ -278,4 +278,5 @@ def serve_request(what: str, options: dict[str, Any]) -> ServeRequest:
         None if options["ray"] is None else "ray" if options["ray"] else "mp",
         RequestedOptions(**typed),
         force=options.get("force", False),
+        try_mods=options.get("try_mods", ()),
     )

@@ -95,6 +95,14 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
+@click.option(
+    "--try-mod",
+    "try_mods",
+    multiple=True,
+    metavar="MOD",
+    shell_complete=names("mods"),
+    help="Apply this mod in the container before it serves, to try it without a build.",
+)
 @serving_options
 @json_option
 @pass_context
@@ -103,6 +111,9 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
 
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
+
+    With --try-mod the image stays as it is, and what the server does is no evidence of it. `builder build RECIPE --mod
+    MOD` bakes a mod that is good.
     """
     from builder.commands import servers as command
 
@@ -216,6 +227,8 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     if server.model:
         yield "model", server.model
     yield "image", server.image
+    if server.tried:
+        yield "tried", f"{', '.join(server.tried)}: in this server alone, and no evidence of the image"
     if server.started_by:
         yield "by", f"{server.started_by}, which starts and stops it"
     if superseded := state.superseded:
@@ -228,6 +241,10 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "missing", ", ".join(server.missing)
     restarts = words.counted(state.restarts, "restart")
     yield "up", f"{words.duration_text(state.up)}, {restarts}" if state.up is not None else restarts
+    yield from _figures(state)
+
+
+def _figures(state: ServerState) -> Iterator[tuple[str, str]]:
     if state.numbers:
         yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
         yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"
@@ -240,9 +257,9 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
 
 
 _RUNNING = (
-    "name=running.name model=running.model? image=running.image paired_with_now=superseded.paired "
-    "address=running.address? started_by=running.started_by? state phase? up_seconds=up~ "
-    "started=running.head.service.started restarts"
+    "name=running.name model=running.model? image=running.image tried_mods=running.tried "
+    "paired_with_now=superseded.paired address=running.address? started_by=running.started_by? state phase? "
+    "up_seconds=up~ started=running.head.service.started restarts"
 )
 _METRICS = (
     "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "

@@ -103,7 +103,9 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
     """Measures a server by a profile; keeps nothing. Raises what `bench.bench` does."""
     subject = served_model.subject(workspace, server, "bench")
     if subject is None:
-        workspace.report(Message(f"{server.running.image} has no number: what is measured is shown, and not kept"))
+        tried = " and ".join(server.running.tried)
+        why = f"{server.running.name} tries {tried}" if tried else f"{server.running.image} has no number"
+        workspace.report(Message(f"{why}: what is measured is shown, and not kept"))
     return bench.measure_bench(
         server.model,
         profile,

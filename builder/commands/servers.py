@@ -29,6 +29,7 @@ from builder.serving import (
     readiness,
     running,
     starting,
+    trying,
 )
 from builder.serving.running import PUT_BACK, StartOptions, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
@@ -169,11 +170,13 @@ def _serve(
     advice.refuse_certain(advised)
     advice.report_advice(workspace.report, advised)
     started = starting.start_server(prepared, environ, workspace.report)
+    if prepared.tried and not started.was_running:
+        _apply_tried(workspace, prepared, started)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
         return ServeResult(started.server, started.was_running, None)
-    before = _image_before(workspace, selection)
+    before = None if prepared.tried else _image_before(workspace, selection)
     workspace.report(WaitingStarted())
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
@@ -184,8 +187,21 @@ def _serve(
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
-    record_answer(workspace, selection, seconds, started)
+    if not prepared.tried:
+        record_answer(workspace, selection, seconds, started)
     return ServeResult(started.server, already=False, seconds=seconds)
+
+
+def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: StartedServer) -> None:
+    """Applies the mods that are tried; a server in which one fails is removed."""
+    try:
+        trying.apply_tried(workspace, started.server, prepared.containers, prepared.tried)
+    except BaseException:
+        starting.remove_server(started.server)
+        raise
+    bakes = " ".join(f"--mod {each.name}" for each in prepared.tried)
+    target = prepared.selection.recipe.file
+    workspace.report(Message(f"tried in this server alone: `builder build {target} {bakes}` bakes it into an image"))
 
 
 def _advice(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> tuple[Diagnosis, ...]:
@@ -350,6 +366,7 @@ def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:
         overrides={**before.overrides, **request.overrides},
         extra=request.extra or before.extra,
         nodes=request.nodes or before.nodes,
+        try_mods=request.try_mods or before.try_mods,
         backend=request.backend or before.backend,
         container=container.again(before.container, request.container),
     )

@@ -186,13 +186,18 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
         args=dict(data.get("args", {})),
         mods=tuple(data.get("mods", ())),
         template=read_text(template, project.relative(template), project.root),
-        parts={
-            f"_parts/{part.name}": read_text(part, project.relative(part), project.root)
-            for kind in ("*.j2", "*.sh")
-            for part in sorted((project.dockerfiles / "_parts").glob(kind))
-        },
+        parts=shared_parts(project),
         first_build=FirstBuild(**data.get("first_build", {})),
     )
+
+
+def shared_parts(project: Project) -> dict[str, str]:
+    """The shared templates and scripts of a project, by the names under which templates import them."""
+    return {
+        f"_parts/{part.name}": read_text(part, project.relative(part), project.root)
+        for kind in ("*.j2", "*.sh")
+        for part in sorted((project.dockerfiles / "_parts").glob(kind))
+    }
 
 
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:

@@ -146,7 +146,7 @@ def _content(
         **{path: StagedFile(definition.parts[f"_{path}"].encode()) for path in mounted},
         **({plan_model.PACKAGES: StagedFile(b"")} if _APT in mounted else {}),
         **{f"patches/{file}": StagedFile(diff) for file, diff in diffs.items()},
-        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
+        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in staged_files(mod).items()},
     }
 
 
@@ -197,11 +197,12 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
     for step, parts in (("Dockerfile", texts), ("build-metadata.yaml", {"text": "build-metadata.yaml"})):
         steps.append(Step(step, {key: hashlib.sha256(content[f].content).hexdigest() for key, f in parts.items()}))
     # The files of a mod count on their own, too, because a build directory holds only those.
-    mods = ((mod.name, {"content": mod.content_hash, "files": files_hash(_staged(mod))}) for mod in inputs.mods)
+    mods = ((mod.name, {"content": mod.content_hash, "files": files_hash(staged_files(mod))}) for mod in inputs.mods)
     return (*steps, *(Step(f"mod {name}", takes) for name, takes in mods))
 
 
-def _staged(mod: Mod) -> dict[str, StagedFile]:
+def staged_files(mod: Mod) -> dict[str, StagedFile]:
+    """The files of a mod in a build directory, by path."""
     staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
     if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
         raise ValueError(f"not fetched before planning: {missing}")
@@ -284,7 +285,7 @@ def render_dockerfile(
     """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
 
-    own, environment = _template_name(definition.name), _environment(definition)
+    own, environment = _template_name(definition.name), _environment(_texts(definition))
     values = {
         "definition": definition.name,
         "description": definition.description,
@@ -320,7 +321,7 @@ def require_parsed(definition: ImageDefinition) -> None:
     """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
     import jinja2
 
-    environment = _environment(definition)
+    environment = _environment(_texts(definition))
     for name in (*definition.parts, _template_name(definition.name)):
         try:
             if name.endswith(".j2"):
@@ -329,13 +330,24 @@ def require_parsed(definition: ImageDefinition) -> None:
             raise _problem(Location(_file(name), error.lineno), error.message) from None
 
 
-def _environment(definition: ImageDefinition) -> jinja2.Environment:
-    """The template of a definition and its parts, by the names under which they import each other. They come with a
-    clone, too: a template makes text, and reaches nothing of this program or machine."""
+def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
+    """The script that bakes a mod, as the macro `bake` of the shared ``parts`` has it; empty for a mod that only sets
+    variables."""
+    text = '{% import "_parts/mods.j2" as parts_mods %}{{ parts_mods.bake(mods, workspace, "base") }}'
+    template = _environment(parts).from_string(text)
+    baked = template.render(mods=(_template_mod(mod, {}, {}),), workspace=WORKSPACE)
+    return "".join(re.findall(r"<<'EOF'\n(.*?\n)EOF\n", baked, re.DOTALL))
+
+
+def _texts(definition: ImageDefinition) -> dict[str, str]:
+    return {**definition.parts, _template_name(definition.name): definition.template}
+
+
+def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
+    """Templates by the names under which they import each other. They come with a clone, too: a template makes text,
+    and reaches nothing of this program or machine."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    texts = {**definition.parts, _template_name(definition.name): definition.template}
 
     environment = ImmutableSandboxedEnvironment(
         # Not a DictLoader: it has no file names, which errors need.

@@ -20,7 +20,7 @@ from builder.definitions.container import LABEL, PROGRAM, Mount
 from builder.engine import containers, images
 from builder.lock import lock_file
 from builder.numbers import adopted
-from builder.serving import checkpoint_weights, compile_caches, running
+from builder.serving import checkpoint_weights, compile_caches, running, trying
 from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from builder.definitions.command import Backend, ServeCommand
     from builder.definitions.configuration import Node
     from builder.definitions.container import ContainerOptions, ContainerSettings
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails
@@ -46,7 +47,8 @@ _CACHE = f"{container.HOME}/.cache/huggingface"  # in the container
 class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
     builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` joins them in place of the
-    recipe's. ``force`` starts it where memory does not suffice. ``image`` is a number in place of the paired one."""
+    recipe's. ``force`` starts it where memory does not suffice. ``image`` is a number in place of the paired one;
+    ``try_mods`` are applied in the containers before they serve."""
 
     text: str
     overrides: Mapping[str, str]
@@ -56,6 +58,7 @@ class ServeRequest:
     container: RequestedOptions = NOTHING_REQUESTED
     force: bool = False
     image: ImageName | None = None
+    try_mods: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ class PlannedContainer:
 @dataclass(frozen=True)
 class PreparedServer:
     """The selected image and the planned containers, the head first. ``secrets`` are values that the containers take
-    from the environment. They leave ``reserve`` bytes of memory; with ``force`` a shortage is only reported."""
+    from the environment. They leave ``reserve`` bytes of memory; with ``force`` a shortage is only reported. ``tried``
+    are the mods that the containers wait for."""
 
     selection: ServedImage
     containers: tuple[PlannedContainer, ...]
@@ -90,6 +94,7 @@ class PreparedServer:
     force: bool = False
     note: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tried: tuple[Mod, ...] = ()
 
     @property
     def head(self) -> PlannedContainer:
@@ -109,16 +114,18 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
     typed = container.kept(request.container, workspace.environment, Path.cwd())
-    options = StartOptions(request.overrides, tuple(request.extra), tuple(request.nodes), request.backend, typed)
+    names = tuple(request.try_mods)
+    options = StartOptions(request.overrides, tuple(request.extra), tuple(request.nodes), request.backend, typed, names)
     labels = {PROJECT: str(workspace.project.root), **options.labels}
     engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
     engines = engines or (ServingEngine(workspace.engine),)
     details, fingerprint = _require_image(selection, engines)
+    tried = trying.load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
     entrypoint = tuple(details[0].config.get("Entrypoint", ()))
     keeps = serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     ready = []
     for engine, alike, image in zip(engines, planned.containers, details, strict=True):
-        each = replace(alike, keep_entrypoint=keeps)
+        each = replace(trying.waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
         # Everything that decides how the container serves; under the server's name, which has no prefix.
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -128,7 +135,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     if not planned.nodes and workspace.engine.host.startswith("unix://"):
         require_model(planned.command, ready[0].settings, workspace.environment, selection.recipe.revision)
     reserve = configuration.load_configuration(workspace.project).reserve
-    return PreparedServer(selection, tuple(ready), reserve, request.force, planned.note, planned.options.secrets)
+    return PreparedServer(selection, tuple(ready), reserve, request.force, planned.note, planned.options.secrets, tried)
 
 
 def selected(project: Project, request: ServeRequest) -> ServedImage:
@@ -161,7 +168,9 @@ def settings(
     of_image = serve_settings(project, selection)
     number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
     compiled = None
-    if isinstance(selection, SelectedImage):
+    if request.try_mods:  # what is compiled with them is not the image's own
+        number = None
+    elif isinstance(selection, SelectedImage):
         owner = compile_caches.shared_with(project, environ, selection.image)
         compiled = (owner.repository, owner.number)
     alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options, compiled)

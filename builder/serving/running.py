@@ -39,6 +39,8 @@ NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
 # The program that starts and stops the container, where that is not this one: what `builder export` writes for it.
 STARTED_BY = f"{LABEL}.by"
+# The mods that are tried in the container, as a JSON list; the image does not have them.
+TRIED = f"{LABEL}.tried"
 
 # How the note of a pairing begins that its model was put back from, because the image did not serve it.
 PUT_BACK = "put back on "
@@ -56,6 +58,7 @@ class StartOptions:
     nodes: tuple[str, ...] = ()
     backend: Backend | None = None
     container: RequestedOptions = NOTHING_REQUESTED
+    try_mods: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -126,6 +129,11 @@ class RunningServer:
     def image(self) -> str:
         """The numbered image that it was started from."""
         return self.labels.get(f"{LABEL}.image") or self.head.service.image
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """The mods that are tried in it: what it does is no evidence of its image."""
+        return tuple(json.loads(self.labels.get(TRIED, "[]")))
 
     @property
     def model(self) -> str:

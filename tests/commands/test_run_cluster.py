@@ -78,6 +78,19 @@ def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
+def test_a_mod_is_tried_on_every_node(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
+    projects.add_mod(cluster.project.root, "tried", 'echo tried > "$WORKSPACE_DIR/tried"\n', {})
+    cluster.recipe("--tensor-parallel-size 2", more="cluster_only: true\n")
+    assert "ready after " in builder("run", "chat", "--try-mod", "tried").stdout
+    for engine in (endpoint, second):
+        assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 20).output == "tried\n"
+    builder("stop", "chat")
+    projects.add_mod(cluster.project.root, "bad", "exit 3\n", {})
+    assert "mod bad: run.sh ended with 3" in builder("run", "chat", "--try-mod", "bad", code=6).stderr
+    assert [containers.find_container(engine, cluster.name) for engine in (endpoint, second)] == [None, None]
+
+
+@pytest.mark.long
 def test_every_node_runs_the_command_with_its_place_in_it(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
 ) -> None:

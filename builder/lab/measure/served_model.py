@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredServer:
-    """A server that answers. ``image`` is None without a number: its results cannot be kept."""
+    """A server that answers. ``image`` is None without a number, and where mods are tried: its results cannot be
+    kept."""
 
     running: RunningServer
     model: ServedModel
@@ -50,7 +51,7 @@ def find_measured_server(server: RunningServer) -> MeasuredServer:
         raise MeasuringError(f"{server.name} is up and does not answer", hint=hint)
     repository, _, number = server.image.rpartition(":")
     is_numbered = number.isdecimal() and kinds.is_a(kinds.REPOSITORY, repository)
-    image = ImageName(repository, int(number)) if is_numbered else None
+    image = ImageName(repository, int(number)) if is_numbered and not server.tried else None
     return MeasuredServer(server, ask_served_model(server.address, api_key_of(server)), image)
 
 
