@@ -36,10 +36,10 @@ def bisect() -> None:
     """Find the change that broke a model.
 
     `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
-    that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
-    recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The
-    verdict comes from --run SCRIPT, --probe NAME, --prove or --same; without, from you: each candidate's server is
-    started, and `good`, `bad` or `skip` goes on to the next.
+    that are there, then on which axis it is (base, vLLM, FlashInfer, patches of sources, Python packages, mods,
+    template, recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its
+    diff. The verdict comes from --run SCRIPT, --probe NAME, --prove or --same; without, from you: each candidate's
+    server is started, and `good`, `bad` or `skip` goes on to the next.
 
     After ^C, a kill or a restart of the machine, the same command continues where the bisection was.
     """

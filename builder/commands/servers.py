@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
+from builder.building import mod_trial
 from builder.definitions import command, configuration, container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers, machine
@@ -29,7 +30,6 @@ from builder.serving import (
     readiness,
     running,
     starting,
-    trying,
 )
 from builder.serving.running import PUT_BACK, StartOptions, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
@@ -195,7 +195,7 @@ def _serve(
 def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: StartedServer) -> None:
     """Applies the mods that are tried; a server in which one fails is removed."""
     try:
-        trying.apply_tried(workspace, started.server, prepared.containers, prepared.tried)
+        mod_trial.apply_tried(workspace, started.server, prepared.containers, prepared.tried)
     except BaseException:
         starting.remove_server(started.server)
         raise

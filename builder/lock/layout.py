@@ -288,7 +288,7 @@ _PULL = record(
             scalar(
                 f"{kinds.NUMBER.pattern}|(?:{source_patches.PULL})",
                 "the number or the address of a pull request",
-                {"if": {"type": "string"}, "then": {"pattern": f"^{source_patches.PULL}$"}, "else": whole(1).schema},
+                {"type": ["integer", "string"], "minimum": 1, "pattern": f"^{source_patches.PULL}$"},
                 write=lambda name: int(name) if name.isdecimal() else name,
             ),
             "the number of the pull request, or the address of one in another repository",
