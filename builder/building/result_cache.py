@@ -99,8 +99,12 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
     """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
     do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
-    recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time."""
+    recipe lies outside the project's recipes/, if a source is a local checkout, which the state of the project does not
+    cover, or if evidence is missing, which may be recorded any time."""
     images: dict[str, str] = {}
+    definitions = [part.definition for image in planned for part in image.plan.chain]
+    if any(source.checkout for definition in definitions for source in definition.git_sources.values()):
+        return
     if any(outcome.state == "waiting" for result in results for outcome in result.models):
         return
     for image in planned:

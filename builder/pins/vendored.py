@@ -117,8 +117,11 @@ def refetch_pull(
         }
         earlier: list[Vendored] = []  # each applies after those before it, which are needed to make it
         for patch in pin.patches if missing else ():
-            if patch.sha256 in missing and source.checkout:
-                fetched[patch.sha256] = local_checkouts.read_checkout(source.checkout).diff
+            if patch.sha256 in missing and source.checkout and patch.name == LOCAL_CHANGES:
+                diff = local_checkouts.read_checkout(source.checkout).diff
+                if hashlib.sha256(diff).hexdigest() != patch.sha256:
+                    raise LockError(f"{source.checkout} was changed at this very moment", hint="build again")
+                fetched[patch.sha256] = diff
             elif patch.sha256 in missing and patch.is_pull:
                 fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report)
             earlier.append((patch, patch_content(project, definition.name, name, patch, {**fresh, **fetched})))

@@ -347,6 +347,10 @@ def test_a_local_checkout_is_built_as_it_is(
     assert hashlib.sha256(staged).hexdigest() == changes.sha256
     assert [b"+two" in staged, b"new.py" in staged] == [True, True]
     assert builder("build", "small", "--locked").stdout == f"already built as {repository}:2\n"
+    # The kept diff may go, and no result is remembered: what is outside of the project may change at any time.
+    (small.downloads / changes.sha256).unlink()
+    assert builder("build", "small").stdout == f"already built as {repository}:2\n"
+    assert not (small.state / "unchanged").exists()
 
     # Committed, and nowhere else: its files come from the checkout itself.
     upstream.git("-C", str(checkout), "add", ".")
