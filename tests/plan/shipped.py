@@ -53,12 +53,14 @@ def plan(name: str, mode: str, platform: str) -> Plan:
 
 def plan_with_pull(name: str, platform: str, number: int) -> Plan:
     """The plan of the definition ``name`` with its sources from git, and a pull request on vLLM."""
+    return plan_with_patch(name, platform, SourcePatch(str(number)))
+
+
+def plan_with_patch(name: str, platform: str, patch: SourcePatch) -> Plan:
     (definition,) = image.load_chain(shipped_files.project(), name, platform, Overrides(platform))
     vllm = definition.sources["vllm"]
     assert isinstance(vllm, GitSource)
-    patched = replace(
-        definition, sources={**definition.sources, "vllm": replace(vllm, patches=(SourcePatch(str(number)),))}
-    )
+    patched = replace(definition, sources={**definition.sources, "vllm": replace(vllm, patches=(patch,))})
     return make_plan(ImageInputs(patched, pins(patched), {SHA256: DIFF}, ()))
 
 

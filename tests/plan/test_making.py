@@ -21,6 +21,7 @@ from builder.plan import making
 from builder.plan.making import ImageInputs, ImageLabels, collect_warnings, make_plan
 from builder.plan.plan_model import Plan, Step, input_hash
 from tests import projects, shipped_files
+from tests.plan import shipped
 
 PULL = SourcePatch("7", "c" * 40, "d" * 64)
 PINS = {
@@ -283,3 +284,17 @@ def test_a_variable_that_is_set_again_is_said(tmp_path: Path) -> None:
     assert collect_warnings((), (a, b, c), None) == (message,)
     assert collect_warnings((a,), (b, c), None) == (message,)
     assert collect_warnings((a, b), (c,), None) == ()
+
+
+@pytest.mark.parametrize(("strip", "option"), [(1, ""), (0, "-p0 ")])
+def test_a_patch_is_applied_with_what_it_strips_and_stands_in_the_labels(strip: int, option: str) -> None:
+    patch = SourcePatch("fixes/0001-a.patch", sha256=shipped.SHA256, strip=strip)
+    plan = shipped.plan_with_patch("tf5", "linux/arm64", patch)
+    applied = f"git apply --whitespace=nowarn {option}/run/builder/patches/vllm-fixes-0001-a.patch\n"
+    assert applied in plan.files["Dockerfile"].content.decode()
+    assert "patches/vllm-fixes-0001-a.patch" in plan.files
+    labels = making.read_labels(plan.targets["image"]["labels"])
+    assert labels is not None
+    pin = labels.pins["tf5"].sources["vllm"]
+    assert isinstance(pin, GitPin)
+    assert [replace(each, head="") for each in pin.patches] == [patch]
