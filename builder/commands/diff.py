@@ -98,17 +98,17 @@ def diff_images(
 
 
 def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
-    """What the second image refuses or ignores of the recipes that images of these names serve, and the first does not;
-    nothing where the engine lacks one of them."""
+    """The flags and variables that the second image refuses or ignores and the first does not, in the recipes that
+    these repositories serve. Empty if the engine lacks one of the images."""
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
     repositories = {difference.before.name.repository, difference.after.name.repository}
-    found = []
+    served = []
     for file in recipe.recipe_files(project.recipes):
         with suppress(BuilderError):
             loaded = recipe.load_recipe(project, file)
             if selection.for_recipe(lock, loaded).image.repository in repositories:
-                found.append(loaded)
-    return image_words.lost(workspace, str(difference.before.name), str(difference.after.name), found)
+                served.append(loaded)
+    return image_words.lost(workspace, str(difference.before.name), str(difference.after.name), served)
 
 
 def _chosen(

@@ -101,11 +101,11 @@ def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: s
     Raises UsageError, ImageStateError and ImageContentsError for an ``image`` that cannot be asked.
     """
     project, lock = workspace.project, _lock(workspace.project)
-    found = []
+    read = []
     for file in _all_files(project, paths):
         with suppress(FileProblemsError, UsageError):
-            found.append(recipe.read_recipe(project, file).recipe)
-    readable = list(filter(None, found))
+            read.append(recipe.read_recipe(project, file).recipe)
+    readable = list(filter(None, read))
     if image:
         answers = image_words.ask_image(workspace, str(status.named_number(project, lock, image)[0]), readable)
     else:

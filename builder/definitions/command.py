@@ -467,11 +467,11 @@ def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
 
 
 def server_arguments(recipe: Recipe) -> tuple[tuple[str, ...], bool]:
-    """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none where the command runs another
-    program or several servers. Without those that only the shell can tell, and the options before these; the second
-    value is True if there are none of them. Raises as ``render_command`` does."""
+    """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none if the command runs another
+    program or several servers. Words that only the shell knows are left out, with the options before them; the second
+    value is True if there are none. Raises as ``render_command`` does."""
     parsed, given, appended = _completed(recipe, {}, (), None, ())
-    found: list[tuple[list[str], bool]] = []
+    servers: list[tuple[list[str], bool]] = []
     for command in parsed.commands:
         kept: list[str] = []
         is_certain = True
@@ -484,9 +484,9 @@ def server_arguments(recipe: Recipe) -> tuple[tuple[str, ...], bool]:
                 kept += shell.words(replace(parsed, commands=((word,),)), given)
         for at, (program, following) in enumerate(pairwise(kept), 1):
             if (program.rpartition("/")[2], following) == ("vllm", "serve") or (program, following) == _MODULE:
-                found.append((["serve", *kept[at + 1 :], *appended], is_certain))
+                servers.append((["serve", *kept[at + 1 :], *appended], is_certain))
                 break
-    return (tuple(found[0][0]), found[0][1]) if len(found) == 1 else ((), False)
+    return (tuple(servers[0][0]), servers[0][1]) if len(servers) == 1 else ((), False)
 
 
 def _completed(

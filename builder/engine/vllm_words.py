@@ -32,7 +32,7 @@ FILES = {"--config", "--chat-template", "--tool-parser-plugin", "--reasoning-par
 PLUGINS = {"--tool-parser-plugin", "--reasoning-parser-plugin"}
 
 
-class RefusedError(Exception):
+class RefusedCommandError(Exception):
     """vLLM's parser refused a command, and said why."""
 
 
@@ -41,7 +41,7 @@ class OverError(BaseException):
 
 
 def refuse(_parser: object, message: str) -> NoReturn:
-    raise RefusedError(message)
+    raise RefusedCommandError(message)
 
 
 def is_option(word: str) -> bool:
@@ -95,7 +95,7 @@ class Vllm:
         self.options = self.command.subparser_init(subparsers)
 
     def refusal(self, argv: list[str], *, plugins: bool) -> str:
-        """Why vLLM refuses ``argv``, empty where it does not."""
+        """The reason for which vLLM refuses ``argv``; empty if it takes it."""
         try:
             args = self.parser.parse_args(argv)
             self.command.validate(args)
@@ -116,17 +116,17 @@ class Vllm:
         """All that vLLM refuses in ``argv``: the parser stops at the first fault, so each one is taken out in turn."""
         plugins = any(name_of(word) in PLUGINS for word in argv)
         rest = without(argv, FILES)
-        found: list[Json] = []
-        while len(found) < MOST_FAULTS and (message := self.refusal(rest, plugins=plugins)):
+        faults: list[Json] = []
+        while len(faults) < MOST_FAULTS and (message := self.refusal(rest, plugins=plugins)):
             names = self.accused(message, rest)
             for name in sorted(names) or [""]:
                 unknown = message.startswith("unrecognized arguments") and bool(name)
-                found.append({"option": name, "unknown": unknown, "message": message[:LONGEST_MESSAGE]})
+                faults.append({"option": name, "unknown": unknown, "message": message[:LONGEST_MESSAGE]})
             shorter = without(rest, names)
             if shorter == rest:
                 break
             rest = shorter
-        return found
+        return faults
 
     def accused(self, message: str, argv: list[str]) -> set[str]:
         """The options of ``argv`` that a message of the parser is about."""
@@ -135,11 +135,11 @@ class Vllm:
             deepest = max((word.count("{") + word.count("["), at) for at, word in enumerate(argv))[1]
             return {name_of(word) for word in argv[max(deepest - 1, 0) : deepest + 1] if is_option(word)}
         if message.startswith("unrecognized arguments"):
-            said = {name_of(word) for word in message.split() if is_option(word)}
-            return {name for name in used & said if not self.knows(name)}
+            named = {name_of(word) for word in message.split() if is_option(word)}
+            return {name for name in used & named if not self.knows(name)}
         match = re.match(r"argument ([^ :]+)|ambiguous option: ([^ ]+)", message)
-        said = {name_of(name) for name in re.split("[/,]", (match[1] or match[2]) if match else "")}
-        return {name for name in used if any(each == name or each.startswith(name) for each in said)}
+        named = {name_of(name) for name in re.split("[/,]", (match[1] or match[2]) if match else "")}
+        return {name for name in used if any(each == name or each.startswith(name) for each in named)}
 
     def knows(self, name: str) -> bool:
         return name in self.options._option_string_actions  # noqa: SLF001  argparse has no public list of options
@@ -147,26 +147,26 @@ class Vllm:
 
 def registries() -> Json:
     """The names that vLLM has registered by option, and the fields of its JSON options that refuse any other."""
-    found: dict[str, list[str]] = {}
+    choices: dict[str, list[str]] = {}
     fields: dict[str, list[str]] = {}
     with contextlib.suppress(Exception):
         module = importlib.import_module("vllm.tool_parsers")
-        found["tool-call-parser"] = sorted(module.ToolParserManager.list_registered())
+        choices["tool-call-parser"] = sorted(module.ToolParserManager.list_registered())
     with contextlib.suppress(Exception):
         module = importlib.import_module("vllm.reasoning")
-        found["reasoning-parser"] = sorted(module.ReasoningParserManager.list_registered())
+        choices["reasoning-parser"] = sorted(module.ReasoningParserManager.list_registered())
     with contextlib.suppress(Exception):
         module = importlib.import_module("vllm.model_executor.model_loader")
-        found["load-format"] = sorted(module._LOAD_FORMAT_TO_MODEL_LOADER)  # noqa: SLF001
+        choices["load-format"] = sorted(module._LOAD_FORMAT_TO_MODEL_LOADER)  # noqa: SLF001
     with contextlib.suppress(Exception):
         config = importlib.import_module("vllm.config.speculative")
-        found["speculative method"] = sorted(texts(config.SpeculativeMethod))
+        choices["speculative method"] = sorted(texts(config.SpeculativeMethod))
         if config.SpeculativeConfig.__pydantic_config__.get("extra") == "forbid":
             fields["speculative-config"] = [each.name for each in dataclasses.fields(config.SpeculativeConfig)]
     with contextlib.suppress(Exception):
         module = importlib.import_module("vllm.v1.attention.backends.registry")
-        found["attention-backend"] = sorted(module.AttentionBackendEnum.__members__)
-    return {"choices": found, "fields": fields}
+        choices["attention-backend"] = sorted(module.AttentionBackendEnum.__members__)
+    return {"choices": choices, "fields": fields}
 
 
 def texts(kind: Any) -> set[str]:
@@ -174,9 +174,9 @@ def texts(kind: Any) -> set[str]:
     return {kind} if isinstance(kind, str) else set().union(*map(texts, get_args(kind)))
 
 
-def unread(names: set[str], known: set[str]) -> set[str]:
-    """Those of ``names`` that neither ``known`` nor any file of the Python packages beside vLLM has."""
-    missing = {name: name.encode() for name in names - known}
+def unread(names: set[str], registered: set[str]) -> set[str]:
+    """The ``names`` that are neither ``registered`` nor in any file of vLLM and the Python modules beside it."""
+    missing = {name: name.encode() for name in names - registered}
     package = Path(sys.modules["vllm"].__file__ or "").parent
     for folder, suffixes in ((package, (".py", ".so", ".json", ".cu")), (package.parent, (".py", ".pth"))):
         for path in folder.rglob("*") if missing else ():
@@ -189,12 +189,12 @@ def unread(names: set[str], known: set[str]) -> set[str]:
     return set(missing)
 
 
-def variable_faults(env: Json, known: Json) -> Json:
-    """What vLLM says of the values of its variables, by name."""
+def variable_faults(env: Json, registered: Json) -> Json:
+    """Returns what vLLM says about refused values, by variable."""
     result = {}
-    for name in env.keys() & known.keys():
+    for name in env.keys() & registered.keys():
         try:
-            known[name]()
+            registered[name]()
         except Exception as error:  # noqa: BLE001
             result[name] = f"{error or type(error).__name__}"[:LONGEST_MESSAGE]
     return result

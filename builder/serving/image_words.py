@@ -106,17 +106,21 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
     details = images.inspect_image(workspace.engine, image)
     if details is None:
         raise ImageStateError(f"the engine has no image {image}", hint=f"`builder pull {image}` or a build brings it")
-    asked = {recipe.file: one for recipe in recipes if (one := question(recipe))}
-    keys = {file: key_of(one) for file, (one, _) in asked.items()}
+    questions = {recipe.file: each for recipe in recipes if (each := question(recipe))}
+    keys = {file: key_of(asked_words) for file, (asked_words, _) in questions.items()}
     cache = workspace.project.state / _FILE
     kept = images.load_cache(cache).get(_SECTION, {})
     fingerprint, digest = images.fingerprint(details), installed.vllm_words_digest()
-    known: RememberedAnswers | None = None
+    remembered: RememberedAnswers | None = None
     with suppress(records.RecordError):
-        known = records.record(RememberedAnswers, kept.get(fingerprint))
-    if known and known.questions != digest:
-        known = None
-    new = {keys[file]: asked[file][0] for file in asked if known is None or keys[file] not in known.commands}
+        remembered = records.record(RememberedAnswers, kept.get(fingerprint))
+    if remembered and remembered.questions != digest:
+        remembered = None
+    new = {
+        keys[file]: each
+        for file, (each, _) in questions.items()
+        if remembered is None or keys[file] not in remembered.commands
+    }
     if new:
         workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
         labels = {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
@@ -124,15 +128,15 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
             answers = installed.ask_vllm(workspace.engine, details.id, labels, list(new.values()))
         except (ImageContentsError, ImageStateError) as error:
             raise ImageStateError(error.message.replace(details.id, image), hint=error.hint) from None
-        before = list(known.commands.items()) if known else []
+        before = list(remembered.commands.items()) if remembered else []
         commands = dict([*before, *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
-        known = RememberedAnswers(digest, answers.facts, commands)
+        remembered = RememberedAnswers(digest, answers.facts, commands)
         others = [(key, value) for key, value in kept.items() if key != fingerprint][1 - _MOST_IMAGES :]
-        images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(known))]))
+        images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(remembered))]))
     result = {}
-    for file, (_, is_whole) in asked.items():
-        if known and (answer := known.commands.get(keys[file])):
-            result[file] = ImageAnswer(image, known.facts, answer, is_whole)
+    for file, (_, is_whole) in questions.items():
+        if remembered and (answer := remembered.commands.get(keys[file])):
+            result[file] = ImageAnswer(image, remembered.facts, answer, is_whole)
     return result
 
 
@@ -150,23 +154,23 @@ def question(recipe: Recipe) -> tuple[dict[str, Any], bool] | None:
     return None
 
 
-def key_of(asked: Mapping[str, Any]) -> str:
+def key_of(asked_words: Mapping[str, Any]) -> str:
     """The key of a question among the answers that are kept."""
-    return sha256(json.dumps(asked).encode()).hexdigest()
+    return sha256(json.dumps(asked_words).encode()).hexdigest()
 
 
 # Judging: the answers become problems and notes, at their places in the recipe.
 
 
-def problems(recipe: Recipe, answer: ImageAnswer, known: Iterable[Problem]) -> Iterator[Problem]:
-    """What ends `vllm serve` of the image with this recipe; but for options of which ``known`` problems tell."""
+def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) -> Iterator[Problem]:
+    """The faults that end `vllm serve` of the image with this recipe, without the options of ``earlier`` problems."""
     argv, _ = command.server_arguments(recipe)
     used = {_name(each.option): each for each in reversed([*command.options(argv)])}
     choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
     unknown = [*recipe_problems.unknown_names(recipe, argv, answer.label, choices)]
     unknown += recipe_problems.unknown_fields(recipe, argv, answer.label, answer.facts.fields)
     yield from unknown
-    told = " ".join(problem.message for problem in (*known, *unknown))
+    told = " ".join(problem.message for problem in (*earlier, *unknown))
     for fault in answer.command.faults:
         option = used.get(fault.option)
         if option is None:
@@ -188,21 +192,21 @@ def problems(recipe: Recipe, answer: ImageAnswer, known: Iterable[Problem]) -> I
 
 
 def notes(recipe: Recipe, answer: ImageAnswer) -> Iterator[Problem]:
-    """What has no effect in the image, or may end its server later."""
+    """The variables that have no effect in the image, or may end its server later."""
     for name in answer.command.unread:
         option = f"--{name.removeprefix(_PREFIX).lower().replace('_', '-')}"
         hint = _hint(name, answer, answer.facts.variables)
         if option in answer.facts.options:
             hint = f"; the option `{option}` does this"
         yield Problem(recipe.location("env", name), f"nothing in {answer.label} reads {name}{hint}")
-    for name, said in answer.command.values.items():
+    for name, reason in answer.command.values.items():
         if recipe.env.get(name) and "$" not in str(recipe.env[name]):
-            yield Problem(recipe.location("env", name), f"{answer.label} refuses the value of {name}: {_short(said)}")
+            yield Problem(recipe.location("env", name), f"{answer.label} refuses the value of {name}: {_short(reason)}")
 
 
 def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """What the image ``after`` refuses or ignores of the recipes, and the image ``before`` does not. Empty where one
-    of them cannot be asked."""
+    """The parts of the recipes that the image ``after`` refuses or ignores and the image ``before`` does not. Empty if
+    one of the images cannot be asked."""
     every = {recipe.file: recipe for recipe in recipes}
     try:
         sides = [ask_image(workspace, image, every.values()) for image in (before, after)]
