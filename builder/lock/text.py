@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `now` serves the model, `since` then. `before` served it, the latest first: `builder rollback` returns to it.
-# images: the newest number first. `latest` is the number in use; `each` holds for all numbers that say nothing else.
-#   Anybody may run `builder prune`. It deletes old images, but none that is pinned, in use, or serves a model.
-# builds: what the next build takes. Where that differs from the newest number, the next build changes something.
-#   A patch of `pulls` is dockerfiles/NAME/pulls/PULL-*.patch, `packages` is dockerfiles/NAME/packages.PLATFORM.txt.
+# models: `now` has served the model `since` that time, `before` served it earlier: `builder rollback` returns to it.
+# images: the newest number first. `latest` is the tag NAME:latest. `each` holds for numbers that say nothing else.
+#   Anybody may run `builder prune`: it keeps what is pinned, latest, serving, recent or among a repository's newest.
+# builds: what the next build takes. If it differs from the newest number, the next build makes another image.
+#   `packages` is dockerfiles/NAME/packages.PLATFORM.txt, `pulls` is dockerfiles/NAME/pulls/vllm-NUMBER-DIGITS.patch.
 # builder writes this. You may edit status, note, pinned and `now`; comments stay. It ends with `...`.
 """
 
