@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
+import io
 import json
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -26,7 +29,7 @@ from tests import projects, shared
 from tests.conftest import BASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
@@ -124,8 +127,26 @@ def push_base(endpoint: Endpoint, reference: str) -> None:
         images.remove_image(endpoint, reference)
 
 
-def publish(registry: Registry, repository: str, tag: str, labels: dict[str, str], like: str = "latest") -> str:
-    """Gives a registry an image with other ``labels`` than its ``repository:like`` has, as ``tag``; its digest."""
+def layer(path: str, content: bytes) -> bytes:
+    """A layer, unpacked, with one file."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        info = tarfile.TarInfo(path)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def publish(
+    registry: Registry,
+    repository: str,
+    tag: str,
+    labels: dict[str, str],
+    like: str = "latest",
+    layers: Sequence[bytes] = (),
+) -> str:
+    """Gives a registry an image with other ``labels`` than its ``repository:like`` has and with ``layers`` above those
+    of it, as ``tag``; its digest."""
 
     def send(method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> tuple[Any, bytes]:
         connection = http.client.HTTPConnection(registry.address)
@@ -136,17 +157,33 @@ def publish(registry: Registry, repository: str, tag: str, labels: dict[str, str
         assert answer.status < 400, content
         return answer.headers, content
 
+    def upload(content: bytes) -> str:
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        place = send("POST", f"{root}/blobs/uploads/")[0]["Location"]
+        send("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest}", content)
+        return digest
+
     root = f"/v2/{repository}"
     manifest = json.loads(send("GET", f"{root}/manifests/{like}")[1])
     configuration = json.loads(send("GET", f"{root}/blobs/{manifest['config']['digest']}")[1])
     configuration["config"] = {**(configuration.get("config") or {}), "Labels": labels}
+    for each in layers:
+        packed = gzip.compress(each, 1, mtime=0)
+        kind = manifest["layers"][0]["mediaType"]
+        manifest["layers"].append({"mediaType": kind, "digest": upload(packed), "size": len(packed)})
+        configuration["rootfs"]["diff_ids"].append(f"sha256:{hashlib.sha256(each).hexdigest()}")
+        configuration["history"].append({"created_by": "COPY"})
     content = json.dumps(configuration).encode()
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    place = send("POST", f"{root}/blobs/uploads/")[0]["Location"]
-    send("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest}", content)
-    manifest["config"] |= {"digest": digest, "size": len(content)}
+    manifest["config"] |= {"digest": upload(content), "size": len(content)}
     headers, _ = send("PUT", f"{root}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
     return str(headers["Docker-Content-Digest"])
+
+
+def withdraw(registry: Registry, repository: str, digest: str) -> None:
+    """Takes an image away from a registry, as its keeper may."""
+    connection = http.client.HTTPConnection(registry.address)
+    connection.request("DELETE", f"/v2/{repository}/manifests/{digest}")
+    assert connection.getresponse().status == 202
 
 
 @dataclass
@@ -365,9 +402,10 @@ def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool, pre
         instance.script("down", "--purge")
 
 
-def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | None = None) -> None:
+def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | None = None, mirror: str = "") -> None:
     """Writes builder.yaml."""
     lines = [f"registry: {registry}\n"] if registry else []
+    lines += [f"mirror: {mirror}\n"] if mirror else []
     lines += ["nodes:\n", *(f"  {name}: {host}\n" for name, host in nodes.items())] if nodes else []
     projects.write(project.root / "builder.yaml", "".join(lines) or "{}\n")
 

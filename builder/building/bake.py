@@ -248,24 +248,22 @@ def bake_images(
             copy = None if name in bases else _mirrored_base(workspace, error)
             if copy is None:
                 raise
-            bases[name] = f"docker-image://{copy}"
+            bases[name] = copy
             continue
         return tuple(baked[name] for name in names), log
 
 
 def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
-    """The copy of a base in the registry of builder.yaml, as `builder mirror` makes it; None if it has no copy."""
+    """The copy of a base that `builder mirror` made, as a build context; None if there is none."""
     from builder.numbers import named_registry
 
-    address = configuration.load_configuration(workspace.project).registry
-    if address is None:
-        return None
     try:
-        copy = named_registry.mirrored(workspace.engine, address, gone.reference)
+        copy = named_registry.mirrored(workspace, gone.reference)
     except TransferError:
         return None
     if copy:
-        workspace.report(Message(f"{gone.message.splitlines()[0]}\nbuilding on the copy in {address}"))
+        where = copy.partition("://")[2]
+        workspace.report(Message(f"{gone.message.splitlines()[0]}\nbuilding on the copy {where}"))
     return copy
 
 

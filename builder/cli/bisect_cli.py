@@ -234,11 +234,10 @@ def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
             yield f"    {', '.join(culprit.files[:_SHOWN_FILES])}{more}", 6
     elif culprit.good and culprit.bad:
         yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
-    else:
-        changed = culprit.change.splitlines()
-        yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
-        if len(changed) > _SHOWN_LINES:
-            yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
+    changed = culprit.change.splitlines()
+    yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
+    if len(changed) > _SHOWN_LINES:
+        yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
     if culprit.between:
         yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
     if culprit.now:

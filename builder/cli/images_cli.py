@@ -13,14 +13,14 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.commands.showing import ShownImage
     from builder.evidence.standing import ImageEvidence
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
-    from builder.numbers.status import ImageRow
+    from builder.numbers.status import ImageOverview, ImageRow
 
 
 @click.command("list")
@@ -52,15 +52,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
             }
         )
         return
-    if overview.engine_error:
-        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
-    for repository in overview.stray:
-        adopts = f"`builder adopt {repository}` gives what has that name a number"
-        print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
-    for repository, owner in overview.foreign.items():
-        print_note(f"{repository}:latest is not the image that is current here: {owner} has it")
-    for upgrade in listing.interrupted_upgrades(workspace, lock):
-        print_note(str(upgrade))
+    for note in (*_notes(overview, target), *map(str, listing.interrupted_upgrades(workspace, lock))):
+        print_note(note)
     if lost or not overview.rows:
         empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
         print_result(lost or empty)
@@ -81,6 +74,19 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         output.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
+def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
+    """What to know of the images beside their rows."""
+    if overview.engine_error:
+        yield f"no engine answers, so states are unknown: {overview.engine_error}"
+    for repository in overview.stray:
+        adopts = f"`builder adopt {repository}` gives what has that name a number"
+        yield f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}"
+    for repository, owner in overview.foreign.items():
+        yield f"{repository}:latest is not the image that is current here: {owner} has it"
+    for image, users in overview.upstream.gone.items() if target is None else ():
+        yield f"{image.partition('@')[0]} was gone from its registry on {overview.upstream.at[:10]}: it is {users}"
+
+
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
     """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
     has another. Its standing is that with the model which asks for attention first."""
@@ -96,6 +102,7 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         output.mark(row.image.status) if shows_status else "",
         "pinned" if row.image.pinned else "",
         "adopted" if row.image.adopted else "",
+        "only here" if row.only_here else "",
         (evidence.standing if evidence else "") or "",
     ]
     image = (
@@ -142,7 +149,7 @@ def _model_rows(
 
 _ROW = (
     "image=name repository=name.repository number=name.number definition=image.definition? adopted=image.adopted.image "
-    "current pinned=image.pinned state"
+    "current pinned=image.pinned state only_here"
 )
 _IMAGE = "status note unchecked built pruned platform size fingerprint digest"
 

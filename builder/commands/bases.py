@@ -1,36 +1,31 @@
-"""The images of others: those that a registry has by date (bases), a copy of them in a registry of one's own (mirror),
-and those that have vanished (doctor --upstream)."""
+"""The images of others: those that a registry has by date (bases), a copy of them in a registry or folder of one's own
+(mirror), and those that have vanished (doctor --upstream)."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, SourceError, TransferError, UsageError
+from builder.base import files, words
+from builder.base.errors import BuilderError, FileProblemsError, SourceError, TransferError, UsageError
 from builder.base.events import Diagnosis, Message
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
-from builder.engine import images, installed, registry, registry_tags, transfer, versions
-from builder.lock import lock_file
-from builder.numbers import named_registry, status
+from builder.engine import archives, images, installed, registry, transfer, versions
+from builder.lock import lock_file, text
+from builder.moving import archive
+from builder.numbers import build_directory, named_registry, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from builder.base.project import Project
-    from builder.lock.model import BasePin, Lock
+    from builder.lock.model import BasePin, ImageName, Lock
     from builder.numbers.workspace import Workspace
-
-# The last words of the labels that communities use, such as `vllm-version`, `dev.arena.vllm.hash`.
-_LABELS = {
-    "vllm": re.compile(r"vllm[._-](?:version|ref)"),
-    "vllm_commit": re.compile(r"vllm[._-](?:hash|commit|sha)"),
-    "flashinfer": re.compile(r"flashinfer[._-](?:version|ref)"),
-    "flashinfer_commit": re.compile(r"flashinfer[._-](?:hash|commit|sha)"),
-    "commit": re.compile(r"repo[._-]commit|org\.opencontainers\.image\.revision"),
-}
 
 
 @dataclass(frozen=True)
@@ -66,10 +61,10 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     project, engine = workspace.project, workspace.engine
     repository = _repository(workspace, name)
     wanted_platform = platform or versions.platform(engine)
-    every = registry_tags.tags(engine, repository)
+    every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
-    read = registry_tags.published(engine, repository, chosen[:newest], wanted_platform, project.engine_cache)
+    read = registry.published(engine, repository, chosen[:newest], wanted_platform, project.engine_cache)
     pins = _pinned(lock_file.read_project_lock(project), repository)
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()
@@ -79,7 +74,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
             each.tag,
             each.day,
             each.digest,
-            labels_of(each.labels),
+            each.labels,
             each.size,
             pins.get(each.digest, ()),
             each.digest in here,
@@ -88,16 +83,6 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     ]
     ordered = sorted(bases, key=lambda each: (each.day, each.tag), reverse=True)
     return Bases(repository, wanted_platform, tuple(ordered), len(chosen) - len(chosen[:newest]))
-
-
-def labels_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """The vLLM that the labels of an image name, its FlashInfer, and the commit that it was built from."""
-    by_name = {}
-    for name, pattern in _LABELS.items():
-        keys = sorted(key for key in labels if pattern.search(key) and labels[key])
-        if keys:
-            by_name[name] = labels[keys[0]]
-    return by_name
 
 
 # The mirror command: copies what others may take away. A build takes its base from there where the registry that it
@@ -114,52 +99,92 @@ class Mirrored:
 
 
 def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
-    """Copies images into the registry of builder.yaml by their digests, one after the other. A name is a definition,
-    whose pinned bases are meant, an adopted number, or an image of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST.
+    """Copies images by their digests, one after the other, into the folder ``mirror`` of builder.yaml, else into its
+    registry. A name is a definition, whose pinned bases are meant, an adopted number, or an image of a registry:
+    NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too.
 
-    What no registry has is taken from this engine. Raises UsageError where builder.yaml names no registry, or a
-    definition has no base of a registry pinned; SourceError and TransferError where an image cannot be read or copied.
+    What no registry has is taken from this engine. Raises UsageError where builder.yaml names neither, or a definition
+    has no base of a registry pinned; SourceError and TransferError where an image cannot be read or copied.
     """
-    address = configuration.load_configuration(workspace.project).required_registry()
+    settings = configuration.load_configuration(workspace.project)
+    folder, address = settings.mirror, "" if settings.mirror else settings.required_registry()
     lock = lock_file.read_project_lock(workspace.project)
-    for reference in dict.fromkeys(each for name in names for each in _with_digest(workspace, lock, name)):
-        name, _, digest = reference.partition("@")
-        if copy := named_registry.mirrored(workspace.engine, address, reference):
-            yield Mirrored(reference, copy, already=True)
-            continue
-        # A registry may drop what has no tag.
-        tag = name.removeprefix(images.repository(name)).removeprefix(":") or digest.replace(":", "-")
-        target = f"{named_registry.mirror_of(address, name)}:{tag}"
-        try:
-            registry.copy_image(workspace.engine, reference, target)
-        except TransferError:
-            if images.inspect_image(workspace.engine, f"{images.repository(name)}@{digest}") is None:
-                raise
-            workspace.report(Message(f"{reference} comes from this engine: its registry does not give it"))
-            _push(workspace, f"{images.repository(name)}@{digest}", target)
-        copied = registry.manifest_digest(workspace.engine, target)
-        if copied != digest:
-            raise TransferError(f"{target} is {copied}, and not {digest}: a build on that digest cannot use it")
-        yield Mirrored(reference, f"{target}@{digest}", already=False)
+    for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
+        copy = named_registry.mirrored(workspace, reference)
+        if copy:
+            yield Mirrored(reference, copy.partition("://")[2], already=True)
+        elif folder:
+            yield Mirrored(reference, _into_folder(workspace, folder, reference), already=False)
+        else:
+            yield Mirrored(reference, _into_registry(workspace, address, reference), already=False)
+        if folder and number:
+            record = folder / "numbers" / f"{str(number).replace('/', '-')}.lock"
+            record.parent.mkdir(exist_ok=True)
+            files.write_atomically(record, text.dump_lock(archive.lock_excerpt(lock, number)).encode())
 
 
-def _push(workspace: Workspace, image: str, target: str) -> None:
-    images.tag_image(workspace.engine, image, target)
+def _into_registry(workspace: Workspace, address: str, reference: str) -> str:
+    name, _, digest = reference.partition("@")
+    # A registry may drop what has no tag.
+    tag = name.removeprefix(images.repository(name)).removeprefix(":") or digest.replace(":", "-")
+    target = f"{named_registry.mirror_of(address, name)}:{tag}"
     try:
-        transfer.push_image(workspace.engine, target, registry.auth_headers(target), workspace.report)
-    finally:
-        images.remove_extra_tag(workspace.engine, target)
+        registry.copy_image(workspace.engine, reference, target)
+    except TransferError:
+        here = _engine_copy(workspace, reference)
+        if not here:
+            raise
+        images.tag_image(workspace.engine, here, target)
+        try:
+            transfer.push_image(workspace.engine, target, registry.auth_headers(target), workspace.report)
+        finally:
+            images.remove_extra_tag(workspace.engine, target)
+    _require_digest(target, registry.manifest_digest(workspace.engine, target), digest)
+    return f"{target}@{digest}"
 
 
-def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[str]:
-    """The images that a name means, each as NAME:TAG@DIGEST."""
+def _into_folder(workspace: Workspace, folder: Path, reference: str) -> str:
+    name, _, digest = reference.partition("@")
+    receive = partial(archives.store_blob, folder)
+    try:
+        top = registry.download_image(workspace.engine, images.repository(name), digest, receive)
+    except SourceError:
+        here = _engine_copy(workspace, reference)
+        if not here:
+            raise
+        try:
+            top, _ = archives.save_archive(workspace.engine, here, receive, lambda _: None)
+        except (ValueError, KeyError, TypeError) as error:
+            raise TransferError(f"{here} was not copied: {error}") from None
+    _require_digest(str(folder), top.digest, digest)
+    archives.name_image(folder, top, name)
+    return f"{folder}@{digest}"
+
+
+def _engine_copy(workspace: Workspace, reference: str) -> str:
+    """The engine's name of an image that its registry does not give; empty where the engine has none."""
+    name, _, digest = reference.partition("@")
+    here = f"{images.repository(name)}@{digest}"
+    if images.inspect_image(workspace.engine, here) is None:
+        return ""
+    workspace.report(Message(f"{reference} comes from this engine: its registry does not give it"))
+    return here
+
+
+def _require_digest(where: str, found: str | None, digest: str) -> None:
+    if found != digest:
+        raise TransferError(f"{where} is {found}, and not {digest}: a build on that digest cannot use it")
+
+
+def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
+    """The images that a name means, each as NAME:TAG@DIGEST and with its number where it has one."""
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
             raise UsageError(
                 f"images.lock has no base of {name} that comes from a registry", hint=f"`builder lock {name}` pins it"
             )
-        yield from bases
+        yield from ((base, None) for base in bases)
         return
     repository, _, _ = name.partition(":")
     if repository in lock.images:
@@ -167,46 +192,103 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[str]:
         if recorded.adopted is None or not recorded.adopted.digests:
             why = "was built here" if recorded.adopted is None else "came from no registry"
             raise UsageError(f"{image} {why}", hint=f"`builder push {image}` copies it into your registry")
-        yield recorded.adopted.digests[0]
+        yield recorded.adopted.digests[0], image
         return
-    reference = registry_tags.on_day(workspace.engine, name)
+    reference = registry.on_day(workspace.engine, name)
     if re.search(f"@{images.DIGEST}$", reference):
-        yield reference
+        yield reference, None
         return
     digest = registry.manifest_digest(workspace.engine, reference)
     if digest is None:
         raise SourceError(
             f"the registry has no {reference}", hint=f"`builder bases {images.repository(name)}` lists tags"
         )
-    yield f"{reference}@{digest}"
+    yield f"{reference}@{digest}", None
 
 
 # Images that may vanish, for `doctor --upstream`.
 
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
-    """Asks the registries for each pinned base, each adopted image and each image that a recipe names."""
+    """Asks the registries for each base, each adopted image and each image that a recipe names. What is found is
+    recorded for `list` (`status.Upstream`)."""
     lock = lock_file.read_project_lock(workspace.project)
-    own = configuration.load_configuration(workspace.project).registry
-    wanted: dict[str, list[str]] = {}
+    users: dict[str, list[str]] = {}
     pinned = ((f"{pin.requested}@{pin.resolved}", f"the base of {name}") for name, pin in _pinned_bases(lock))
-    for reference, user in (*pinned, *_adopted(lock), *_named_by_recipes(workspace.project, lock)):
-        wanted.setdefault(reference, []).append(user)
-    for user in wanted.pop("", ()):
-        remedy = f"`builder push {user}` copies it into your registry"
-        yield Diagnosis(user, "warning", "this image exists nowhere but here", remedy)
-    gone = 0
-    for reference, users in wanted.items():
-        why = "its registry no longer has it"
+    for reference, user in (*pinned, *_named_by_recipes(workspace.project, lock)):
+        users.setdefault(reference, []).append(user)
+    numbers = dict(_unpushed(workspace, lock))
+    asked = dict.fromkeys([*users, *filter(None, numbers.values())])
+    gone: dict[str, str] = {}
+    lost = {""}  # of these no registry has a copy
+    all_there = True
+    for reference in asked:
+        why = ""
         try:
-            if registry.manifest_digest(workspace.engine, reference) is not None:
+            if registry.manifest_digest(workspace.engine, reference):
                 continue
         except TransferError as error:
             why = error.message
-        gone += 1
-        yield _gone(workspace, own, reference, f"{', '.join(users)}: {why}")
-    if wanted and not gone:
-        yield Diagnosis("upstream", "ok", f"the registries have all {len(wanted)} images that come from others")
+        all_there, copy = False, _copy_of(workspace, reference)
+        if reference in users:
+            used_as = ", ".join(users[reference])
+            yield _gone(workspace, reference, copy, f"{used_as}: {why or 'its registry no longer has it'}")
+        if not why and not copy:  # a registry that does not answer may have it all the same
+            gone |= {reference: used_as} if reference in users else {}
+            lost.add(reference)
+    alone = [number for number, reference in numbers.items() if reference in lost]
+    for number in alone:
+        of_gone = f", and {numbers[number]} is gone" if numbers[number] else ""
+        remedy = f"`builder push {number}` copies it into your registry"
+        yield Diagnosis(number, "warning", f"this image exists nowhere but here{of_gone}", remedy)
+    if asked and all_there:
+        yield Diagnosis("upstream", "ok", f"the registries have all {len(asked)} images that come from others")
+    status.record_upstream(workspace.project, status.Upstream(words.now(), gone, tuple(alone)))
+
+
+def _copy_of(workspace: Workspace, reference: str) -> str:
+    """The owner's copy of an image; empty without one. An image that is named by its tag alone is known by the digest
+    that this engine has of it."""
+    with suppress(TransferError):
+        if known := _known_digest(workspace, reference):
+            return (named_registry.mirrored(workspace, known) or "").partition("://")[2]
+    return ""
+
+
+def _known_digest(workspace: Workspace, reference: str) -> str:
+    if "@" in reference:
+        return reference
+    here = images.inspect_image(workspace.engine, reference)
+    return next((f"{reference}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
+
+
+def _gone(workspace: Workspace, reference: str, copy: str, message: str) -> Diagnosis:
+    """The finding for an image that its registry does not give."""
+    subject = reference.partition("@")[0]
+    if copy:
+        return Diagnosis(subject, "ok", f"{message}; there is a copy: {copy}")
+    name, _, digest = _known_digest(workspace, reference).partition("@")
+    if digest and images.inspect_image(workspace.engine, f"{images.repository(name)}@{digest}"):
+        remedy = f"`builder mirror {name}@{digest}` makes a copy"
+        return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
+    return Diagnosis(subject, "warning", f"{message}; no copy is known", "choose another image or tag")
+
+
+def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
+    """The numbers that this engine has and no registry of the owner's, each with the image of others that it is or is
+    built on; empty for an adopted one that came from no registry."""
+    for name, state in status.image_states(workspace, lock)[0].items():
+        image = lock.images[name.repository].numbers[name.number]
+        if state != "present" or image.digest:
+            continue
+        if image.adopted:
+            yield str(name), next(iter(image.adopted.digests), "")
+            continue
+        with suppress(FileProblemsError):
+            build = build_directory.read_build_directory(workspace.project, name)
+            base = next((part.takes["base"] for part in build.parts if "base" in part.takes), {})
+            if base.get("content", "").startswith("sha256:"):
+                yield str(name), f"{base['image']}@{base['content']}"
 
 
 def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
@@ -217,14 +299,6 @@ def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
                 yield name, pin
 
 
-def _adopted(lock: Lock) -> Iterator[tuple[str, str]]:
-    """The adopted images that were not pushed, each with the name that its registry had for it, empty for none."""
-    for repository, record in lock.images.items():
-        for number, image in record.numbers.items():
-            if image.adopted and not image.digest:
-                yield next(iter(image.adopted.digests), ""), f"{repository}:{number}"
-
-
 def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]:
     own = {*lock.images, *definitions.definition_repositories(project)}
     for path in recipe.recipe_files(project.recipes):
@@ -232,18 +306,6 @@ def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]
             read = recipe.load_recipe(project, path)
             if read.repository not in own and "/" in read.container:
                 yield read.container, f"the image of recipe {read.name}"
-
-
-def _gone(workspace: Workspace, own: str | None, reference: str, message: str) -> Diagnosis:
-    """The finding for an image that its registry does not give."""
-    subject, _, digest = reference.partition("@")
-    with suppress(TransferError):
-        if own and digest and named_registry.mirrored(workspace.engine, own, reference):
-            return Diagnosis(subject, "ok", f"{message}; {own} has a copy")
-    if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
-        remedy = f"`builder mirror {reference}` copies it into your registry"
-        return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
-    return Diagnosis(subject, "warning", f"{message}; no copy is known", "choose another image or tag")
 
 
 def _repository(workspace: Workspace, name: str) -> str:

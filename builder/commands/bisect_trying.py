@@ -6,8 +6,8 @@ candidate has no number, and each one is made only once. The model's own server 
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -47,23 +47,19 @@ from builder.lab.same import image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lab.same.text_rating import RatedReference
 from builder.lock import lock_file
-from builder.lock.model import ImageName
-from builder.numbers import claims
-from builder.plan import making, plan_model
+from builder.plan import making
 from builder.serving import readiness
 from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
     from builder.lab.bisect.search import BisectCandidate, Question
     from builder.lab.bisect.session import Bisection
     from builder.lab.measure.served_model import ServedModel
     from builder.numbers.workspace import Workspace
-    from builder.plan.plan_model import StagedFile
     from builder.serving.running import RunningServer
 
 
@@ -205,7 +201,7 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     """Makes the image of a candidate unless it exists. Returns its tag, and a problem where it cannot be built: then
     the search goes around it. Raises DiskFullError, which says nothing about the candidate."""
     try:
-        tag, build = image_of(workspace, span, candidate)
+        tag, build = points.image_of(workspace, span, candidate)
         if build is None or images.inspect_image(workspace.engine, tag):
             return tag, ""
         own_files, targets = build
@@ -225,29 +221,10 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     return tag, ""
 
 
-def image_of(
-    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
-) -> tuple[str, tuple[dict[str, StagedFile], dict[str, object]] | None]:
-    """The tag that the image of a candidate has, or will have, and its build directory, None for a number's image.
-    Raises SourceError as `points.build_of`."""
-    if candidate.number is not None:
-        return str(ImageName(span.old.repository, candidate.number)), None
-    build = points.build_of(workspace, span, candidate)
-    if build is None:
-        return str(span.new if span.units_of_image(candidate) else span.old), None
-    content = json.dumps([plan_model.files_hash(build[0]), build[1]], sort_keys=True)
-    return f"{repository(workspace.project)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}", build
-
-
 def remove_all(workspace: Workspace) -> int:
     """Removes the images of all candidates of the project; returns how many there were."""
-    tags = images.image_tags(workspace.engine, [repository(workspace.project)])
+    tags = images.image_tags(workspace.engine, [points.candidate_repository(workspace.project)])
     return sum(images.remove_image(workspace.engine, tag) for tag in sorted(tags))
-
-
-def repository(project: Project) -> str:
-    """The name under which the candidates of a project stand in the engine."""
-    return f"builder-bisect-{claims.project_identity(project).id[:8].lower()}"
 
 
 # The server of a candidate, for as long as it is looked at; the model's own is as before afterwards.
@@ -292,7 +269,7 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
-    short = {unit: point[:12] if len(point) == 40 else point for unit, point in candidate.points}
+    short = {unit: re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point) for unit, point in candidate.points}
     taken = [f"{unit} at {short[unit]}" if unit in short else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"

@@ -28,11 +28,11 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.base.files import put_folder_in_place
 from builder.building import bake, work_folder
-from builder.commands import bases, bisect_trying, measuring, why
+from builder.commands import bisect_trying, measuring, why
 from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial
 from builder.definitions import build_target, image
 from builder.definitions.recipe import is_in_recipes, recorded
-from builder.engine import images, installed, registry_tags
+from builder.engine import images, installed, registry
 from builder.engine.machine import free_disk, read_build_machine
 from builder.lab.bisect import mixtures, points, search, session
 from builder.lab.bisect.search import Culprit, Trial, TryCandidate
@@ -415,7 +415,7 @@ def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, fl
         rows = (commits for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
         count, seconds = len(axis.units), _seconds(workspace, span, axis.name)
         if (commits := next(rows, None)) is not None:
-            kind = "image" if axis.name == mixtures.BASE else "commit"
+            kind = "image" if axis.name == mixtures.BASE and not points.in_base(commits[0])[1] else "commit"
             text = f"{axis.name} ({words.counted(len(commits), kind)} between)"
             yield text, len(commits).bit_length(), seconds
         else:
@@ -508,7 +508,7 @@ def _found(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     culprits = tuple(_culprit_facts(running, span, conclusion, culprit) for culprit in conclusion.culprits)
     files: dict[str, StagedFile] = {}
     for side, tried in sides.items():
-        if build := bisect_trying.image_of(workspace, span, tried)[1]:
+        if build := points.image_of(workspace, span, tried)[1]:
             own = {**build[0], making.FILE: making.bake_file(build[1])}
             files |= {f"{side}/{path}": file for path, file in own.items()}
     report = BisectReport(bisection, conclusion, culprits, between=between)
@@ -557,19 +557,55 @@ def _culprit_facts(
     else:
         change = points.change_of(span, unit)
         if culprit.axis == mixtures.BASE:
-            change += _said_of_bases(workspace, span, good, bad)
-            change += _system_packages(workspace, span, conclusion)
+            return _of_bases(running, span, conclusion, culprit, change)
         path = {
             "mod": f"mods/{culprit.axis.removeprefix('mod ')}",
             "recipe": bisection.recipe,
             mixtures.TEMPLATE: f"dockerfiles/{definition} dockerfiles/_parts",
         }.get(culprit.axis.partition(" ")[0])
         undone = f"`builder rollback {bisection.target}` goes back to {span.old}"
-        if culprit.axis == mixtures.BASE and good:
-            undone = f"`builder lock {definition} --update base={good}` stays on the image before"
         now = f"`git log -p {path}` shows who changed it" if path else undone
     commit = (facts.title, facts.author, facts.date, facts.files) if facts else ()
     return replace(FoundCulprit(culprit.axis, unit, good, bad, culprit.between, *commit), change=change, now=now)
+
+
+def _of_bases(
+    running: RunningBisection, span: NumberSpan, conclusion: Conclusion, culprit: Culprit, change: str
+) -> FoundCulprit:
+    """The facts of two base images; where the commits of vLLM inside the guilty day were tried, those of a commit."""
+    workspace, bisection = running.workspace, running.bisection
+    good, bad, between = culprit.good, culprit.bad, culprit.between
+    facts: CommitFacts | None = None
+    note = ""
+    inside = (row.points for row in bisection.rows if row.points and points.in_base(row.points[0])[1])
+    if row := next((each for each in inside if {good, bad, *between} & {*each}), ()):
+        # An end of the day counts as its own commit where the wheel of that could not be tried.
+        before = good if good in row else row[0] if between else ""
+        after = bad if bad in row else row[-1] if between else ""
+        good = points.in_base(row[0])[0]
+        bad = next(each.before for each in bisection.rows if each.points == row)
+        bad = bad or images.split_tag(span.bases[1].partition("@")[0])[1]
+        between = row[row.index(before) + 1 : row.index(after)] if before and after else ()
+        if not before:
+            note = (
+                f". With the published wheel of its own vLLM, {good} fails, too: wheels do not show which commit it is"
+            )
+        elif not after:
+            note = f". With the vLLM of {bad}, {good} passes: the cause is something else in {bad}"
+    change += _said_of_bases(workspace, span, good, bad) + _system_packages(workspace, span, conclusion)
+    now = f"`builder rollback {bisection.target}` goes back to {span.old}"
+    if good:
+        definition = points.definition(workspace.project, ImageName(bisection.repository, bisection.numbers[-1]))
+        now = f"`builder lock {definition} --update base={good}` stays on the image before {bad}{note}"
+    if row and before and after:
+        good, bad = points.in_base(before)[1], points.in_base(after)[1]
+        try:
+            facts = points.commit_facts(workspace, after)
+        except SourceError as error:
+            workspace.report(Message(error.message))
+    commit = (facts.title, facts.author, facts.date, facts.files) if facts else ()
+    between = tuple(points.in_base(point)[1] or point for point in between)
+    return replace(FoundCulprit(culprit.axis, culprit.unit, good, bad, between, *commit), change=change, now=now)
 
 
 def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) -> str:
@@ -579,11 +615,11 @@ def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) 
     name = images.repository(span.bases[0])
     try:
         cache = workspace.project.engine_cache
-        published = registry_tags.published(workspace.engine, name, (good, bad), span.builds.platform, cache)
+        published = registry.published(workspace.engine, name, (good, bad), span.builds.platform, cache)
     except SourceError as error:
         workspace.report(Message(error.message))
         return ""
-    before, after = (bases.labels_of(image.labels) for image in published)
+    before, after = (image.labels for image in published)
     return "".join(
         f"{sign}{key.replace('_', ' ')} {side[key]}\n"
         for key in sorted({*before, *after})
@@ -598,7 +634,7 @@ def _system_packages(workspace: Workspace, span: NumberSpan, conclusion: Conclus
     workspace.report(Message("comparing the packages of the two images"))
     try:
         with work_folder.create(workspace, "bisect", {}) as work:
-            tags = [bisect_trying.image_of(workspace, span, tried)[0] for tried in (conclusion.good, conclusion.bad)]
+            tags = [points.image_of(workspace, span, tried)[0] for tried in (conclusion.good, conclusion.bad)]
             good, bad = (installed.read_system_packages(workspace.engine, tag, work.labels) for tag in tags)
     except (BuildFailedError, ImageStateError, SourceError) as error:
         workspace.report(Message(error.message))

@@ -229,8 +229,9 @@ class Configuration:
     ``builder`` names a buildx instance. ``container`` are the options of every container that serves; ``reserve`` the
     bytes of memory that servers leave to their machine; ``node_timeout`` the seconds in which a node has to answer;
     ``release_age`` the days that a release must be out. ``commit_wheels`` is the index of one commit's wheels of vLLM,
-    with ``COMMIT`` in its place. ``requires`` is the evidence by model, an empty name standing for all of them.
-    ``silenced`` are the notes with which the user silenced advisories, by their ids."""
+    with ``COMMIT`` in its place. ``mirror`` is the folder for copies of images of others. ``requires`` is the evidence
+    by model, an empty name standing for all of them. ``silenced`` are the notes with which the user silenced
+    advisories, by their ids."""
 
     registry: str | None = None
     builder: str | None = None
@@ -241,6 +242,7 @@ class Configuration:
     node_timeout: int = 10
     release_age: int = 7
     commit_wheels: str | None = None
+    mirror: Path | None = None
     bench: tuple[BenchProfile, ...] = BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
     mod_sources: Mapping[str, str] = field(default_factory=dict)
@@ -286,6 +288,8 @@ def load_configuration(project: Project) -> Configuration:
     if "reserve" in data:  # 8g, 500m or 0
         size = str(data["reserve"])
         settings["reserve"] = int(size.rstrip("mg")) << {"m": 20, "g": 30}.get(size[-1], 0)
+    if "mirror" in data:
+        settings["mirror"] = project.root / Path(data["mirror"]).expanduser()
     env = (data.get("env") or {}).items()
     return Configuration(
         **settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from builder.base import files
 from builder.base.errors import TransferError
 from builder.engine import client
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
@@ -18,6 +20,7 @@ from builder.engine.images import DIGEST, split_tag, with_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from builder.engine.client import Endpoint
 
@@ -38,6 +41,8 @@ INDEX_TYPES = (
 )
 ReadBlob = Callable[[str], bytes]
 """Returns the content of a small blob, by its digest."""
+Receive = Callable[[str, int, "Iterator[bytes]"], None]
+"""Takes the digest of a blob, its size and its pieces."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None
 def save_archive(
     endpoint: Endpoint,
     name: str,
-    receive: Callable[[str, int, Iterator[bytes]], None],
+    receive: Receive,
     on_bytes: Callable[[int], None],
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
@@ -198,3 +203,43 @@ class StreamFile(io.RawIOBase):
             self._on_bytes(self._received)
         content, self._rest = self._rest[:size], self._rest[size:]
         return content
+
+
+# A folder in the OCI image layout, which holds any number of images; a layer that several have is there once.
+
+
+def folder_has(folder: Path, digest: str) -> bool:
+    """True if the folder has the whole image of this digest: its manifest is written after all that it names."""
+    return bool(_DIGEST.fullmatch(digest)) and (folder / blob_name(digest)).is_file()
+
+
+def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) -> None:
+    """Writes a blob into a folder, unless it is there. Raises TransferError where the content has another digest, or
+    the disk does not take it."""
+    path = folder / blob_name(digest)
+    if path.is_file() and path.stat().st_size == size:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = hashlib.sha256()
+    with files.written_large_file(path, replace=True) as file:
+        for piece in pieces:
+            content.update(piece)
+            file.write(piece)
+            if file.tell() > size:
+                break
+        if f"sha256:{content.hexdigest()}" != digest:
+            raise TransferError(f"the content of {digest} is another", hint="run this again")
+
+
+def name_image(folder: Path, top: Descriptor, name: str) -> None:
+    """Lists an image, whose blobs the folder has, in the folder's index as ``name``."""
+    with files.locked(folder / ".lock"):
+        try:
+            entries = json.loads(files.read_plain_file(folder / INDEX, _LARGEST_MANIFEST))["manifests"]
+        except (OSError, ValueError, KeyError, TypeError):
+            entries = []
+        entries = [entry for entry in entries if entry.get("digest") != top.digest]
+        entries.append({**top.json, "annotations": {"org.opencontainers.image.ref.name": name}})
+        index = {"schemaVersion": 2, "mediaType": INDEX_TYPES[0], "manifests": entries}
+        files.write_atomically(folder / LAYOUT, LAYOUT_CONTENT)
+        files.write_atomically(folder / INDEX, json.dumps(index, indent=1).encode())

@@ -1,19 +1,34 @@
-"""Requests to a registry that the engine does not offer. No image is pulled for them."""
+"""Requests to a registry: logins, digests and copies by the engine and buildx, then its tags and what it says of each.
+
+The engine has no question for tags, labels and sizes, so they are asked directly; the engine only says whether the
+registry speaks TLS. No image is pulled for them. The requests are those of
+https://github.com/opencontainers/distribution-spec/blob/main/spec.md; the tokens, of
+https://distribution.github.io/distribution/spec/auth/token/.
+"""
 
 from __future__ import annotations
 
+import base64
+import ipaddress
 import json
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
-from builder.base.errors import EngineError, SourceError, TransferError
-from builder.engine import images, versions
+from builder.base import http_client
+from builder.base.errors import SourceError, TransferError
+from builder.engine import archives, images, versions
 from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from builder.engine.archives import Descriptor, Receive
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails
 
 
 def auth_headers(reference: str) -> dict[str, str]:
@@ -41,7 +56,6 @@ def credentials(reference: str) -> dict[str, str]:
 
 
 WAIT = 20.0  # seconds
-_BUILDX_WAIT = 60.0
 _COPY_WAIT = 24 * 3600.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
@@ -64,32 +78,6 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
     return str(distribution["Descriptor"]["digest"])
 
 
-def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
-    """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration.
-    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read."""
-    output = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
-    try:
-        configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
-        candidates = tuple(_details(configuration) for configuration in configurations)
-    except (KeyError, TypeError, AttributeError):
-        raise _unreadable(reference, "that is not an image's configuration") from None
-    if not candidates:
-        raise _unreadable(reference, "it holds no image")
-    return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
-
-
-def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
-    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output. Raises TransferError
-    where the image cannot be read, EngineError where buildx does not run."""
-    result = versions.query_buildx(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
-    if result is None:
-        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or does not end")
-    try:
-        return json.loads(result.stdout)
-    except ValueError:
-        raise _unreadable(reference, result.stderr.strip()[-300:]) from None
-
-
 def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
     """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
     are there are not sent again. Raises TransferError where it cannot be read or written."""
@@ -102,12 +90,280 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
         raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
 
 
-def _details(configuration: Mapping[str, Any]) -> ImageDetails:
-    """Converts an OCI image configuration (https://github.com/opencontainers/image-spec/blob/main/config.md)."""
+# The tags of a registry, and what it says of each: the day, the labels and the size.
+
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_DIGEST = re.compile(images.DIGEST)
+_PAGE, _PAGES = 1000, 100
+_LARGEST = 8 << 20  # bytes: a list of tags, a manifest or an image's configuration
+_SECONDS = 60.0
+_AT_ONCE = 8
+_SECTION, _LARGEST_CACHE = "published", 5000
+_CERTIFICATES = Path("/etc/docker/certs.d")
+_MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+_ACCEPTED = {"accept": ", ".join((*archives.INDEX_TYPES, *_MANIFESTS, "*/*")), "accept-encoding": "identity"}
+# The last words of the labels that communities use, such as `vllm-version`, `dev.arena.vllm.hash`.
+_LABELS = {
+    "vllm": re.compile(r"vllm[._-](?:version|ref)"),
+    "vllm_commit": re.compile(r"vllm[._-](?:hash|commit|sha)"),
+    "flashinfer": re.compile(r"flashinfer[._-](?:version|ref)"),
+    "flashinfer_commit": re.compile(r"flashinfer[._-](?:hash|commit|sha)"),
+    "commit": re.compile(r"repo[._-]commit|org\.opencontainers\.image\.revision"),
+}
+_HINT = "check the name and the network; a private registry needs `docker login`"
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image of a registry: the digest that its tag stands for, the day in its tag or else the day on which it was
+    made (``YYYY-MM-DD``, empty where neither is known), what its labels say of its contents (the keys are those of
+    ``_LABELS``), and its packed size in bytes."""
+
+    tag: str
+    day: str
+    digest: str
+    labels: Mapping[str, str]
+    size: int
+
+
+def on_day(endpoint: Endpoint, reference: str) -> str:
+    """Returns ``NAME:TAG`` for ``NAME@DATE``: the last tag of that day. Any other reference is returned unchanged.
+    Raises SourceError where the registry does not answer, and where it has no tag of that day."""
+    name, day = images.split_day(reference)
+    if not day:
+        return reference
+    dated = sorted((images.day_of(tag), tag) for tag in tags(endpoint, name) if images.day_of(tag))
+    if of_day := [tag for its_day, tag in dated if its_day == day]:
+        return f"{name}:{of_day[-1]}"
+    nearest = [
+        [tag for its_day, tag in dated if its_day < day][-1:],
+        [tag for its_day, tag in dated if its_day > day][:1],
+    ]
+    beside = " and ".join(tag for side in nearest for tag in side)
+    why = f"the nearest are {beside}" if beside else "none of its tags has a date"
+    raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists them")
+
+
+def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
+    """Returns all tags that a registry has of ``repository``. Raises SourceError where it cannot be read."""
+    every: dict[str, None] = {}
+    last = ""
+    with _session(endpoint, repository) as session:
+        for _ in range(_PAGES):
+            answer = session.get("tags/list?" + urlencode({"n": _PAGE, **({"last": last} if last else {})}))
+            listed = answer.json().get("tags") or ()
+            every |= dict.fromkeys(tag for tag in listed if _TAG.fullmatch(tag))
+            # Only the place to go on is taken from the link: the registry chooses no address for us.
+            link = re.search(r"<([^>]*)>", answer.headers.get("link", ""))
+            following = parse_qs(urlsplit(link[1]).query).get("last", [""])[0] if link else ""
+            if not following or following == last:
+                break
+            last = following
+    return tuple(every)
+
+
+def digests(endpoint: Endpoint, repository: str, wanted: Iterable[str]) -> dict[str, str]:
+    """Returns the digests that the tags ``wanted`` stand for, by tag. Docker Hub does not count these requests as pulls
+    (https://docs.docker.com/docker-hub/usage/pulls/). Raises SourceError as `tags` does."""
+    with _session(endpoint, repository) as session:
+        return _digests(session, wanted)
+
+
+def published(
+    endpoint: Endpoint, repository: str, wanted: Iterable[str], platform: str, cache: Path
+) -> tuple[PublishedImage, ...]:
+    """Reads what the registry says of the tags ``wanted``, for ``platform`` (``linux/arm64``); an image that is not for
+    it is left out. What was read is remembered by its digest in the file ``cache``, since Docker Hub counts each
+    manifest as a pull. Raises SourceError as `tags` does."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    section = f"{_SECTION} {platform}"
+    cached = images.load_cache(cache).get(section, {})
+    with _session(endpoint, repository) as session, ThreadPoolExecutor(_AT_ONCE) as pool:
+        by_tag = _digests(session, wanted)
+        missing = [digest for digest in dict.fromkeys(by_tag.values()) if not isinstance(cached.get(digest), dict)]
+        read = dict(zip(missing, pool.map(lambda digest: _described(session, digest, platform), missing), strict=True))
+        every = {**cached, **read}
+        if read:
+            images.store_cache(cache, section, every if len(every) < _LARGEST_CACHE else read)
+        described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every[digest])
+        return tuple(
+            PublishedImage(
+                tag,
+                images.day_of(tag) or images.day_of(str(each["created"])[:10]),
+                digest,
+                _named_contents(each["labels"]),
+                sum(map(int, each["layers"].values())),
+            )
+            for tag, digest, each in described
+        )
+
+
+def _named_contents(labels: Mapping[str, str]) -> dict[str, str]:
+    """The vLLM that the labels of an image name, its FlashInfer, and the commit that it was built from."""
+    by_name = {}
+    for name, pattern in _LABELS.items():
+        keys = sorted(key for key in labels if pattern.search(key) and labels[key])
+        if keys:
+            by_name[name] = str(labels[keys[0]])
+    return by_name
+
+
+def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
+    """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration;
+    empty for an image that is not for ``platform``. Raises TransferError where it cannot be read."""
+    repository, version = images.split_tag(reference)
     names = {"Os": "os", "Architecture": "architecture", "Variant": "variant", "Created": "created", "Config": "config"}
-    description = {key: configuration.get(name) for key, name in names.items()}
-    return images.parse_details({**description, "Id": "", "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]}})
+    try:
+        with _session(endpoint, repository) as session:
+            _, configuration = _image(session, version, platform)
+            if not configuration:
+                return ""
+            described = {key: configuration.get(name) for key, name in names.items()}
+            layers = {"Layers": configuration["rootfs"]["diff_ids"]}
+            return images.fingerprint(images.parse_details({**described, "Id": "", "RootFS": layers}))
+    except SourceError as error:
+        raise TransferError(error.message, hint=HINT) from None
 
 
-def _unreadable(reference: str, why: str) -> TransferError:
-    return TransferError(f"{reference} cannot be read from its registry: {why}", hint=HINT)
+def _digests(session: _Session, wanted: Iterable[str]) -> dict[str, str]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    names = tuple(wanted)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        heads = pool.map(lambda tag: session.get(f"manifests/{tag}", "HEAD").headers["docker-content-digest"], names)
+        return {tag: _digest({"digest": digest}) for tag, digest in zip(names, heads, strict=True)}
+
+
+def _described(session: _Session, digest: str, platform: str) -> dict[str, Any]:
+    """When an image was made, its labels and the sizes of its packed layers; empty for one of another platform."""
+    manifest, configuration = _image(session, digest, platform)
+    labels = (configuration.get("config") or {}).get("Labels") or {}
+    return configuration and {
+        "created": str(configuration.get("created")),
+        "labels": {str(key): str(value) for key, value in labels.items()},
+        "layers": {_digest(layer): int(layer["size"]) for layer in manifest["layers"]},
+    }
+
+
+def _image(session: _Session, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
+    digest for ``platform``; both empty where it has none for it."""
+    manifest = session.get(f"manifests/{version}").json()
+    if isinstance(manifest.get("manifests"), list):
+        entry = next((each for each in manifest["manifests"] if _is_for(each.get("platform"), platform)), None)
+        if entry is None:
+            return {}, {}
+        manifest = session.get(f"manifests/{_digest(entry)}").json()
+    configuration = session.get(f"blobs/{_digest(manifest['config'])}").json()
+    return (manifest, configuration) if _is_for(configuration, platform) else ({}, {})
+
+
+def _is_for(entry: Any, platform: str) -> bool:
+    return isinstance(entry, dict) and [entry.get("os"), entry.get("architecture")] == platform.split("/")[:2]
+
+
+def _digest(descriptor: Mapping[str, Any]) -> str:
+    if not _DIGEST.fullmatch(digest := str(descriptor["digest"])):
+        raise ValueError(digest)
+    return digest
+
+
+def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Receive) -> Descriptor:
+    """Reads an image with all its platforms: ``receive`` gets the digest, the size and the pieces of each blob, what a
+    blob refers to before itself, and need not take the pieces of one that it has. Returns the image's descriptor.
+    Raises SourceError as `tags` does, and where a manifest has another digest."""
+
+    def pieces(blob: str) -> Iterator[bytes]:
+        # A token of its own: one lasts for minutes, and a layer of some gigabytes takes longer.
+        with _session(endpoint, repository) as own:
+            yield from own.pieces(f"blobs/{blob}")
+
+    with _session(endpoint, repository) as session:
+        answer = session.get(f"manifests/{digest}")
+        content = answer.content
+        if f"sha256:{sha256(content).hexdigest()}" != digest:
+            raise ValueError(digest)
+        manifest = json.loads(content)
+        for entry in manifest.get("manifests", ()):
+            download_image(endpoint, repository, _digest(entry), receive)
+        for blob in (manifest["config"], *manifest["layers"]) if "layers" in manifest else ():
+            receive(_digest(blob), int(blob["size"]), pieces(blob["digest"]))
+        receive(digest, len(content), iter([content]))
+        kind = manifest.get("mediaType") or answer.headers["content-type"]
+        return archives.Descriptor(str(kind), digest, len(content))
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A way to GET what a registry has of one repository, whose address is ``root``."""
+
+    client: Any
+    root: str
+    headers: Mapping[str, str]
+
+    def get(self, rest: str, method: str = "GET") -> Any:
+        return _successful(_send(self.client, self.root + rest, self.headers, method), rest)
+
+    def pieces(self, rest: str) -> Iterator[bytes]:
+        with self.client.stream("GET", self.root + rest, headers=self.headers) as answer:
+            yield from _successful(answer, rest).iter_bytes()
+
+
+@contextmanager
+def _session(endpoint: Endpoint, repository: str) -> Iterator[_Session]:
+    """A session with the user's login. In the block every failure is a SourceError."""
+    host, _, path = images.with_registry(repository).partition("/")
+    login = credentials(repository)
+    secure, ca_file = _is_secure(endpoint, host), _CERTIFICATES / host / "ca.crt"
+    server = "registry-1.docker.io" if host == "docker.io" else host
+    root = f"{'https' if secure else 'http'}://{server}/v2/{path}/"
+    try:
+        with http_client.following(ca_file if secure and ca_file.is_file() else None) as client:
+            first = _send(client, f"{root}tags/list?n=1", _ACCEPTED)
+            authorization = _authorization(client, first, login, secure=secure) if first.status_code == 401 else ""
+            yield _Session(client, root, _ACCEPTED | ({"authorization": authorization} if authorization else {}))
+    except http_client.NoAnswerError as error:
+        raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SourceError(f"the registry of {repository} gives an answer that is not a registry's") from None
+
+
+def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
+    return http_client.send(client, method, url, largest=_LARGEST, seconds=_SECONDS, headers=headers)
+
+
+def _successful(answer: Any, what: str) -> Any:
+    if answer.status_code != 200:
+        raise http_client.NoAnswerError(f"{what.partition('?')[0]}: {http_client.status(answer)}")
+    return answer
+
+
+def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secure: bool) -> str:
+    """The header that the registry wants, after it ``refused`` a request without one; empty where there is no login."""
+    scheme, _, rest = refused.headers.get("www-authenticate", "").partition(" ")
+    user, password = login.get("username", ""), login.get("password", "")
+    basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
+    if scheme.lower() != "bearer":
+        return basic
+    parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    realm = parameters.pop("realm", "")
+    if urlsplit(realm).scheme != "https" and secure:
+        raise http_client.NoAnswerError(f"it sends its visitors to {realm or 'nowhere'} for a token, not by https")
+    parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
+    url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
+    token = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token").json()
+    return f"Bearer {token.get('token') or token['access_token']}"
+
+
+def _is_secure(endpoint: Endpoint, host: str) -> bool:
+    """False where the engine speaks to the registry without TLS: on this machine, and where its configuration says so
+    (``insecure-registries``)."""
+    configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
+    if index := (configuration.get("IndexConfigs") or {}).get(host):
+        return bool(index.get("Secure", True))
+    name = urlsplit(f"//{host}").hostname or ""
+    with suppress(ValueError):
+        address = ipaddress.ip_address("127.0.0.1" if name == "localhost" else name)
+        return not any(address in ipaddress.ip_network(net) for net in configuration.get("InsecureRegistryCIDRs") or ())
+    return True

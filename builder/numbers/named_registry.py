@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import BuilderError, ImageStateError, TransferError
 from builder.base.events import Message
-from builder.engine import images, transfer
+from builder.definitions import configuration
+from builder.engine import archives, images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
 from builder.numbers import claims, images_lock
 
@@ -59,11 +60,17 @@ def mirror_of(address: str, reference: str) -> str:
     return f"{address}/mirror/{images.with_registry(images.repository(reference)).replace(':', '-')}"
 
 
-def mirrored(endpoint: Endpoint, address: str, reference: str) -> str | None:
-    """The copy in that registry of an image that is named with its digest; None where it has none. Raises
-    TransferError where the registry does not answer."""
-    copy = f"{mirror_of(address, reference)}@{reference.rpartition('@')[2]}"
-    return copy if manifest_digest(endpoint, copy) else None
+def mirrored(workspace: Workspace, reference: str) -> str | None:
+    """The owner's copy of an image that is named with its digest, in the folder or the registry of builder.yaml, as a
+    build context names it; None where there is none. Raises TransferError where the registry does not answer."""
+    settings = configuration.load_configuration(workspace.project)
+    digest = reference.rpartition("@")[2]
+    if settings.mirror and archives.folder_has(settings.mirror, digest):
+        return f"oci-layout://{settings.mirror}@{digest}"
+    if settings.registry is None:
+        return None
+    copy = f"{mirror_of(settings.registry, reference)}@{digest}"
+    return f"docker-image://{copy}" if manifest_digest(workspace.engine, copy) else None
 
 
 def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:

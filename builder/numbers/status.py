@@ -5,15 +5,18 @@ Names as the user types them come first, then the states: present, missing, move
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from builder.base import records
 from builder.base.errors import EngineError, UsageError
+from builder.engine import images
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
@@ -97,13 +100,34 @@ ImageState = Literal["present", "missing", "moved", "pruned", "unknown"]
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A numbered image with its state now, and the models that are paired with it."""
+    """A numbered image with its state now, and the models that are paired with it. It is ``only_here`` where nobody
+    else is known to have it, and it cannot be built again."""
 
     name: ImageName
     image: NumberedImage
     current: bool
     state: ImageState
     models: tuple[str, ...]
+    only_here: bool = False
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The answers that `builder doctor --upstream` got ``at`` a time (RFC 3339 UTC, empty for never): the images of
+    others that were ``gone`` and of which the owner had made no copy, each with what uses it; and the numbers that were
+    ``only_here``, because they are such an image or are built on one."""
+
+    at: str = ""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    only_here: tuple[str, ...] = ()
+
+
+_UPSTREAM = "upstream"
+
+
+def record_upstream(project: Project, found: Upstream) -> None:
+    """Records the answers for commands that ask no registry."""
+    images.store_cache(project.engine_cache, _UPSTREAM, asdict(found))
 
 
 @dataclass(frozen=True)
@@ -116,6 +140,7 @@ class ImageOverview:
     stray: tuple[str, ...]
     engine_error: str
     foreign: Mapping[str, str] = field(default_factory=dict)
+    upstream: Upstream = Upstream()
 
 
 def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
@@ -130,10 +155,13 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
             and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
         }
     except EngineError as error:
-        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
+        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
     stray = tuple(name for name, owner in owners.items() if owner is None)
     foreign = {name: str(owner) for name, owner in owners.items() if owner}
-    return ImageOverview(_rows(lock, by_name), stray, "", foreign)
+    upstream = Upstream()
+    with suppress(records.RecordError):
+        upstream = records.record(Upstream, images.load_cache(workspace.project.engine_cache).get(_UPSTREAM, {}))
+    return ImageOverview(_rows(lock, by_name, upstream.only_here), stray, "", foreign, upstream)
 
 
 def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:
@@ -160,7 +188,7 @@ def _names(lock: Lock) -> list[ImageName]:
     return [ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers]
 
 
-def _rows(lock: Lock, by_name: dict[ImageName, ImageState]) -> tuple[ImageRow, ...]:
+def _rows(lock: Lock, by_name: dict[ImageName, ImageState], only_here: Collection[str]) -> tuple[ImageRow, ...]:
     serving: dict[ImageName, list[str]] = {}
     for model, record in lock.models.items():
         serving.setdefault(record.pairing.image, []).append(model)
@@ -169,5 +197,9 @@ def _rows(lock: Lock, by_name: dict[ImageName, ImageState]) -> tuple[ImageRow, .
         repository = lock.images[name.repository]
         current = repository.current == name.number
         models = tuple(sorted(serving.get(name, ())))
-        rows.append(ImageRow(name, repository.numbers[name.number], current, by_name[name], models))
+        image = repository.numbers[name.number]
+        # An adopted image without a name in a registry never was in one; what was pushed since is not alone any more.
+        is_alone = str(name) in only_here or (image.adopted is not None and not image.adopted.digests)
+        is_alone = is_alone and by_name[name] == "present" and not image.digest
+        rows.append(ImageRow(name, image, current, by_name[name], models, is_alone))
     return tuple(rows)

@@ -111,14 +111,14 @@ class Resolver:
 
 def make_resolver(workspace: Workspace) -> Resolver:
     """A resolver without any answers yet."""
-    from builder.engine import installed, registry_tags
+    from builder.engine import installed, registry
     from builder.pins import base_contents
     from builder.sources import git
 
     return Resolver(
         project=workspace.project,
         settings=git.read_index_settings(workspace.environment),
-        find_tag=lambda reference: registry_tags.on_day(workspace.engine, reference),
+        find_tag=lambda reference: registry.on_day(workspace.engine, reference),
         resolve_base=lambda reference, platform: installed.resolve_base(workspace.engine, reference, platform),
         read_base=lambda pin, platform: base_contents.read_base_contents(
             workspace.engine, pin, platform, workspace.report

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,32 +68,46 @@ def look(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
 
 def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
     """The same with a kill -9 of all its processes after each answer."""
-    began, kills, answers = time.monotonic(), 0, 0
-    argv = command(planting.project, *arguments(fault, folder))
+    began = time.monotonic()
+    answer, kills = run_killed(planting.project, arguments(fault, folder), planting.environ, folder)
+    return _found(fault, planting, answer, time.monotonic() - began, kills)
+
+
+def answers(project: Project) -> int:
+    """How many answers a bisection has so far."""
+    begun = session.journal_of(project).read()
+    return len(begun.done) if begun else 0
+
+
+def run_killed(
+    project: Project,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    folder: Path,
+    steps: Callable[[Project], int] = answers,
+) -> tuple[dict[str, Any], int]:
+    """Runs a bisection, with a kill -9 of all its processes each time that ``steps`` has become more: after each answer
+    if nothing else is given. Returns what it prints at its end (``--json``), and how often it was killed."""
+    began, kills, last = time.monotonic(), 0, 0
     output = folder / "output"
     while time.monotonic() - began < _LONGEST:
         with output.open("w") as file, subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL,
-            env={**os.environ, **planting.environ}, start_new_session=True,
+            command(project, *arguments), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL,
+            env={**os.environ, **environ}, start_new_session=True,
         ) as process:  # fmt: skip
             while process.poll() is None:
-                done = _answers(planting.project)
-                if done > answers:
-                    answers = done
+                now = steps(project)
+                if now > last:
+                    last = now
                     os.killpg(process.pid, signal.SIGKILL)
                     kills += 1
                     break
                 time.sleep(0.01)
         if process.returncode != -signal.SIGKILL:
             assert process.returncode == 0, process.returncode
-            answer = json.loads(output.read_text(encoding="utf-8"))
-            return _found(fault, planting, answer, time.monotonic() - began, kills)
+            answer: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+            return answer, kills
     raise AssertionError("it does not end")
-
-
-def _answers(project: Project) -> int:
-    begun = session.journal_of(project).read()
-    return len(begun.done) if begun else 0
 
 
 def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: float, kills: int = 0) -> TrialAnswer:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from uv import find_uv_bin
 
 from builder.base.project import Project
-from builder.commands import bisect_trying
 from builder.engine import bake_run, images
+from builder.lab.bisect import points
 from tests import projects, shared, shipped_files
 from tests.commands import git_upstream
 from tests.conftest import remove_all, run_command
@@ -88,6 +88,10 @@ class WheelPlanting:
         projects.write(folder / "Dockerfile.j2", DOCKERFILE.format(number=number))
         self.builder("build", "trial")
 
+    def wheel(self, place: int) -> Path:
+        """The wheel of a commit."""
+        return next((self.judge.parent / "index" / self.commits[place]).glob("*.whl"))
+
     def of_commit(self, place: int) -> str:
         """The wheel of a commit as image.yaml names it."""
         return f'{{wheel: vllm, index: "{self.index.replace("COMMIT", self.commits[place])}"}}'
@@ -145,7 +149,7 @@ def _make_base(endpoint: Endpoint, context: Path, base: str, name: str) -> None:
 
 
 def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
-    for tag in images.image_tags(endpoint, [bisect_trying.repository(project)]):
+    for tag in images.image_tags(endpoint, [points.candidate_repository(project)]):
         images.remove_image(endpoint, tag)
 
 

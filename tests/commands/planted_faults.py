@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.project import Project
-from builder.commands import bisect_trying
 from builder.definitions import container
 from builder.definitions.container import LABEL
 from builder.engine import bake_run, containers, images
+from builder.lab.bisect import points
 from tests import projects, shared, shipped_files
 from tests.commands import git_upstream, serving
 from tests.commands.serving import MODEL
@@ -313,7 +313,7 @@ def _tag(old: str, new: str) -> None:
 
 def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
     """Removes those of a bisection that was interrupted."""
-    for tag in images.image_tags(endpoint, [bisect_trying.repository(project)]):
+    for tag in images.image_tags(endpoint, [points.candidate_repository(project)]):
         images.remove_image(endpoint, tag)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -11,9 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from builder.engine import images, registry_tags, transfer
+from builder.base import words
+from builder.engine import images, transfer
+from builder.engine import registry as engine_registry
 from builder.lock import lock_file
 from tests import projects, registries, shared
+from tests.conftest import BASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,37 +135,47 @@ def test_a_base_is_pinned_by_its_day(published: Published, small: Project, build
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("place", ["registry", "folder"])
 def test_a_base_that_vanished_is_taken_from_the_mirror(
-    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path, place: str
 ) -> None:
     with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
         registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
         digest = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
         image = f"{theirs.address}/{NAME}"
         base_of(small, f"{image}@2026-09-20")
-        registries.configure(small, registry=own.address)
+        if place == "folder":
+            registries.configure(small, mirror="copies")
+            copy = shown = f"{small.root}/copies@{digest}"
+        else:
+            registries.configure(small, registry=own.address)
+            shown = f"{own.address}/mirror/{image.replace(':', '-')}"
+            copy = f"{shown}:20260920@{digest}"
         builder("lock", "small")
-        copy = f"{own.address}/mirror/{image.replace(':', '-')}:20260920@{digest}"
         assert f"copied to {copy}" in builder("mirror", "small").stdout
         assert "is already" in builder("mirror", f"{image}@2026-09-20").stdout
         assert "ok" in builder("doctor", "--upstream").stdout
-        theirs.kill()
+        registries.withdraw(theirs, NAME, digest)
         upstream = " ".join(builder("doctor", "--upstream").stdout.split())
-        assert f"{own.address} has a copy" in upstream
+        assert f"the base of small: its registry no longer has it; there is a copy: {shown}" in upstream
         built = builder("build", "small")
-        assert f"building on the copy in {own.address}" in " ".join(built.stderr.split())
+        assert f"building on the copy {shown}" in " ".join(built.stderr.split())
         (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
         assert pins.base is not None
         assert pins.base.resolved == digest
+        listed = builder("list")
+        assert "only here" not in listed.stdout
+        assert "gone" not in listed.stderr
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("place", ["registry", "folder"])
 def test_the_engine_s_copy_of_what_vanished_is_mirrored(
-    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path
+    small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path, place: str
 ) -> None:
     with registries.registry(tmp_path / "own") as own, registries.registry(tmp_path / "theirs") as theirs:
         registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
-        registries.configure(small, registry=own.address)
+        registries.configure(small, registry=own.address, mirror="copies" if place == "folder" else "")
         image = f"{theirs.address}/{NAME}"
         lost = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
         kept = registries.publish(theirs, NAME, "20260921", {"test": shared.unique_name()})
@@ -172,9 +186,57 @@ def test_the_engine_s_copy_of_what_vanished_is_mirrored(
             theirs.kill()
             assert "this engine has the last known copy" in " ".join(builder("doctor", "--upstream").stdout.split())
             assert "comes from this engine" in builder("mirror", f"{image}@{kept}").stderr
-            assert "was not copied" in builder("mirror", f"{image}@{lost}", code=1).stderr
+            builder("mirror", f"{image}@{lost}", code=6 if place == "folder" else 1)
         finally:
             images.remove_image(endpoint, f"{image}@{kept}")
+
+
+@pytest.mark.engine
+def test_what_exists_nowhere_but_here_is_in_the_list(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> None:
+    """A number on a base that vanished, an adopted image that vanished, and one that never was in a registry."""
+
+    def only_here() -> set[str]:
+        shown = json.loads(builder("list", "--json").stdout)["images"]
+        return {image["image"] for image in shown if image["only_here"]}
+
+    with registries.registry(tmp_path / "theirs") as theirs:
+        registries.push_base(endpoint, f"{theirs.address}/{NAME}:latest")
+        image = f"{theirs.address}/{NAME}"
+        digest = registries.publish(theirs, NAME, "20260920", {"test": shared.unique_name()})
+        registries.configure(small, mirror="copies")
+        base_of(small, f"{image}@2026-09-20")
+        builder("build", "small")
+        transfer.pull_layers(endpoint, image, digest, {}, lambda _: None)
+        own = f"{repository}-own:1"
+        projects.write(tmp_path / "own/Dockerfile", f"FROM {BASE}\nENV OWN=yes\n")
+        subprocess.run(["docker", "build", "-q", "-t", own, tmp_path / "own"], check=True, capture_output=True)
+        try:
+            builder("adopt", f"{image}@{digest}", "--as", repository)
+            projects.add_recipe(small.root, "theirs", f"{image}:20260920", "Org/Model-2B", [])
+            builder("adopt", own, "--as", repository)
+            assert only_here() == {f"{repository}:3"}
+            registries.withdraw(theirs, NAME, digest)
+            upstream = " ".join(builder("doctor", "--upstream").stdout.split())
+            assert (
+                f"{repository}:1: this image exists nowhere but here, and {image}:20260920@{digest} is gone" in upstream
+            )
+            assert only_here() == {f"{repository}:{number}" for number in (1, 2, 3)}
+            shown = builder("list")
+            assert shown.stdout.count("only here") == 3
+            for user in ("base of small", "image of recipe theirs"):
+                assert f"was gone from its registry on {words.now()[:10]}: it is the {user}" in shown.stderr
+            theirs.kill()
+            builder("mirror", f"{repository}:2")
+            record = small.root / f"copies/numbers/{repository}:2.lock"
+            assert lock_file.read_lock(record).images[repository].numbers[2].adopted
+            theirs.start()
+            builder("doctor", "--upstream")
+            assert only_here() == {f"{repository}:3"}
+        finally:
+            images.remove_image(endpoint, own)
+            images.remove_image(endpoint, f"{image}@{digest}")
 
 
 @pytest.mark.engine
@@ -197,8 +259,8 @@ def test_a_list_of_several_pages_is_read_whole(
     published: Published, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, digests = published
-    monkeypatch.setattr(registry_tags, "_PAGE", 2)
-    assert set(registry_tags.tags(endpoint, f"{registry.address}/{NAME}")) == {*digests, "latest"}
+    monkeypatch.setattr(engine_registry, "_PAGE", 2)
+    assert set(engine_registry.tags(endpoint, f"{registry.address}/{NAME}")) == {*digests, "latest"}
 
 
 class _TokenRegistry(BaseHTTPRequestHandler):
@@ -231,7 +293,7 @@ def test_a_token_is_fetched_where_the_registry_wants_one(endpoint: Endpoint) -> 
     with ThreadingHTTPServer(("127.0.0.1", 0), _TokenRegistry) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         # A tag is a part of addresses, and what cannot be one is left out.
-        assert registry_tags.tags(endpoint, f"127.0.0.1:{server.server_port}/a/b") == ("20260920", "xxxxxxx")
+        assert engine_registry.tags(endpoint, f"127.0.0.1:{server.server_port}/a/b") == ("20260920", "xxxxxxx")
         server.shutdown()
 
 

@@ -7,17 +7,27 @@ directory of a candidate.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, FileProblemsError, SourceError, TransferError, UsageError
+from builder.base.errors import (
+    BuilderError,
+    FileProblemsError,
+    ImageContentsError,
+    ImageStateError,
+    SourceError,
+    TransferError,
+    UsageError,
+)
 from builder.base.events import Message
 from builder.definitions import configuration, image
-from builder.definitions.image import PACKAGES_BUILT_FROM
-from builder.engine import containers, images, installed, registry, registry_tags
+from builder.definitions.image import PACKAGES_BUILT_FROM, PythonRequirements
+from builder.engine import containers, images, installed, registry
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import PACKAGE_KEY, Difference, Segment
 from builder.lab.bisect.search import Axis, ListPoints, Row
@@ -26,18 +36,20 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import build_directory, claims
 from builder.pins import packages
+from builder.plan import plan_model
+from builder.plan.plan_model import StagedFile
 from builder.sources import git, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from builder.base.project import Project
-    from builder.definitions.image import PythonRequirements
+    from builder.engine.client import Endpoint
+    from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import SourceTree
     from builder.lab.bisect.search import BisectCandidate
     from builder.lab.bisect.session import Bisection
     from builder.numbers.workspace import Workspace
-    from builder.plan.plan_model import StagedFile
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
 
@@ -283,27 +295,24 @@ def _wheel_commits(workspace: Workspace, span: NumberSpan, question: ListPoints)
     )
 
 
-def _wheel(workspace: Workspace, span: NumberSpan, commit: str) -> CommitWheel:
-    project = workspace.project
-    address, python = index(project, span), _python(project, span)
-    settings = git.read_index_settings(workspace.environment)
-    return wheels.find_commit_wheel(
-        project.state / "wheels", PACKAGE, address, commit, python, span.builds.platform, settings
-    )
+def _wheel(workspace: Workspace, span: NumberSpan, commit: str, python: PythonRequirements) -> CommitWheel:
+    project, settings = workspace.project, git.read_index_settings(workspace.environment)
+    address, platform = index(project, span), span.builds.platform
+    return wheels.find_commit_wheel(project.state / "wheels", PACKAGE, address, commit, python, platform, settings)
 
 
-def _require_fitting(workspace: Workspace, span: NumberSpan, commit: str, files: Mapping[str, StagedFile]) -> None:
-    """Raises SourceError where the wheel of a commit needs other packages than ``files``, a build directory, has: with
-    another torch vLLM could not even be imported. A wheel whose metadata cannot be read may fit."""
-    project, wheel = workspace.project, _wheel(workspace, span, commit)
+def _require_fitting(
+    workspace: Workspace, span: NumberSpan, wheel: CommitWheel, packages: Mapping[str, str], python: str
+) -> None:
+    """Raises SourceError where a wheel needs other ``packages`` than an image with this Python has: with another torch
+    vLLM could not even be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
-        needs = wheels.read_wheel_needs(project.state / "wheels", PACKAGE, wheel, settings.ca_file)
+        needs = wheels.read_wheel_needs(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
     except SourceError:
         return
-    texts = (file.content.decode() for path, file in files.items() if _REQUIREMENTS.search(path))
-    installed = dict(pair for text in texts for pair in _PINNED.findall(text))
-    if problem := wheels.conflict(needs, installed, _python(project, span), span.builds.platform):
+    wants = PythonRequirements(python, _GLIBC, ())
+    if problem := wheels.conflict(needs, packages, wants, span.builds.platform):
         raise SourceError(f"{PACKAGE} {wheel.version} {problem}")
 
 
@@ -347,14 +356,42 @@ def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -
     return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"
 
 
-# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them.
+# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them. Within
+# a day come the commits of vLLM between those that the labels of the two images name. The image of a commit is the
+# image before with the wheel of that commit in it; its point is ``TAG+gCOMMIT``.
+
+_IN_BASE = re.compile("(?P<tag>.+)[+]g(?P<commit>[0-9a-f]{40})")
+# Of Ubuntu 22.04: no image of vLLM has an older one.
+_GLIBC = "2.35"
+_WHEEL_FILE = "commit.txt"
+_INSTALL = f"""\
+RUN --mount=type=bind,source={_WHEEL_FILE},target=/run/builder/{_WHEEL_FILE} \\
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
+# vLLM of one commit
+set -eu
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
+set -- --no-deps --require-hashes -r /run/builder/{_WHEEL_FILE}
+if command -v uv > /dev/null; then
+    uv pip install --no-cache --python PYTHON "$@"
+else
+    PYTHON -m pip install --no-cache-dir "$@"
+fi
+EOF
+"""
 
 
-def _dated_tags(workspace: Workspace, span: NumberSpan, question: ListPoints) -> tuple[str, ...]:
-    """The tags with a day between two base images. Raises SourceError."""
+def in_base(point: str) -> tuple[str, str]:
+    """The tag and the commit of a point inside a day; both empty for any other point."""
+    match = _IN_BASE.fullmatch(point)
+    return (match["tag"], match["commit"]) if match else ("", "")
+
+
+def _images_between(workspace: Workspace, span: NumberSpan, question: ListPoints) -> tuple[str, ...]:
+    """The tags with a day between two base images; inside a day the commits of vLLM. Raises SourceError."""
     old, new = span.bases
     name = images.repository(old)
-    dated = (tag for tag in registry_tags.tags(workspace.engine, name) if images.day_of(tag))
+    dated = (tag for tag in registry.tags(workspace.engine, name) if images.day_of(tag))
     tags = sorted(dated, key=lambda tag: (images.day_of(tag), tag))
     by_digest: dict[str, str] = {}
     ends = []
@@ -363,13 +400,61 @@ def _dated_tags(workspace: Workspace, span: NumberSpan, question: ListPoints) ->
         tag = point or images.split_tag(named)[1]
         if tag not in tags:  # a tag such as `latest` has the digest of a dated one
             by_digest = by_digest or {
-                digest: tag for tag, digest in registry_tags.digests(workspace.engine, name, tags).items()
+                digest: tag for tag, digest in registry.digests(workspace.engine, name, tags).items()
             }
             tag = by_digest.get(digest, "")
         if not tag:
             raise SourceError(f"{base} is none of the {len(tags)} images of {name} that have a date")
         ends.append(tags.index(tag))
-    return tuple(tags[ends[0] + 1 : ends[1]] or reversed(tags[ends[1] + 1 : ends[0]]))
+    between = tags[ends[0] + 1 : ends[1]] or tags[ends[1] + 1 : ends[0]][::-1]
+    return tuple(between) or _commits_inside(workspace, span, name, tags[ends[0]], tags[ends[1]])
+
+
+def _commits_inside(workspace: Workspace, span: NumberSpan, name: str, first: str, last: str) -> tuple[str, ...]:
+    """The commits of vLLM from that of one image to that of the next, both included; none where their labels do not
+    name two commits."""
+    project, url = workspace.project, repository(workspace.project)
+    read = registry.published(workspace.engine, name, (first, last), span.builds.platform, project.engine_cache)
+    named = [re.search("[0-9a-f]{7,40}", image.labels.get("vllm_commit", "")) for image in read]
+    digits = [match[0] for match in named if match]
+    if len(digits) < 2:
+        return ()
+    old, new = (vllm_versions.commit_of(project.mirrors, url, each) for each in digits)
+    line = vllm_versions.main_line_between
+    between = line(project.mirrors, url, old, new) or line(project.mirrors, url, new, old)[::-1]
+    return tuple(f"{first}+g{commit}" for commit in (old, *between, new)) if old != new else ()
+
+
+def _files_inside(
+    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate, tag: str, commit: str
+) -> dict[str, StagedFile]:
+    """The files of a candidate whose base is that of ``tag`` with the wheel of a commit in it. Raises SourceError where
+    the commit has no wheel that goes with the packages of the image."""
+    base = _base_line(workspace, span, tag)
+    # The image before was tried: what it has is read there, in place of the base, which the engine need not have.
+    tried = image_of(workspace, span, replace(candidate, points=((mixtures.BASE, tag),)))[0]
+    image, project = str(span.old) if base == span.bases[0] else tried, claims.project_identity(workspace.project).id
+    software = _software(workspace.engine, image, project, span.builds.platform)
+    wheel = _wheel(workspace, span, commit, PythonRequirements(software.python, _GLIBC, ()))
+    _require_fitting(workspace, span, wheel, software.packages, software.python)
+    values = {mixtures.BASE: base, f"{PACKAGE} version": wheel.version, f"{PACKAGE} commit": commit}
+    files = mixtures.mixed_files(span.builds, span.units_of_image(candidate), values)
+    install = _INSTALL.replace("PYTHON", shlex.quote(software.executable))
+    for path, file in files.items():
+        text = file.content.decode(errors="replace") if path.rpartition("/")[2] == "Dockerfile" else ""
+        if start := re.search(rf"^FROM .*{re.escape(base)}.*\n", text, re.MULTILINE):
+            changed = StagedFile(f"{text[: start.end()]}{install}{text[start.end() :]}".encode())
+            listed = path.removesuffix("Dockerfile") + _WHEEL_FILE
+            return {**files, path: changed, listed: StagedFile(wheel.line(PACKAGE).encode())}
+    raise SourceError(f"no Dockerfile begins with {base}")
+
+
+@functools.cache
+def _software(endpoint: Endpoint, image: str, project: str, platform: str) -> InstalledSoftware:
+    try:
+        return installed.read_installed(endpoint, image, {claims.PROJECT: project}, platform)
+    except (ImageContentsError, ImageStateError) as error:
+        raise SourceError(error.message, hint=error.hint) from None
 
 
 def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
@@ -399,7 +484,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
                 workspace.project.mirrors, tree.new[0], *ends, lambda text: workspace.report(Message(text))
             )
         elif unit == mixtures.BASE and all(span.bases):
-            listed = _dated_tags(workspace, span, question)
+            listed = () if in_base(after)[0] else _images_between(workspace, span, question)
         elif package := span.package(unit):
             ends = span.versions(package)
             if not (after or before or any(map(wheels.named, ends))):
@@ -426,6 +511,25 @@ def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...]
         return None
 
 
+def image_of(
+    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
+) -> tuple[str, tuple[dict[str, StagedFile], dict[str, object]] | None]:
+    """The tag that the image of a candidate has, or will have, and its build directory, None for a number's image.
+    Raises SourceError as `build_of`."""
+    if candidate.number is not None:
+        return str(ImageName(span.old.repository, candidate.number)), None
+    build = build_of(workspace, span, candidate)
+    if build is None:
+        return str(span.new if span.units_of_image(candidate) else span.old), None
+    content = json.dumps([plan_model.files_hash(build[0]), build[1]], sort_keys=True)
+    return f"{candidate_repository(workspace.project)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}", build
+
+
+def candidate_repository(project: Project) -> str:
+    """The name under which the candidates of a project stand in the engine."""
+    return f"builder-bisect-{claims.project_identity(project).id[:8].lower()}"
+
+
 def build_of(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 ) -> tuple[dict[str, StagedFile], dict[str, object]] | None:
@@ -436,7 +540,11 @@ def build_of(
     if not taken or (taken >= every and not candidate.points):
         return None
     values: dict[str, str] = {}
-    wheel_commits = []
+    added: list[CommitWheel] = []
+    tag, commit = in_base(dict(candidate.points).get(mixtures.BASE, ""))
+    if commit:
+        files = _files_inside(workspace, span, candidate, tag, commit)
+        return files, mixtures.mixed_targets(span.builds, taken, values)
     for unit, point in candidate.points:
         if tree := span.tree(unit):
             url, within = tree.new[0], (tree.old[1], tree.new[1])
@@ -446,14 +554,16 @@ def build_of(
         elif unit == mixtures.BASE:
             values[mixtures.BASE] = _base_line(workspace, span, point)
         elif mirror.is_commit(point) and span.package(unit) == PACKAGE:
-            wheel = _wheel(workspace, span, point)
+            wheel = _wheel(workspace, span, point, _python(workspace.project, span))
             values |= {f"{unit} version": wheel.version, f"{unit} commit": point, f"{unit} index": point}
             values[f"{PACKAGE_KEY}{PACKAGE}"] = wheel.line(PACKAGE)
-            wheel_commits.append(point)
+            added.append(wheel)
         elif package := span.package(unit):
             line = packages.line(package, point, workspace.environment)
             values |= {f"{PACKAGE_KEY}{package}": line, f"{unit} version": point}
     files = mixtures.mixed_files(span.builds, taken, values)
-    for commit in wheel_commits:
-        _require_fitting(workspace, span, commit, files)
+    for wheel in added:
+        texts = (file.content.decode() for path, file in files.items() if _REQUIREMENTS.search(path))
+        packages_of_files = dict(pair for text in texts for pair in _PINNED.findall(text))
+        _require_fitting(workspace, span, wheel, packages_of_files, _python(workspace.project, span).version)
     return files, mixtures.mixed_targets(span.builds, taken, values)
