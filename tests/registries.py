@@ -179,6 +179,14 @@ def publish(
     return str(headers["Docker-Content-Digest"])
 
 
+def forget(endpoint: Endpoint, address: str) -> None:
+    """Removes what the engine has of a registry that ends."""
+    for image in images.all_images(endpoint):
+        for name in (*image.tags, *image.digests):
+            if name.startswith(f"{address}/"):
+                images.remove_image(endpoint, name)
+
+
 def withdraw(registry: Registry, repository: str, digest: str) -> None:
     """Takes an image away from a registry, as its keeper may."""
     connection = http.client.HTTPConnection(registry.address)
@@ -191,10 +199,10 @@ class Front:
     """A proxy before a registry that does to the content of layers what ``fault`` says, ``times`` times:
 
     ``500`` answers so; ``cut`` ends in the middle; ``wrong`` turns bits; ``stall`` sends half and then nothing;
-    ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines; ``reached`` is set when a
-    fault has happened. ``before_tag`` and ``after_tag`` hold what is to happen, once, before the registry is given a
-    tag, and before the engine hears that it has it; ``immutable`` names tags that are refused as by a
-    registry that lets nobody move one.
+    ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines, ``layers`` the layers that
+    were begun; ``reached`` is set when a fault has happened. ``before_tag`` and ``after_tag`` hold what is to happen,
+    once, before the registry is given a tag, and before the engine hears that it has it; ``immutable`` names tags that
+    are refused as by a registry that lets nobody move one.
     """
 
     upstream: Registry
@@ -205,6 +213,7 @@ class Front:
     before_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
     after_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
     sent: int = 0
+    layers: int = 0
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -286,6 +295,7 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
         meanwhile()
     size = len(body) if body else int(answer.getheader("Content-Length") or 0)
     layer = handler.command != "HEAD" and "/blobs/" in handler.path and size > _LARGE
+    front.layers += layer
     fault = front.take() if layer else ""
     if fault == "500":
         answer.read()

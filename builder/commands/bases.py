@@ -15,12 +15,13 @@ from builder.base.events import Diagnosis, Message
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, registry, transfer, versions
+from builder.engine.registry import PublishedImage
 from builder.lock import lock_file, text
 from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
@@ -29,16 +30,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DatedBase:
-    """An image of a registry, with the day in its tag or on which it was made, what its labels say of its contents
-    (empty where none does), its packed size in bytes, the definitions that have it pinned, and whether this engine has
-    it."""
+class DatedBase(PublishedImage):
+    """An image of a registry, with the definitions that have it pinned, and whether this engine has it."""
 
-    tag: str
-    day: str
-    digest: str
-    labels: Mapping[str, str]
-    size: int
     pinned_by: tuple[str, ...]
     here: bool
 
@@ -69,18 +63,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()
     }
-    bases = [
-        DatedBase(
-            each.tag,
-            each.day,
-            each.digest,
-            each.labels,
-            each.size,
-            pins.get(each.digest, ()),
-            each.digest in here,
-        )
-        for each in read
-    ]
+    bases = [DatedBase(**vars(each), pinned_by=pins.get(each.digest, ()), here=each.digest in here) for each in read]
     ordered = sorted(bases, key=lambda each: (each.day, each.tag), reverse=True)
     return Bases(repository, wanted_platform, tuple(ordered), len(chosen) - len(chosen[:newest]))
 
@@ -213,63 +196,48 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     """Asks the registries for each base, each adopted image and each image that a recipe names. What is found is
     recorded for `list` (`status.Upstream`)."""
     lock = lock_file.read_project_lock(workspace.project)
+    numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
     pinned = ((f"{pin.requested}@{pin.resolved}", f"the base of {name}") for name, pin in _pinned_bases(lock))
-    for reference, user in (*pinned, *_named_by_recipes(workspace.project, lock)):
+    of_numbers = ((reference, number) for number, reference in numbers.items() if reference)
+    for reference, user in (*pinned, *_named_by_recipes(workspace.project, lock), *of_numbers):
         users.setdefault(reference, []).append(user)
-    numbers = dict(_unpushed(workspace, lock))
-    asked = dict.fromkeys([*users, *filter(None, numbers.values())])
-    gone: dict[str, str] = {}
-    lost = {""}  # of these no registry has a copy
+    gone: dict[str, str] = {"": ""}  # what came from no registry is in none
     all_there = True
-    for reference in asked:
+    for reference, used_by in users.items():
         why = ""
         try:
             if registry.manifest_digest(workspace.engine, reference):
                 continue
         except TransferError as error:
             why = error.message
-        all_there, copy = False, _copy_of(workspace, reference)
-        if reference in users:
-            used_as = ", ".join(users[reference])
-            yield _gone(workspace, reference, copy, f"{used_as}: {why or 'its registry no longer has it'}")
-        if not why and not copy:  # a registry that does not answer may have it all the same
-            gone |= {reference: used_as} if reference in users else {}
-            lost.add(reference)
-    alone = [number for number, reference in numbers.items() if reference in lost]
+        all_there = False
+        finding = _gone(workspace, reference, f"{', '.join(used_by)}: {why or 'its registry no longer has it'}")
+        yield finding
+        if not why and finding.verdict != "ok":  # a registry that does not answer may have it all the same
+            gone[reference] = ", ".join(user for user in used_by if user not in numbers)
+    alone = [number for number, reference in numbers.items() if reference in gone]
     for number in alone:
-        of_gone = f", and {numbers[number]} is gone" if numbers[number] else ""
         remedy = f"`builder push {number}` copies it into your registry"
-        yield Diagnosis(number, "warning", f"this image exists nowhere but here{of_gone}", remedy)
-    if asked and all_there:
-        yield Diagnosis("upstream", "ok", f"the registries have all {len(asked)} images that come from others")
-    status.record_upstream(workspace.project, status.Upstream(words.now(), gone, tuple(alone)))
+        yield Diagnosis(number, "warning", "this image exists nowhere but here", remedy)
+    if users and all_there:
+        yield Diagnosis("upstream", "ok", f"the registries have all {len(users)} images that come from others")
+    used = {reference: users for reference, users in gone.items() if users}
+    status.record_upstream(workspace.project, status.Upstream(words.now(), used, tuple(alone)))
 
 
-def _copy_of(workspace: Workspace, reference: str) -> str:
-    """The owner's copy of an image; empty without one. An image that is named by its tag alone is known by the digest
-    that this engine has of it."""
+def _gone(workspace: Workspace, reference: str, message: str) -> Diagnosis:
+    """The finding for an image that its registry does not give; it is ``ok`` where the owner has a copy."""
+    subject, at, _ = reference.partition("@")
+    if not at:  # of an image that is named by its tag this engine may know the digest
+        here = images.inspect_image(workspace.engine, subject)
+        reference = next((f"{subject}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
     with suppress(TransferError):
-        if known := _known_digest(workspace, reference):
-            return (named_registry.mirrored(workspace, known) or "").partition("://")[2]
-    return ""
-
-
-def _known_digest(workspace: Workspace, reference: str) -> str:
-    if "@" in reference:
-        return reference
-    here = images.inspect_image(workspace.engine, reference)
-    return next((f"{reference}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
-
-
-def _gone(workspace: Workspace, reference: str, copy: str, message: str) -> Diagnosis:
-    """The finding for an image that its registry does not give."""
-    subject = reference.partition("@")[0]
-    if copy:
-        return Diagnosis(subject, "ok", f"{message}; there is a copy: {copy}")
-    name, _, digest = _known_digest(workspace, reference).partition("@")
-    if digest and images.inspect_image(workspace.engine, f"{images.repository(name)}@{digest}"):
-        remedy = f"`builder mirror {name}@{digest}` makes a copy"
+        if copy := named_registry.mirrored(workspace, reference) if reference else None:
+            return Diagnosis(subject, "ok", f"{message}; there is a copy: {copy.partition('://')[2]}")
+    digest = reference.partition("@")[2]
+    if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
+        remedy = f"`builder mirror {reference}` makes a copy"
         return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
     return Diagnosis(subject, "warning", f"{message}; no copy is known", "choose another image or tag")
 

@@ -119,7 +119,8 @@ class RunningBisection:
             if isinstance(step, Conclusion):
                 return step
             if isinstance(step, ListPoints):
-                row = points.row(self.workspace, self.spans(step.old, step.new), step)
+                tried = [trial.candidate for trial in self.bisection.done]
+                row = points.row(self.workspace, self.spans(step.old, step.new), step, tried)
                 self._note(rows=(*self.bisection.rows, row))
                 continue
             self._report(self._question(step))
@@ -136,7 +137,7 @@ class RunningBisection:
         began = time.monotonic()
         for trial in trials(self.workspace, self.bisection, step, tag, recipe_text):
             # Where the end that fails does not even start, that is the fault that is looked for.
-            is_end = _is_failing_end(self.bisection, trial.candidate)
+            is_end = trial.candidate.number == self.bisection.failing
             unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
             timed = replace(trial, seconds=round(time.monotonic() - began, 1), note=trial.note[:300])
             self._note_trial(timed, unstartable=unstartable)
@@ -318,17 +319,13 @@ def trials(
                 servers.end_server(server, STOPPING_SECONDS)
     except ServeFailedError as error:
         reason = f"does not start: {error.message.splitlines()[0]}"
-        if bisection.unstartable or _is_failing_end(bisection, tried):
+        if bisection.unstartable or tried.number == bisection.failing:
             yield Trial(tried, failed=question.times, note=reason)
         else:
             yield Trial(tried, skipped=reason)
     # A mixture of two recipes may not be a valid recipe.
     except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
         yield Trial(tried, skipped=error.message.splitlines()[0])
-
-
-def _is_failing_end(bisection: Bisection, tried: BisectCandidate) -> bool:
-    return tried.number == bisection.numbers[0 if bisection.find_fix else -1]
 
 
 def _judged(
@@ -401,7 +398,7 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
 def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
     """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    passing = bisection.numbers[-1 if bisection.find_fix else 0]
+    passing = bisection.passing
     model = recipe.model or recipe.name
     kept = project.bisecting / "reference.json"
     reference = None

@@ -10,9 +10,10 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from builder.base import words
 from builder.base.errors import (
@@ -45,7 +46,7 @@ from builder.serving import selection
 from builder.sources import foreign_files, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import StagedFile
     from builder.sources.vllm_versions import CommitFacts
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def _require_same_machine(workspace: Workspace, bisection: Bisection) -> None:
     """Raises ConflictError where the machine is not the one on which the good end worked: an image would be blamed for
     what the machine does. A proof takes no GPU, and what gets the image alone has no server."""
     if changes := _machine_since(workspace, bisection):
-        good = f"{bisection.repository}:{_good_end(bisection)}"
+        good = f"{bisection.repository}:{bisection.passing}"
         raise ConflictError(
             "\n".join([f"the machine is not the one on which {good} worked, so that no image can be blamed", *changes]),
             hint=f"`builder why {shlex.quote(bisection.target)}` says how to go back; if {good} still works here,"
@@ -154,16 +158,12 @@ def _require_same_machine(workspace: Workspace, bisection: Bisection) -> None:
         )
 
 
-def _good_end(bisection: Bisection) -> int:
-    return bisection.numbers[-1 if bisection.find_fix else 0]
-
-
 def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
     """The differences in the machine since the good end worked."""
     if not bisection.recipe or bisection.judge.kind == "prove" or not bisection.judge.serves:
         return ()
     model = bisect_trying.recipe_of(workspace, bisection).model
-    return why.machine_since(workspace, ImageName(bisection.repository, _good_end(bisection)), model) if model else ()
+    return why.machine_since(workspace, ImageName(bisection.repository, bisection.passing), model) if model else ()
 
 
 def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
@@ -415,7 +415,8 @@ def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, fl
         rows = (commits for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
         count, seconds = len(axis.units), _seconds(workspace, span, axis.name)
         if (commits := next(rows, None)) is not None:
-            kind = "image" if axis.name == mixtures.BASE and not points.in_base(commits[0])[1] else "commit"
+            is_days = axis.name == mixtures.BASE and not any(points.in_base(point)[1] for point in commits)
+            kind = "image" if is_days else "commit"
             text = f"{axis.name} ({words.counted(len(commits), kind)} between)"
             yield text, len(commits).bit_length(), seconds
         else:
@@ -535,22 +536,17 @@ def _culprit_facts(
     change = now = ""
     if tree := span.tree(unit):
         good, bad = good or tree.old[1], bad or tree.new[1]
-        try:
-            facts = vllm_versions.commit_facts(workspace.project.mirrors, tree.new[0], bad)
-        except SourceError as error:
-            workspace.report(Message(error.message))
+        facts = _asked(workspace, partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad))
         now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` stays on the commit before"
     elif package := span.package(unit):
         old, new = span.versions(package)
         good, bad = good or old, bad or new
         stay = good
         if package == points.PACKAGE and (mirror.is_commit(good) or mirror.is_commit(bad)):
-            try:
-                before, facts = (points.commit_facts(workspace, point) for point in (good, bad))
+            before, facts = (_asked(workspace, partial(points.commit_facts, workspace, point)) for point in (good, bad))
+            if before and facts:
                 stay = before.commit if wheels.named(good) else good
                 good, bad = before.commit, facts.commit
-            except SourceError as error:
-                workspace.report(Message(error.message))
         now = f"`{package}=={good}` under `python.packages` in dockerfiles/{definition}/image.yaml stays on that"
         if package == points.PACKAGE:
             now = points.to_stay_on(workspace.project, span, definition, stay)
@@ -580,18 +576,18 @@ def _of_bases(
     inside = (row.points for row in bisection.rows if row.points and points.in_base(row.points[0])[1])
     if row := next((each for each in inside if {good, bad, *between} & {*each}), ()):
         # An end of the day counts as its own commit where the wheel of that could not be tried.
-        before = good if good in row else row[0] if between else ""
-        after = bad if bad in row else row[-1] if between else ""
+        before = good if good in row else row[0] if between and bad in row else ""
+        after = bad if bad in row else row[-1] if between and good in row else ""
         good = points.in_base(row[0])[0]
         bad = next(each.before for each in bisection.rows if each.points == row)
         bad = bad or images.split_tag(span.bases[1].partition("@")[0])[1]
         between = row[row.index(before) + 1 : row.index(after)] if before and after else ()
-        if not before:
-            note = (
-                f". With the published wheel of its own vLLM, {good} fails, too: wheels do not show which commit it is"
-            )
+        if not before and not after:
+            note = "; no wheel of the commits inside that day could be tried"
+        elif not before:
+            note = "; with the published wheel of its own vLLM it fails, too, so that wheels do not show the commit"
         elif not after:
-            note = f". With the vLLM of {bad}, {good} passes: the cause is something else in {bad}"
+            note = f"; with the vLLM of {bad} it passes, so that the cause is something else in {bad}"
     change += _said_of_bases(workspace, span, good, bad) + _system_packages(workspace, span, conclusion)
     now = f"`builder rollback {bisection.target}` goes back to {span.old}"
     if good:
@@ -599,10 +595,7 @@ def _of_bases(
         now = f"`builder lock {definition} --update base={good}` stays on the image before {bad}{note}"
     if row and before and after:
         good, bad = points.in_base(before)[1], points.in_base(after)[1]
-        try:
-            facts = points.commit_facts(workspace, after)
-        except SourceError as error:
-            workspace.report(Message(error.message))
+        facts = _asked(workspace, partial(points.commit_facts, workspace, after))
     commit = (facts.title, facts.author, facts.date, facts.files) if facts else ()
     between = tuple(points.in_base(point)[1] or point for point in between)
     return replace(FoundCulprit(culprit.axis, culprit.unit, good, bad, between, *commit), change=change, now=now)
@@ -613,19 +606,11 @@ def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) 
     if not good or not bad:
         return ""
     name = images.repository(span.bases[0])
-    try:
-        cache = workspace.project.engine_cache
-        published = registry.published(workspace.engine, name, (good, bad), span.builds.platform, cache)
-    except SourceError as error:
-        workspace.report(Message(error.message))
-        return ""
-    before, after = (image.labels for image in published)
-    return "".join(
-        f"{sign}{key.replace('_', ' ')} {side[key]}\n"
-        for key in sorted({*before, *after})
-        for sign, side in (("-", before), ("+", after))
-        if before.get(key) != after.get(key) and key in side
-    )
+    cache, platform = workspace.project.engine_cache, span.builds.platform
+    asked = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
+    published = _asked(workspace, asked)
+    before, after = (image.labels for image in published) if published else ({}, {})
+    return _lines_of_diff(before, after, "")
 
 
 def _system_packages(workspace: Workspace, span: NumberSpan, conclusion: Conclusion) -> str:
@@ -639,9 +624,22 @@ def _system_packages(workspace: Workspace, span: NumberSpan, conclusion: Conclus
     except (BuildFailedError, ImageStateError, SourceError) as error:
         workspace.report(Message(error.message))
         return ""
+    return _lines_of_diff(good, bad, "package ")
+
+
+def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: str) -> str:
     return "".join(
-        f"{sign}package {name} {side[name]}\n"
-        for name in sorted({*good, *bad})
-        for sign, side in (("-", good), ("+", bad))
-        if good.get(name) != bad.get(name) and name in side
+        f"{sign}{what}{key.replace('_', ' ')} {side[key]}\n"
+        for key in sorted({*before, *after})
+        for sign, side in (("-", before), ("+", after))
+        if before.get(key) != after.get(key) and key in side
     )
+
+
+def _asked(workspace: Workspace, ask: Callable[[], T]) -> T | None:
+    """The answer of others; where there is none, that is reported."""
+    try:
+        return ask()
+    except SourceError as error:
+        workspace.report(Message(error.message))
+        return None

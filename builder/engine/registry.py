@@ -132,7 +132,7 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
     name, day = images.split_day(reference)
     if not day:
         return reference
-    dated = sorted((images.day_of(tag), tag) for tag in tags(endpoint, name) if images.day_of(tag))
+    dated = dated_tags(endpoint, name)
     if of_day := [tag for its_day, tag in dated if its_day == day]:
         return f"{name}:{of_day[-1]}"
     nearest = [
@@ -160,6 +160,11 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
                 break
             last = following
     return tuple(every)
+
+
+def dated_tags(endpoint: Endpoint, repository: str) -> list[tuple[str, str]]:
+    """Returns the tags that have a day, each after its day, in their order. Raises SourceError as `tags` does."""
+    return sorted((images.day_of(tag), tag) for tag in tags(endpoint, repository) if images.day_of(tag))
 
 
 def digests(endpoint: Endpoint, repository: str, wanted: Iterable[str]) -> dict[str, str]:

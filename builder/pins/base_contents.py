@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +21,7 @@ from builder.base.errors import (
     SourceError,
     TransferError,
 )
-from builder.base.events import Message
+from builder.base.events import Message, TransferProgress
 from builder.engine import images, installed, registry, transfer
 from builder.engine.images import repository
 from builder.lock.model import LockedPackage, Version
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
     from builder.engine.transfer import LayerProgress
     from builder.lock.model import BasePin
-
-
-# The largest images take half an hour; a line now and then shows that something moves.
-_REPORT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -121,14 +116,9 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
             f"{name} is not what is pinned, and no registry has it",
             hint="`builder lock --update base` pins the base again",
         )
-    last = time.monotonic()
 
     def on_progress(progress: LayerProgress) -> None:
-        nonlocal last
-        if time.monotonic() - last > _REPORT_SECONDS:
-            last = time.monotonic()
-            amount = f"{words.size_text(progress.current)} of {words.size_text(progress.total)}"
-            report(Message(f"pulling {path}: {amount}"))
+        report(TransferProgress(path, progress.current, progress.total))
 
     transfer.pull_layers(endpoint, path, digest, registry.auth_headers(name), on_progress, platform)
 

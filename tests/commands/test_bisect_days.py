@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from tests.commands.commit_wheels import PLANTED
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from builder.engine.client import Endpoint
     from tests.commands.commit_wheels import WheelPlanting
@@ -43,7 +43,12 @@ def publish(planting: WheelPlanting, endpoint: Endpoint, registry: Registry, fol
             context / "Dockerfile",
             f"FROM {planting.repository}-base:1\nCOPY {wheel.name} /tmp/\n"
             f"RUN uv pip install --no-cache --system --break-system-packages --no-index /tmp/{wheel.name}\n"
-            f"LABEL org.keeper.vllm-hash={planting.commits[place][:12]}\n",
+            # What no label says is read in the image that was tried.
+            + (
+                f"LABEL org.keeper.vllm-hash={planting.commits[place][:12]}\n"
+                if place < PLANTED
+                else "RUN touch /new\n"
+            ),
         )
         shutil.copy2(wheel, context)
         name = f"{registry.address}/{NAME}:{day}"
@@ -54,9 +59,14 @@ def publish(planting: WheelPlanting, endpoint: Endpoint, registry: Registry, fol
             images.remove_image(endpoint, name)
 
 
-def look(planting: WheelPlanting, folder: Path) -> tuple[dict[str, Any], int]:
-    arguments = ["bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--run", str(planting.judge), "--json"]
-    return bisect_trials.run_killed(planting.project, arguments, planting.environ, folder)
+DOCKERFILE = """\
+{% import "_parts/metadata.j2" as parts_metadata %}
+{% import "_parts/mods.j2" as parts_mods %}
+FROM {{ base }} AS base
+{{ parts_metadata.write(workspace) }}
+{{ parts_mods.bake(mods, workspace, "base") }}
+"""
+ARGUMENTS = ("bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--json", "--run")
 
 
 @pytest.mark.engine
@@ -69,12 +79,13 @@ def test_the_commit_inside_the_day(endpoint: Endpoint, bisect_base: str, tmp_pat
     ):
         publish(planting, endpoint, theirs, tmp_path)
         folder = planting.project.root / "dockerfiles/trial"
-        projects.write(folder / "Dockerfile.j2", '{% include "_parts/on_base.j2" %}\n')
+        projects.write(folder / "Dockerfile.j2", DOCKERFILE)
         for day in (min(DAYS), max(DAYS)):
             base = f"{theirs.address}/{NAME}:{day}"
             projects.write(folder / "image.yaml", IMAGE.format(repository=planting.repository, base=base))
             planting.builder("build", "trial")
-        answer, kills = look(planting, tmp_path)
+        arguments = [*ARGUMENTS, str(planting.judge)]
+        answer, kills = bisect_trials.run_killed(planting.project, arguments, planting.environ, tmp_path)
         (culprit,) = answer["culprits"]
         assert (culprit["axis"], culprit["good"], culprit["bad"]) == (
             "base image", planting.commits[PLANTED - 1], planting.commits[PLANTED]
@@ -83,4 +94,11 @@ def test_the_commit_inside_the_day(endpoint: Endpoint, bisect_base: str, tmp_pat
         assert "--update base=20260906` stays on the image before 20260907" in culprit["now"]
         assert answer["steps_on_axis"] <= 2 + 6
         assert kills >= answer["steps"]
+
+        # Something else that the same day brought: no commit of vLLM is blamed.
+        projects.write(planting.judge, '#!/bin/sh\ndocker run --rm "$BUILDER_IMAGE" test ! -e /new\n')
+        (culprit,) = json.loads(planting.builder(*arguments))["culprits"]
+        assert (culprit["good"], culprit["bad"], culprit["title"]) == ("20260906", "20260907", None)
+        assert "with the vLLM of 20260907 it passes" in culprit["now"]
         assert bisect_trials.left_over(endpoint, planting.project) == []
+        registries.forget(endpoint, theirs.address)

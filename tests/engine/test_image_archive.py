@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import words
 from builder.base.errors import TransferError
 from builder.engine import archives
 from builder.engine.client import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.engine.conftest import Build
 
@@ -89,3 +91,20 @@ def test_exactly_the_blobs_of_the_image_are_saved(monkeypatch: pytest.MonkeyPatc
     more = bytes(4000)
     with pytest.raises(ValueError, match=f"left out {descriptor(more)['digest']}, or added it"):
         save(monkeypatch, *LAYERS, more)
+
+
+def test_a_folder_of_images_has_each_blob_once_and_no_other_content(tmp_path: Path) -> None:
+    content = b"a manifest"
+    digest = words.sha256_of(content)
+    top = archives.Descriptor("application/vnd.oci.image.manifest.v1+json", digest, len(content))
+    with pytest.raises(TransferError, match="is another"):
+        archives.store_blob(tmp_path, digest, len(content), [b"something else"])
+    assert not archives.folder_has(tmp_path, digest)
+    archives.store_blob(tmp_path, digest, len(content), [b"a mani", b"fest"])
+    archives.store_blob(tmp_path, digest, len(content), iter(()))  # it is there: nothing is read
+    assert archives.folder_has(tmp_path, digest)
+    for name in ("keeper/nightly:1", "keeper/nightly:2"):
+        archives.name_image(tmp_path, top, name)
+    (entry,) = json.loads((tmp_path / archives.INDEX).read_text(encoding="utf-8"))["manifests"]
+    assert entry["annotations"] == {"org.opencontainers.image.ref.name": "keeper/nightly:2"}
+    assert not archives.folder_has(tmp_path, "sha256:../../../etc/passwd")

@@ -25,12 +25,13 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
+from builder.building import work_folder
 from builder.definitions import configuration, image
 from builder.definitions.image import PACKAGES_BUILT_FROM, PythonRequirements
 from builder.engine import containers, images, installed, registry
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import PACKAGE_KEY, Difference, Segment
-from builder.lab.bisect.search import Axis, ListPoints, Row
+from builder.lab.bisect.search import Axis, ListPoints, Row, of_number
 from builder.lab.changes import UPSTREAM, of_contents
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -41,10 +42,9 @@ from builder.plan.plan_model import StagedFile
 from builder.sources import git, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from builder.base.project import Project
-    from builder.engine.client import Endpoint
     from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import SourceTree
     from builder.lab.bisect.search import BisectCandidate
@@ -246,9 +246,11 @@ def _conflicts(packages: Packages) -> Iterator[str]:
 
 def _installed(workspace: Workspace, name: ImageName) -> Packages:
     """The packages of an image with their requirements; none where they are not known, which leaves out nothing."""
-    labels = {claims.PROJECT: claims.project_identity(workspace.project).id}
     try:
-        with containers.running(workspace.engine, str(name), labels=labels, workdir="/") as container:
+        with (
+            work_folder.create(workspace, "bisect", {}) as work,
+            containers.running(workspace.engine, str(name), labels=work.labels, workdir="/") as container,
+        ):
             python = installed.find_python(container)
             result = container.run([python, "-c", _LIST], timeout=_SECONDS) if python else None
         data = json.loads(result.output.strip().splitlines()[-1]) if result and not result.exit_code else {}
@@ -356,9 +358,9 @@ def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -
     return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"
 
 
-# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them. Within
-# a day come the commits of vLLM between those that the labels of the two images name. The image of a commit is the
-# image before with the wheel of that commit in it; its point is ``TAG+gCOMMIT``.
+# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them. Inside
+# a day come the commits of vLLM between those of the two images. The image of a commit is the image before, with the
+# wheel of that commit in it; its point is ``TAG+gCOMMIT``.
 
 _IN_BASE = re.compile("(?P<tag>.+)[+]g(?P<commit>[0-9a-f]{40})")
 # Of Ubuntu 22.04: no image of vLLM has an older one.
@@ -387,12 +389,13 @@ def in_base(point: str) -> tuple[str, str]:
     return (match["tag"], match["commit"]) if match else ("", "")
 
 
-def _images_between(workspace: Workspace, span: NumberSpan, question: ListPoints) -> tuple[str, ...]:
+def _images_between(
+    workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate]
+) -> tuple[str, ...]:
     """The tags with a day between two base images; inside a day the commits of vLLM. Raises SourceError."""
     old, new = span.bases
     name = images.repository(old)
-    dated = (tag for tag in registry.tags(workspace.engine, name) if images.day_of(tag))
-    tags = sorted(dated, key=lambda tag: (images.day_of(tag), tag))
+    tags = [tag for _, tag in registry.dated_tags(workspace.engine, name)]
     by_digest: dict[str, str] = {}
     ends = []
     for base, point in ((old, question.after), (new, question.before)):
@@ -407,22 +410,32 @@ def _images_between(workspace: Workspace, span: NumberSpan, question: ListPoints
             raise SourceError(f"{base} is none of the {len(tags)} images of {name} that have a date")
         ends.append(tags.index(tag))
     between = tags[ends[0] + 1 : ends[1]] or tags[ends[1] + 1 : ends[0]][::-1]
-    return tuple(between) or _commits_inside(workspace, span, name, tags[ends[0]], tags[ends[1]])
-
-
-def _commits_inside(workspace: Workspace, span: NumberSpan, name: str, first: str, last: str) -> tuple[str, ...]:
-    """The commits of vLLM from that of one image to that of the next, both included; none where their labels do not
-    name two commits."""
-    project, url = workspace.project, repository(workspace.project)
-    read = registry.published(workspace.engine, name, (first, last), span.builds.platform, project.engine_cache)
-    named = [re.search("[0-9a-f]{7,40}", image.labels.get("vllm_commit", "")) for image in read]
-    digits = [match[0] for match in named if match]
-    if len(digits) < 2:
+    if between:
+        return tuple(between)
+    # Inside a day: the commits of both images, and those between.
+    project, url, first = workspace.project, repository(workspace.project), tags[ends[0]]
+    pair, platform = [tags[end] for end in ends], span.builds.platform
+    labels = [each.labels for each in registry.published(workspace.engine, name, pair, platform, project.engine_cache)]
+    numbers, points = (span.old.number, span.new.number), (question.after, question.before)
+    commits = []
+    for said, point, number in zip(labels, points, numbers, strict=True):
+        digits = re.search("[0-9a-f]{7,40}", said.get("vllm_commit", ""))
+        commit = digits[0] if digits else _commit_in(workspace, span, tried, point, number)
+        commits.append(vllm_versions.commit_of(project.mirrors, url, commit) if commit else "")
+    old, new = commits
+    if not (old and new) or old == new:
         return ()
-    old, new = (vllm_versions.commit_of(project.mirrors, url, each) for each in digits)
-    line = vllm_versions.main_line_between
-    between = line(project.mirrors, url, old, new) or line(project.mirrors, url, new, old)[::-1]
-    return tuple(f"{first}+g{commit}" for commit in (old, *between, new)) if old != new else ()
+    line = functools.partial(vllm_versions.main_line_between, project.mirrors, url)
+    return tuple(f"{first}+g{commit}" for commit in (old, *(line(old, new) or line(new, old)[::-1]), new))
+
+
+def _commit_in(
+    workspace: Workspace, span: NumberSpan, tried: Iterable[BisectCandidate], point: str, number: int
+) -> str:
+    """The first digits of the commit of vLLM in the image that was tried at a point; empty where it names none."""
+    candidate = next((each for each in tried if (mixtures.BASE, point) in each.points), of_number(number))
+    package = _software(workspace, image_of(workspace, span, candidate)[0], span).sources.get(PACKAGE)
+    return (package.commit if package else "") or ""
 
 
 def _files_inside(
@@ -433,8 +446,7 @@ def _files_inside(
     base = _base_line(workspace, span, tag)
     # The image before was tried: what it has is read there, in place of the base, which the engine need not have.
     tried = image_of(workspace, span, replace(candidate, points=((mixtures.BASE, tag),)))[0]
-    image, project = str(span.old) if base == span.bases[0] else tried, claims.project_identity(workspace.project).id
-    software = _software(workspace.engine, image, project, span.builds.platform)
+    software = _software(workspace, str(span.old) if base == span.bases[0] else tried, span)
     wheel = _wheel(workspace, span, commit, PythonRequirements(software.python, _GLIBC, ()))
     _require_fitting(workspace, span, wheel, software.packages, software.python)
     values = {mixtures.BASE: base, f"{PACKAGE} version": wheel.version, f"{PACKAGE} commit": commit}
@@ -449,10 +461,10 @@ def _files_inside(
     raise SourceError(f"no Dockerfile begins with {base}")
 
 
-@functools.cache
-def _software(endpoint: Endpoint, image: str, project: str, platform: str) -> InstalledSoftware:
+def _software(workspace: Workspace, image: str, span: NumberSpan) -> InstalledSoftware:
     try:
-        return installed.read_installed(endpoint, image, {claims.PROJECT: project}, platform)
+        with work_folder.create(workspace, "bisect", {}) as work:
+            return installed.read_installed(workspace.engine, image, work.labels, span.builds.platform)
     except (ImageContentsError, ImageStateError) as error:
         raise SourceError(error.message, hint=error.hint) from None
 
@@ -472,9 +484,9 @@ def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
 # The points of a unit between its two ends: commits of a source from git, versions of a package, images by their days.
 
 
-def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
-    """The points that a unit has; none where nothing is known between its ends. A repository or an index that does not
-    answer is reported, and leaves the unit as it is."""
+def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate] = ()) -> Row:
+    """The points that a unit has; none where nothing is known between its ends. ``tried`` are the candidates that have
+    images. A repository or an index that does not answer is reported, and leaves the unit as it is."""
     unit, after, before = question.unit, question.after, question.before
     listed: tuple[str, ...] = ()
     try:
@@ -484,7 +496,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
                 workspace.project.mirrors, tree.new[0], *ends, lambda text: workspace.report(Message(text))
             )
         elif unit == mixtures.BASE and all(span.bases):
-            listed = () if in_base(after)[0] else _images_between(workspace, span, question)
+            listed = () if in_base(after)[0] else _images_between(workspace, span, question, tried)
         elif package := span.package(unit):
             ends = span.versions(package)
             if not (after or before or any(map(wheels.named, ends))):

@@ -86,6 +86,16 @@ class Bisection:
         if len(self.numbers) < 2:
             raise RecordError("expected two numbers or more", ("numbers",))
 
+    @property
+    def passing(self) -> int:
+        """The end that passes."""
+        return self.numbers[-1 if self.find_fix else 0]
+
+    @property
+    def failing(self) -> int:
+        """The end that fails."""
+        return self.numbers[0 if self.find_fix else -1]
+
     def of_number(self, number: int) -> tuple[Trial, ...]:
         """The trials of a number."""
         return tuple(trial for trial in self.done if trial.candidate.number == number)
