@@ -75,7 +75,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
 
 def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
-    """What to know of the images beside their rows."""
+    """The notes above the rows."""
     if overview.engine_error:
         yield f"no engine answers, so states are unknown: {overview.engine_error}"
     for repository in overview.stray:

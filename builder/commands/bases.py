@@ -59,11 +59,16 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
     read = registry.published(engine, repository, chosen[:newest], wanted_platform, project.engine_cache)
-    pins = _pinned(lock_file.read_project_lock(project), repository)
+    pins = tuple(_pinned_bases(lock_file.read_project_lock(project)))
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()
     }
-    bases = [DatedBase(**vars(each), pinned_by=pins.get(each.digest, ()), here=each.digest in here) for each in read]
+    bases = []
+    for each in read:
+        pinned_by = tuple(
+            name for name, pin in pins if (images.repository(pin.requested), pin.resolved) == (repository, each.digest)
+        )
+        bases.append(DatedBase(**vars(each), pinned_by=pinned_by, here=each.digest in here))
     ordered = sorted(bases, key=lambda each: (each.day, each.tag), reverse=True)
     return Bases(repository, wanted_platform, tuple(ordered), len(chosen) - len(chosen[:newest]))
 
@@ -154,9 +159,9 @@ def _engine_copy(workspace: Workspace, reference: str) -> str:
     return here
 
 
-def _require_digest(where: str, found: str | None, digest: str) -> None:
-    if found != digest:
-        raise TransferError(f"{where} is {found}, and not {digest}: a build on that digest cannot use it")
+def _require_digest(where: str, actual: str | None, digest: str) -> None:
+    if actual != digest:
+        raise TransferError(f"{where} is {actual}, and not {digest}: a build on that digest cannot use it")
 
 
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
@@ -194,7 +199,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     """Asks the registries for each base, each adopted image and each image that a recipe names. What is found is
-    recorded for `list` (`status.Upstream`)."""
+    recorded for `list` (`status.UpstreamAnswers`)."""
     lock = lock_file.read_project_lock(workspace.project)
     numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
@@ -223,7 +228,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     if users and all_there:
         yield Diagnosis("upstream", "ok", f"the registries have all {len(users)} images that come from others")
     used = {reference: users for reference, users in gone.items() if users}
-    status.record_upstream(workspace.project, status.Upstream(words.now(), used, tuple(alone)))
+    status.record_upstream(workspace.project, status.UpstreamAnswers(words.now(), used, tuple(alone)))
 
 
 def _gone(workspace: Workspace, reference: str, message: str) -> Diagnosis:
@@ -283,12 +288,3 @@ def _repository(workspace: Workspace, name: str) -> str:
     if base is None:
         raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
     return images.repository(images.split_day(base)[0])
-
-
-def _pinned(lock: Lock, repository: str) -> dict[str, tuple[str, ...]]:
-    """The definitions that have an image of ``repository`` pinned, by its digest."""
-    by_digest: dict[str, tuple[str, ...]] = {}
-    for name, pin in _pinned_bases(lock):
-        if images.repository(pin.requested) == repository:
-            by_digest[pin.resolved] = (*by_digest.get(pin.resolved, ()), name)
-    return by_digest

@@ -536,14 +536,16 @@ def _culprit_facts(
     change = now = ""
     if tree := span.tree(unit):
         good, bad = good or tree.old[1], bad or tree.new[1]
-        facts = _asked(workspace, partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad))
+        facts = _answered(workspace, partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad))
         now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` stays on the commit before"
     elif package := span.package(unit):
         old, new = span.versions(package)
         good, bad = good or old, bad or new
         stay = good
         if package == points.PACKAGE and (mirror.is_commit(good) or mirror.is_commit(bad)):
-            before, facts = (_asked(workspace, partial(points.commit_facts, workspace, point)) for point in (good, bad))
+            before, facts = (
+                _answered(workspace, partial(points.commit_facts, workspace, point)) for point in (good, bad)
+            )
             if before and facts:
                 stay = before.commit if wheels.named(good) else good
                 good, bad = before.commit, facts.commit
@@ -595,7 +597,7 @@ def _of_bases(
         now = f"`builder lock {definition} --update base={good}` stays on the image before {bad}{note}"
     if row and before and after:
         good, bad = points.in_base(before)[1], points.in_base(after)[1]
-        facts = _asked(workspace, partial(points.commit_facts, workspace, after))
+        facts = _answered(workspace, partial(points.commit_facts, workspace, after))
     commit = (facts.title, facts.author, facts.date, facts.files) if facts else ()
     between = tuple(points.in_base(point)[1] or point for point in between)
     return replace(FoundCulprit(culprit.axis, culprit.unit, good, bad, between, *commit), change=change, now=now)
@@ -607,8 +609,8 @@ def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) 
         return ""
     name = images.repository(span.bases[0])
     cache, platform = workspace.project.engine_cache, span.builds.platform
-    asked = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
-    published = _asked(workspace, asked)
+    published_of = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
+    published = _answered(workspace, published_of)
     before, after = (image.labels for image in published) if published else ({}, {})
     return _lines_of_diff(before, after, "")
 
@@ -636,7 +638,7 @@ def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: st
     )
 
 
-def _asked(workspace: Workspace, ask: Callable[[], T]) -> T | None:
+def _answered(workspace: Workspace, ask: Callable[[], T]) -> T | None:
     """The answer of others; where there is none, that is reported."""
     try:
         return ask()

@@ -231,7 +231,7 @@ def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> s
         raise TransferError(error.message, hint=HINT) from None
 
 
-def _digests(session: _Session, wanted: Iterable[str]) -> dict[str, str]:
+def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]:
     from concurrent.futures import ThreadPoolExecutor
 
     names = tuple(wanted)
@@ -240,7 +240,7 @@ def _digests(session: _Session, wanted: Iterable[str]) -> dict[str, str]:
         return {tag: _digest({"digest": digest}) for tag, digest in zip(names, heads, strict=True)}
 
 
-def _described(session: _Session, digest: str, platform: str) -> dict[str, Any]:
+def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any]:
     """When an image was made, its labels and the sizes of its packed layers; empty for one of another platform."""
     manifest, configuration = _image(session, digest, platform)
     labels = (configuration.get("config") or {}).get("Labels") or {}
@@ -251,7 +251,7 @@ def _described(session: _Session, digest: str, platform: str) -> dict[str, Any]:
     }
 
 
-def _image(session: _Session, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _image(session: _RegistrySession, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
     digest for ``platform``; both empty where it has none for it."""
     manifest = session.get(f"manifests/{version}").json()
@@ -292,7 +292,7 @@ def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Re
         manifest = json.loads(content)
         for entry in manifest.get("manifests", ()):
             download_image(endpoint, repository, _digest(entry), receive)
-        for blob in (manifest["config"], *manifest["layers"]) if "layers" in manifest else ():
+        for blob in () if "manifests" in manifest else (manifest["config"], *manifest["layers"]):
             receive(_digest(blob), int(blob["size"]), pieces(blob["digest"]))
         receive(digest, len(content), iter([content]))
         kind = manifest.get("mediaType") or answer.headers["content-type"]
@@ -300,7 +300,7 @@ def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Re
 
 
 @dataclass(frozen=True)
-class _Session:
+class _RegistrySession:
     """A way to GET what a registry has of one repository, whose address is ``root``."""
 
     client: Any
@@ -316,7 +316,7 @@ class _Session:
 
 
 @contextmanager
-def _session(endpoint: Endpoint, repository: str) -> Iterator[_Session]:
+def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
     """A session with the user's login. In the block every failure is a SourceError."""
     host, _, path = images.with_registry(repository).partition("/")
     login = credentials(repository)
@@ -327,7 +327,9 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_Session]:
         with http_client.following(ca_file if secure and ca_file.is_file() else None) as client:
             first = _send(client, f"{root}tags/list?n=1", _ACCEPTED)
             authorization = _authorization(client, first, login, secure=secure) if first.status_code == 401 else ""
-            yield _Session(client, root, _ACCEPTED | ({"authorization": authorization} if authorization else {}))
+            yield _RegistrySession(
+                client, root, _ACCEPTED | ({"authorization": authorization} if authorization else {})
+            )
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):

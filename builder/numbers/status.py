@@ -112,7 +112,7 @@ class ImageRow:
 
 
 @dataclass(frozen=True)
-class Upstream:
+class UpstreamAnswers:
     """The answers that `builder doctor --upstream` got ``at`` a time (RFC 3339 UTC, empty for never): the images of
     others that were ``gone`` and of which the owner had made no copy, each with what uses it; and the numbers that were
     ``only_here``, because they are such an image or are built on one."""
@@ -125,9 +125,9 @@ class Upstream:
 _UPSTREAM = "upstream"
 
 
-def record_upstream(project: Project, found: Upstream) -> None:
+def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
     """Records the answers for commands that ask no registry."""
-    images.store_cache(project.engine_cache, _UPSTREAM, asdict(found))
+    images.store_cache(project.engine_cache, _UPSTREAM, asdict(answers))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class ImageOverview:
     stray: tuple[str, ...]
     engine_error: str
     foreign: Mapping[str, str] = field(default_factory=dict)
-    upstream: Upstream = Upstream()
+    upstream: UpstreamAnswers = UpstreamAnswers()
 
 
 def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
@@ -158,9 +158,9 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
     stray = tuple(name for name, owner in owners.items() if owner is None)
     foreign = {name: str(owner) for name, owner in owners.items() if owner}
-    upstream = Upstream()
+    upstream = UpstreamAnswers()
     with suppress(records.RecordError):
-        upstream = records.record(Upstream, images.load_cache(workspace.project.engine_cache).get(_UPSTREAM, {}))
+        upstream = records.record(UpstreamAnswers, images.load_cache(workspace.project.engine_cache).get(_UPSTREAM, {}))
     return ImageOverview(_rows(lock, by_name, upstream.only_here), stray, "", foreign, upstream)
 
 

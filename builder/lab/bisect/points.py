@@ -204,9 +204,7 @@ def conflict_reader(
     """A function that says why the old number cannot have some units of the new one; empty where nothing is known
     against it."""
 
-    @functools.cache
-    def installed_in(name: ImageName) -> Packages:
-        return _installed(workspace, name)
+    installed_in = functools.cache(functools.partial(_installed, workspace))
 
     @functools.cache
     def conflict(old: int, new: int, taken: frozenset[str]) -> str:
@@ -418,8 +416,8 @@ def _images_between(
     labels = [each.labels for each in registry.published(workspace.engine, name, pair, platform, project.engine_cache)]
     numbers, points = (span.old.number, span.new.number), (question.after, question.before)
     commits = []
-    for said, point, number in zip(labels, points, numbers, strict=True):
-        digits = re.search("[0-9a-f]{7,40}", said.get("vllm_commit", ""))
+    for labels_here, point, number in zip(labels, points, numbers, strict=True):
+        digits = re.search("[0-9a-f]{7,40}", labels_here.get("vllm_commit", ""))
         commit = digits[0] if digits else _commit_in(workspace, span, tried, point, number)
         commits.append(vllm_versions.commit_of(project.mirrors, url, commit) if commit else "")
     old, new = commits
