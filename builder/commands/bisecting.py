@@ -611,8 +611,8 @@ def _said_of_bases(workspace: Workspace, span: NumberSpan, good: str, bad: str) 
     cache, platform = workspace.project.engine_cache, span.builds.platform
     published_of = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
     published = _answered(workspace, published_of)
-    before, after = (image.labels for image in published) if published else ({}, {})
-    return _lines_of_diff(before, after, "")
+    labels = {image.tag: image.labels for image in published or ()}
+    return _lines_of_diff(labels.get(good, {}), labels.get(bad, {}), "")
 
 
 def _system_packages(workspace: Workspace, span: NumberSpan, conclusion: Conclusion) -> str:

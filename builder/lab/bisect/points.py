@@ -412,12 +412,14 @@ def _images_between(
         return tuple(between)
     # Inside a day: the commits of both images, and those between.
     project, url, first = workspace.project, repository(workspace.project), tags[ends[0]]
-    pair, platform = [tags[end] for end in ends], span.builds.platform
-    labels = [each.labels for each in registry.published(workspace.engine, name, pair, platform, project.engine_cache)]
-    numbers, points = (span.old.number, span.new.number), (question.after, question.before)
+    pair, cache = [tags[end] for end in ends], project.engine_cache
+    published = registry.published(workspace.engine, name, pair, span.builds.platform, cache)
+    labels = {image.tag: image.labels for image in published}
     commits = []
-    for labels_here, point, number in zip(labels, points, numbers, strict=True):
-        digits = re.search("[0-9a-f]{7,40}", labels_here.get("vllm_commit", ""))
+    for tag, point, number in zip(
+        pair, (question.after, question.before), (span.old.number, span.new.number), strict=True
+    ):
+        digits = re.search("[0-9a-f]{7,40}", labels.get(tag, {}).get("vllm_commit", ""))
         commit = digits[0] if digits else _commit_in(workspace, span, tried, point, number)
         commits.append(vllm_versions.commit_of(project.mirrors, url, commit) if commit else "")
     old, new = commits
