@@ -229,7 +229,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 @json_option
 @pass_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
-    """Copy images of others into a registry or folder of yours, before they vanish.
+    """Copy images of others to a place of yours, before they vanish.
 
     IMAGE is a definition, which means its pinned base, an adopted number, or an image such as NAME:TAG or NAME@DAY. The
     copy goes into the folder `mirror` of builder.yaml, or else below `mirror/` in its registry. It has the same digest.

@@ -131,7 +131,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "mirror": (
             "lock_cli",
             "mirror",
-            "Copy images of others into a registry or folder of yours, before they vanish.",
+            "Copy images of others to a place of yours, before they vanish.",
         ),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
