@@ -104,16 +104,17 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
                 phase = latest
                 report(phase)
         crashes = max((count for _, count in ended), default=0)
+        is_over = crashes >= most_crashes or (crashes and not service.is_up)  # the engine starts no candidate again
+        if crashed < crashes and not is_over:
+            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
+        crashed = crashes
         is_due = time.monotonic() - probed > _PROBE_SECONDS
         probed = time.monotonic() if is_due else probed
         if _is_ready(server, service, phase, is_due=is_due):
             return time.monotonic() - began
-        if crashes >= most_crashes or (crashes and not service.is_up):  # the engine starts no candidate again
+        if is_over:
             time.sleep(_SETTLE_SECONDS)
             raise _failure(project, started, _look(server)[1])
-        if crashed < crashes:
-            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
-        crashed = crashes
         if limit and time.monotonic() - began > limit.seconds:
             reached = f"; the last phase in its log: {phase}" if phase else ""
             log = project.relative(_keep_log(project, server, head)[0])
