@@ -1,10 +1,11 @@
-"""Pages for people, the generated reference among them, have no word that gives translated English away.
+"""Pages for people and the program's own texts have no word that gives translated English away.
 
 CONTRIBUTING.md has the rules, and pairs of what not to write and what to write.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ import pytest
 from tests.projects import REPOSITORY_ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 GIVEAWAYS = re.compile(
     r"\b(?:anew|held against|(?:is|are|was|were|be|been) told|told (?:as|of|apart)|makes? it that|of before|of then"
-    r"|(?:is|are|was|were) none|tells? of|does without|it from nothing)\b",
+    r"|(?:is|are|was|were) (?-i:none)|tells? of|does without|it from nothing)\b",
     re.IGNORECASE,
 )
 # The first column of the pairs: what not to write.
@@ -36,6 +38,25 @@ def test_a_page_is_plain_english(page: Path) -> None:
     if page.name == "CONTRIBUTING.md":
         text = PAIR.sub("", text)
     assert giveaways(text) == []
+
+
+def texts(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The texts of a module that it can print: no docstrings, and no texts that stand by themselves as comments."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node
+
+
+def test_the_texts_of_the_program_are_plain_english() -> None:
+    wrong = [
+        f"{path.relative_to(REPOSITORY_ROOT)}:{node.lineno}: {giveaways(str(node.value))}"
+        for path in sorted((REPOSITORY_ROOT / "builder").rglob("*.py"))
+        if path.name != "llama_benchy.py"  # the text that its prompts are made of
+        for node in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if giveaways(str(node.value))
+    ]
+    assert wrong == []
 
 
 def test_what_not_to_write_is_found() -> None:

@@ -424,7 +424,7 @@ def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
     if kind == "Type" and error.instance is None:
         return "is empty"
     if kind == "Enum":
-        return f"{shown} is none of {', '.join(map(str, error.kind.options))}"
+        return f"{shown} is not one of {', '.join(map(str, error.kind.options))}"
     if kind == "Pattern":
         return f"{shown} has characters that are not allowed here"
     if kind in {"Type", "MaxItems", "MaxProperties"}:

@@ -161,7 +161,7 @@ def build(
             results.extend(command.build_targets(context.workspace(report), request))
     except KeyboardInterrupt:
         if results:
-            raise KeyboardInterrupt("what is told above stays; run it again for the rest") from None
+            raise KeyboardInterrupt("what is listed above is done; run it again for the rest") from None
         raise
     finally:
         _print_results(results, as_json=as_json)

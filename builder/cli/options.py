@@ -119,7 +119,7 @@ class WordChoice(click.Choice[str]):
         if value in self.choices:
             return value
         suggestion = did_you_mean(value, self.choices, code=True)
-        message = f"`{value}` is none of {', '.join(self.choices)}" + (f"; {suggestion}" if suggestion else "")
+        message = f"`{value}` is not one of {', '.join(self.choices)}" + (f"; {suggestion}" if suggestion else "")
         hint = f"'{param.name.upper()}'" if isinstance(param, click.Argument) else None
         raise click.BadParameter(message, ctx, param, hint)
 

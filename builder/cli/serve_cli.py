@@ -219,7 +219,7 @@ def _print(overview: ServingOverview) -> None:
             for line in ended.lines:
                 print_result(f"    {line}", hanging=6)
         if state.ended:
-            print_result(f"  `builder restart {state.running.name}` starts it anew on all of its nodes")
+            print_result(f"  `builder restart {state.running.name}` starts it again on all of its nodes")
 
 
 def _facts(state: ServerState) -> Iterator[tuple[str, str]]:

@@ -190,7 +190,7 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
             f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
-            hint="two machines that build need a repository each, or one images.lock: build it there anew as"
+            hint="two machines that build need a repository each, or one images.lock: build it there again as"
             " another number, and export that",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
@@ -236,7 +236,7 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
     archives.load_archive(endpoint, size, with_progress())
     details = images.inspect_image(endpoint, job.tag)
     if details is None or images.fingerprint(details) != contents.fingerprint:
-        raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
+        raise TransferError(f"{path} is damaged: its image is not the one that its record names")
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:

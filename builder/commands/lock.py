@@ -48,7 +48,7 @@ _NOWHERE = (
     " `rollback` moved, stand nowhere else: models are paired with the newest image that was built for them"
 )
 
-_ANEW = "nothing tells any more what builds/ was built from: move its folders away, and images.lock begins anew"
+_ANEW = "nothing says what builds/ was built from: move its folders away, and images.lock begins again"
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tu
         yield (key,), f"`{key}` means nothing to `{verb}`"
     if verb in _OF_A_SOURCE and step[verb] not in sources:
         suggestion = did_you_mean(step[verb], sources, code=True)
-        yield (verb,), f"`{step[verb]}` is none of the sources{suggestion and f'; {suggestion}'}"
+        yield (verb,), f"`{step[verb]}` is not one of the sources{suggestion and f'; {suggestion}'}"
     if verb == "add" and not step.get("file", "").endswith(".safetensors"):
         yield (), "`add` names a `file` of its source that ends with .safetensors"
     if step.get("quantize") == "int8-rows" and "block" in step:

@@ -273,7 +273,7 @@ def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witn
         if not _FILE.fullmatch(path.name) or statement.image != str(name) or statement.machine != path.stem:
             problems.append(Problem(shown, f"it is not about {name}, or not under the name of its machine"))
         elif statement.fingerprint != fingerprint:
-            problems.append(Problem(shown, f"it tells of other content than images.lock: {statement.fingerprint}"))
+            problems.append(Problem(shown, f"it is about other content than images.lock: {statement.fingerprint}"))
         elif (fits := signatures.fits(path.with_suffix(".json.sig"), content, _NAMESPACE)) is False:
             problems.append(Problem(shown, "its signature does not fit: the statement was changed after it was signed"))
         else:

@@ -26,7 +26,7 @@ Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 # Problems of images.lock as a whole, found before its YAML is read, and what to do about each.
 
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
-TAKE_BACK = "take back the committed one with `git checkout -- images.lock`, or `builder lock --recover` makes it anew"
+TAKE_BACK = "take back the committed one with `git checkout -- images.lock`, or `builder lock --recover` makes it again"
 CORRECT = "correct these lines, or take back the committed file with `git checkout -- images.lock`"
 MERGE = (
     "`builder lock --merge` keeps what both sides built and gives one of each pair the next free number; or take one"

@@ -144,7 +144,7 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
         isinstance(each, str) for each in (*map(data.get, _KEYS), *entries.values())
     ):
         message = f"no origin of a copy: {', '.join(_KEYS)} and files must be there"
-        hint = f"take it back with git, or remove it: `builder {kind}s add` makes it anew"
+        hint = f"take it back with git, or remove it: `builder {kind}s add` makes it again"
         raise FileProblemsError((Problem(Location(file), message),), hint=hint)
     return Origin(data["url"], data["path"], data["ref"], data["commit"], entries)
 

@@ -21,7 +21,7 @@ Chain = tuple["ImageDefinition", ...]
 """A definition and its parents, the base first."""
 
 Update = Mapping[str, str | None]
-"""Names to resolve anew (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
+"""Names to resolve again (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
 
 
 def resolve_missing(

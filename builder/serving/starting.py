@@ -369,5 +369,5 @@ def _start(member: ServerMember) -> None:
             ) from None
         hint = ""
         if RDMA_DEVICES in error.explanation:
-            hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml does without them"
+            hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml leaves them out"
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None

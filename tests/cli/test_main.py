@@ -179,14 +179,14 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["export", "x"], "'--format'. Choose from: compose, recipe, script, opencode"),
         (
             ["mark", "x", "terrible"],
-            "Invalid value for 'STATUS': `terrible` is none of good, bad, unmarked, untested\n",
+            "Invalid value for 'STATUS': `terrible` is not one of good, bad, unmarked, untested\n",
         ),
-        (["mark", "x", "god"], "`god` is none of good, bad, unmarked, untested; did you mean `good`?\n"),
+        (["mark", "x", "god"], "`god` is not one of good, bad, unmarked, untested; did you mean `good`?\n"),
         (
             ["export", "x", "--format", "scrip"],
-            "'--format': `scrip` is none of compose, recipe, script, opencode, llama-swap, litellm; did",
+            "'--format': `scrip` is not one of compose, recipe, script, opencode, llama-swap, litellm; did",
         ),
-        (["completion", "bsh"], "'SHELL': `bsh` is none of bash, zsh, fish; did you mean `bash`?"),
+        (["completion", "bsh"], "'SHELL': `bsh` is not one of bash, zsh, fish; did you mean `bash`?"),
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
         (["run", "small", "--port", "web"], "'--port': 'web' is not a whole number"),

@@ -41,7 +41,7 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
     evidence = runs.keep(lived, ImageName(repository, 1), ImageName(repository, 3))
     lived.lock.unlink()
     for arguments in (["build", "chat"], ["build", "small", "--dry-run"], ["lock"], ["restart", "chat"]):
-        assert "`builder lock --recover` makes it anew" in " ".join(builder(*arguments, code=4).stderr.split())
+        assert "`builder lock --recover` makes it again" in " ".join(builder(*arguments, code=4).stderr.split())
     assert not lived.lock.exists()
     done = builder("lock", "--recover").stdout
     assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")

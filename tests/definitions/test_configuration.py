@@ -319,7 +319,7 @@ def test_builder_yaml_says_it_for_all_models_and_for_one(tmp_path: Path) -> None
     ("written", "problem"),
     [
         ("requires: {proof: pass}", "5:12: unknown key `proof`; did you mean `prove`?"),
-        ("requires: {prove: good}", '5:12: `requires.prove`: "good" is none of pass'),
+        ("requires: {prove: good}", '5:12: `requires.prove`: "good" is not one of pass'),
         ("requires: {probe: tools-long}", '5:12: `requires.probe`: "tools-long" is not a list'),
         ("requires: {probe: [../x]}", '5:20: `requires.probe.0`: "../x" has characters that are not allowed here'),
         ("requires: {bench: {tgs at 0: '>= 4'}}", "5:20: no bench measures `tgs`; did you mean `tg`?"),

@@ -81,7 +81,7 @@ python:
         'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
         "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
-        'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is none of host, linux/arm64, linux/amd64; meant '
+        'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is not one of host, linux/arm64, linux/amd64; meant '
         "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; meant is: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
@@ -179,7 +179,7 @@ python:
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
-        ("main", '`sources.vllm`: "main" is none of base; meant is: `base`, where'),
+        ("main", '`sources.vllm`: "main" is not one of base; meant is: `base`, where'),
         ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
     ],
 )

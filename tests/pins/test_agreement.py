@@ -227,7 +227,7 @@ def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> N
     for vllm, other, expected in (
         ("version: from-vllm", "ref: main", "from-vllm is for flashinfer: give vllm a `ref`"),
         ("ref: main", "ref: main, version: from-vllm", "either `ref` or `version: from-vllm` can be there"),
-        ("ref: main", "version: 0.7.0", '"0.7.0" is none of from-vllm'),
+        ("ref: main", "version: 0.7.0", '"0.7.0" is not one of from-vllm'),
     ):
         upstream.define(vllm=vllm, flashinfer=other)
         with pytest.raises(FileProblemsError, match=expected):

@@ -405,7 +405,7 @@ def _images_between(
             }
             tag = by_digest.get(digest, "")
         if not tag:
-            raise SourceError(f"{base} is none of the {len(tags)} images of {name} that have a date")
+            raise SourceError(f"{base} is not one of the {len(tags)} images of {name} that have a date")
         ends.append(tags.index(tag))
     between = tags[ends[0] + 1 : ends[1]] or tags[ends[1] + 1 : ends[0]][::-1]
     if between:

@@ -103,7 +103,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
         (f"{HEAD}min_nodes: two\n", ['4:1: `min_nodes`: "two" is not a whole number']),
         (f"{HEAD}min_nodes: 0\n", ["4:1: `min_nodes`"]),
         (f"{HEAD}max_nodes: 99999999\n", ["4:1: `max_nodes`"]),
-        (f"{HEAD}mode: both\n", ['4:1: `mode`: "both" is none of auto, solo, cluster']),
+        (f"{HEAD}mode: both\n", ['4:1: `mode`: "both" is not one of auto, solo, cluster']),
         (f"{HEAD}defaults: [a]\n", ["4:1: `defaults`"]),
         (f"{HEAD}defaults:\n  x: [1, 2]\n", ["5:3: `defaults.x`"]),
         (f"{HEAD}env:\n  A B: 1\n", ["5:3: `A B` has characters that are not allowed"]),
