@@ -121,7 +121,8 @@ def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built
     publish: Callable[[OthersImage], None],
     endpoint: Endpoint,
 ) -> None:
-    publish(OthersImage(lines="a = 1\\nother = 2\\nc = 3\\n"))
+    # An image of this test alone: it is removed below, where another test could use one with the same content.
+    publish(OthersImage(lines=f"a = 1\\nother = 2\\nc = 3\\n# {repository}\\n"))
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
     projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
     assert "fix does not" not in builder("lock", "small").stderr
