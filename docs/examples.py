@@ -42,7 +42,9 @@ def examples(page: str) -> list[Example]:
     return page_examples
 
 
-_PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
+_PROGRESS = re.compile(
+    r"^(?: *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*|asking the vLLM of \S+ about \d+ recipes?)\n?", re.MULTILINE
+)
 _STEP = re.compile(
     r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  (\[(?:(?P<stage>\S+) )?\d+/(?P<of>\d+)\] .*)$", re.MULTILINE
 )
@@ -59,7 +61,7 @@ _VARYING = [
     (re.compile(r"\+g[0-9a-f]{7,}\b"), "+gHASH"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b"), "HASH"),
     (re.compile(r"\b\d+ of \d+ steps cached"), "N steps cached"),
-    (re.compile(r"\bsize: \d+"), "size: N"),  # in images.lock
+    (re.compile(r"\bsize: \d+, content: [\w-]{43}"), "size: N, content: HASH"),  # in images.lock
     (re.compile(r"\b(linux/)(amd64|arm64)\b"), "PLATFORM"),
 ]
 

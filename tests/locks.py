@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def write_lock(folder: Path, lock: Lock) -> None:
     projects.write(folder / "images.lock", text.dump_lock(lock))
     for file in closures.of_lock(lock):
         projects.write(folder / file.path, file.content.decode())
+
+
+def content(fingerprint: str) -> str:
+    """A fingerprint as images.lock has it."""
+    return base64.urlsafe_b64encode(bytes.fromhex(fingerprint.removeprefix("sha256:"))).decode().rstrip("=")
 
 
 def undated(lock: Lock) -> Lock:

@@ -21,7 +21,7 @@ from builder.evidence import store
 from builder.evidence.run_record import Evidence, Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock
-from tests import program, projects, registries, shared
+from tests import locks, program, projects, registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
 from tests.evidence.runs import proof
@@ -272,8 +272,9 @@ def test_a_damaged_file_changes_nothing(
     elif damage == "flipped in the record":
         content[content.index(b"inputs: ") + 12] ^= 1
     else:  # what a hand would make of it, checksums and all
-        fingerprint = recorded(built, repository, 1).encode()
-        content = content.replace(fingerprint, f"sha256:{'1' * 64}".encode())
+        recorded_content = locks.content(recorded(built, repository, 1)).encode()
+        assert recorded_content in content
+        content = content.replace(recorded_content, locks.content(f"sha256:{'1' * 64}").encode())
     file.write_bytes(content)
     before = far.state()
     assert f"error: {file} is damaged: " in far("import-image", str(file), code=1).stderr

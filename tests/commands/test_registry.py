@@ -18,7 +18,7 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from builder.lock.model import ImageName, NumberedImage
 from builder.numbers import named_registry as image_registry
-from tests import program, projects, registries
+from tests import locks, program, projects, registries
 from tests.conftest import Command, command, forget_claims, remove_all
 from tests.registries import Front, Registry
 
@@ -303,8 +303,10 @@ def test_what_is_not_what_was_recorded_gets_no_number(
     image = recorded(small, repository)
     for tag in ("1", "latest"):
         images.remove_image(endpoint, f"{repository}:{tag}")
-    text = small.lock.read_text(encoding="utf-8").replace(image.fingerprint, f"sha256:{'1' * 64}")
-    small.lock.write_text(text, encoding="utf-8")
+    text = small.lock.read_text(encoding="utf-8")
+    content = locks.content(image.fingerprint)
+    assert content in text
+    small.lock.write_text(text.replace(content, locks.content(f"sha256:{'1' * 64}")), encoding="utf-8")
     assert "not the image that images.lock records" in builder("pull", "small:1", code=7).stderr
     assert images.image_tags(endpoint, [repository, f"{pushed.address}/{repository}"]) == {}
     assert images.inspect_image(endpoint, f"{pushed.address}/{repository}@{image.digest}") is None

@@ -81,8 +81,8 @@ python:
         'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
         "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
-        'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is not one of host, linux/arm64, linux/amd64; meant '
-        "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
+        'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is not one of host, linux/arm64, linux/amd64; '
+        "meant is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; meant is: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
