@@ -51,7 +51,7 @@ daemon_start() {
     if daemon_answers "$DAEMON"; then return; fi
     # dockerd gives its containerd 15 seconds: too few where the disk still writes what was cut short, or where the one before,
     # killed, has its database still open.
-    if [ "$try" -ge "$DAEMON_TRIES" ] || ! tail -n 1 "$log" | grep -q "timeout waiting for containerd"; then break; fi
+    if [ "$try" -ge "$DAEMON_TRIES" ] || ! tail -n 3 "$log" | grep -q "timeout waiting for containerd"; then break; fi
     if grep -q "containerd did not exit successfully" "$log"; then break; fi # it was not late: the log has its error
     say "containerd was not ready after 15 seconds: again"
   done
