@@ -99,12 +99,13 @@ def diff_images(
 
 def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
     """The flags and variables that the second image refuses or ignores and the first does not, in the recipes that
-    these repositories serve. Empty if the engine lacks one of the images, and if both have the same vLLM with the mods
-    of the first: asking takes seconds."""
+    these repositories serve. Empty if the engine lacks one of the images. Asking takes seconds, so it is left out if
+    the build directories say that the vLLM is the same and that no mod went."""
     differing = difference.changes
     named = {*(each.name for each in differing.sources), *(each.name for each in differing.packages)}
     is_other_vllm = "vllm" in named or differing.base or any(each.source == "vllm" for each in differing.patches)
-    if not is_other_vllm and all(mod.kind != "removed" for mod in difference.mods):
+    are_built = difference.before.directory and difference.after.directory
+    if are_built and not is_other_vllm and all(mod.kind != "removed" for mod in difference.mods):
         return ()
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
     repositories = {difference.before.name.repository, difference.after.name.repository}

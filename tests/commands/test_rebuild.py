@@ -261,7 +261,7 @@ def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command
     assert "1 machine made the same content, 0 signed" in builder("show", f"{repository}:1").stdout
     (path,) = (small.evidence / repository / "1/witnesses").iterdir()
     path.write_text(path.read_text().replace("sha256:", "sha256:0", 1))
-    assert "it tells of other content than images.lock" in builder("verify", code=1).stdout
+    assert "it is about other content than images.lock" in builder("verify", code=1).stdout
 
 
 @pytest.mark.long

@@ -114,7 +114,7 @@ def test_a_signature_fits_its_statement_alone(tmp_path: Path, key: Path) -> None
 def test_a_statement_of_other_content_is_a_problem(tmp_path: Path) -> None:
     project = Project(tmp_path)
     path = state(project, fingerprint=f"sha256:{'3' * 64}")
-    assert "it tells of other content" in matrix.read_statements(project, NAME, CONTENT).problems[0].message
+    assert "it is about other content" in matrix.read_statements(project, NAME, CONTENT).problems[0].message
     path.write_text("[]")
     assert "it is no statement" in matrix.read_statements(project, NAME, CONTENT).problems[0].message
 
