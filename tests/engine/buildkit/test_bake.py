@@ -156,7 +156,9 @@ def test_a_target_keeps_the_secrets_of_its_own(endpoint: Endpoint, repository: s
 @pytest.mark.engine
 def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
     write_build(
-        tmp_path / "build", f"{FROM}{RUN}echo {secrets.token_hex(8)} > /base\n", {"Second": "FROM base\nLABEL n=2\n"}
+        tmp_path / "build",
+        f"{FROM}{RUN}echo {secrets.token_hex(8)} > /base; touch -d @0 /base\n",
+        {"Second": "FROM base\nLABEL n=2\n"},
     )
     targets = {
         "base": {"context": "."},
@@ -179,8 +181,13 @@ def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: 
 
     alone = run({"second": f"{repository}:2"})
     assert images.image_tags(endpoint, [repository]) == {f"{repository}:2": alone["second"].id}
+    before = images.inspect_image(endpoint, f"{repository}:2")
     both = run({"base": f"{repository}:1", "second": f"{repository}:2"})
-    assert both["second"].id == alone["second"].id
+    after = images.inspect_image(endpoint, f"{repository}:2")
+    assert before is not None
+    assert after is not None
+    # A new engine may run a step again, which gives the image another time, and the same content.
+    assert images.fingerprint(after) == images.fingerprint(before)
     assert images.image_tags(endpoint, [repository]) == {
         f"{repository}:1": both["base"].id,
         f"{repository}:2": both["second"].id,
