@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import secrets
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -96,6 +98,12 @@ def execute(
     output = raw(endpoint, "POST", path, body=body, timeout=timeout, largest=_LARGEST_OUTPUT)
     exit_code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
     return ExecResult(int(exit_code), client.text(output))
+
+
+def reading_labels() -> dict[str, str]:
+    """Labels for a container in which an image is read, which tell it from others; it ends by itself, should this
+    process be killed."""
+    return {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
 
 
 def can_execute(container: Container) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
 import re
 import shlex
@@ -31,7 +30,7 @@ from builder.base.events import Diagnosis, Message
 from builder.definitions import image, mod, recipe
 from builder.definitions.configuration import NOTHING_REQUIRED
 from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.engine import images, installed
+from builder.engine import containers, images, installed
 from builder.engine.client import EngineHTTPError
 from builder.lock import lock_file
 from builder.lock.model import Lock
@@ -421,9 +420,10 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> lis
 def _vllm(workspace: Workspace, details: images.ImageDetails, shown: str, seconds: float) -> str | None:
     """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
     workspace.report(Message(f"looking into {shown}, which has no name"))
-    marks = {"builder.reading": f"{os.getpid()}-{shown}"}
     try:
-        software = installed.read_installed(workspace.engine, details.id, marks, details.platform, seconds)
+        software = installed.read_installed(
+            workspace.engine, details.id, containers.reading_labels(), details.platform, seconds
+        )
     except ImageContentsError:
         return ""
     except (ImageStateError, EngineHTTPError, BuildFailedError):

@@ -5,8 +5,6 @@ The copy is pulled where the engine has none; a build on that base needs it anyw
 
 from __future__ import annotations
 
-import os
-import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +20,7 @@ from builder.base.errors import (
     TransferError,
 )
 from builder.base.events import Message, TransferProgress
-from builder.engine import images, installed, registry, transfer
+from builder.engine import containers, images, installed, registry, transfer
 from builder.engine.images import repository
 from builder.lock.model import LockedPackage, Version
 
@@ -52,7 +50,7 @@ def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: 
     with _read_errors(pin):
         details = _pulled(endpoint, pin, platform, report)
         report(Message(f"reading what {pin.requested} brings"))
-        software = installed.read_installed(endpoint, reference(pin), _labels(), platform)
+        software = installed.read_installed(endpoint, reference(pin), containers.reading_labels(), platform)
     sources = {name: Version(package.version, package.commit) for name, package in software.sources.items()}
     packages = tuple(LockedPackage(name, version, ()) for name, version in software.packages.items())
     return BaseContents(_date(details.created), software.python, sources, packages)
@@ -72,7 +70,7 @@ def read_files(
     with _read_errors(pin):
         if _present(endpoint, pin, platform) is None:
             raise SourceError(f"this engine does not have {pin.requested} as pinned; a build pulls it")
-        return installed.read_files(endpoint, reference(pin), _labels(), package, paths, platform)
+        return installed.read_files(endpoint, reference(pin), containers.reading_labels(), package, paths, platform)
 
 
 def reference(pin: BasePin) -> str:
@@ -121,11 +119,6 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
         report(TransferProgress(path, progress.current, progress.total))
 
     transfer.pull_layers(endpoint, path, digest, registry.auth_headers(name), on_progress, platform)
-
-
-def _labels() -> dict[str, str]:
-    """Labels by which the container can be told from others; it removes itself should this process be killed."""
-    return {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
 
 
 def _date(created: str) -> str:

@@ -6,9 +6,7 @@ and may be deleted."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.definitions import command, recipe_problems
-from builder.engine import images, installed
+from builder.engine import containers, images, installed
 from builder.serving import selection
 
 if TYPE_CHECKING:
@@ -123,9 +121,8 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
     }
     if new:
         workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
-        labels = {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
         try:
-            answers = installed.ask_vllm(workspace.engine, details.id, labels, list(new.values()))
+            answers = installed.ask_vllm(workspace.engine, details.id, containers.reading_labels(), list(new.values()))
         except (ImageContentsError, ImageStateError) as error:
             raise ImageStateError(error.message.replace(details.id, image), hint=error.hint) from None
         before = list(remembered.commands.items()) if remembered else []

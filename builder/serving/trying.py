@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.definitions import mod
-from builder.engine import installed
+from builder.engine import containers, installed
 from builder.plan import rules
 from builder.plan.plan_model import WORKSPACE
 from builder.serving.running import TRIED
@@ -52,8 +50,7 @@ def load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], ima
             raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")
         if each.run and not each.network:
             workspace.report(Message(f"mod {each.name} has the server's network here, and none in a build"))
-    labels = {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
-    software = installed.read_installed(engine, image_name, labels)
+    software = installed.read_installed(engine, image_name, containers.reading_labels())
     pinned = {**software.packages, "python": software.python}
     pinned |= {name: package.version for name, package in software.sources.items()}
     mods = rules.arrange_steps([rules.ImageMods(image_name, mods, pinned)], mod.mod_names(project))[0]

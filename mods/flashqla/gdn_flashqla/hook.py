@@ -217,17 +217,13 @@ def timed(kernel: Kernel, call: Mapping[str, Any], most_tokens: int, own: Callab
     began = time.monotonic()
     cache = Path(envs.VLLM_CACHE_ROOT, "gdn_flashqla")
     try:
-        speeds = speed.measured(call, own, functools.partial(_ask_by_name, kernel), most_tokens, cache)
+        speeds = speed.measured(call, own, lambda **batch: ask(kernel, batch), most_tokens, cache)
     except Exception:  # vLLM's kernel may be one that has to be compiled, too
         logger.exception("vLLM's own kernel for the GDN prefill could not be timed; FlashQLA serves.")
         return None
     took = time.monotonic() - began
     logger.info("FlashQLA's time over that of %s (%.1f s to find out):\n%s", own.__name__, took, speeds)
     return speeds
-
-
-def _ask_by_name(kernel: Kernel, **call: Any) -> Any:
-    return ask(kernel, call)
 
 
 def unfit(kernel: Kernel, call: Mapping[str, Any]) -> str:
