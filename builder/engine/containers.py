@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -103,7 +102,7 @@ def execute(
 def reading_labels() -> dict[str, str]:
     """Labels for a container in which an image is read, which tell it from others; it ends by itself, should this
     process be killed."""
-    return {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
+    return {"builder.reading": f"{os.getpid()}-{os.urandom(4).hex()}"}
 
 
 def can_execute(container: Container) -> bool:
