@@ -23,7 +23,7 @@ def classes(path):
 
 
 layers = folder("vllm") / "model_executor/layers/mamba"
-for file in ("__init__", "hook", "speed", "stub", "warmup"):
+for file in ("__init__", "hook", "speed", "warmup"):
     if not (layers / f"gdn_flashqla/{file}.py").is_file():
         sys.exit(f"{layers}/gdn_flashqla/{file}.py is missing")
 
@@ -47,11 +47,7 @@ for name in ("forward_cuda", "forward_native"):
     if missing:
         sys.exit(f"{name} of the op takes no {', '.join(sorted(missing))}")
 
-sys.dont_write_bytecode = True
-spec = importlib.util.spec_from_file_location("stub", layers / "gdn_flashqla/stub.py")
-stub = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(stub)
-stub.hide()
+stub = sys.modules.get("tilelang_stub") or sys.exit("Python does not read tilelang_stub.pth when it starts")
 ctypes.CDLL(str(folder("tilelang") / "lib/libtilelang.so"), os.RTLD_LAZY)
 if stub.loaded():
     sys.exit(f"others would take {' '.join(stub.loaded())} of TileLang for the CUDA runtime")

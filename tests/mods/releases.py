@@ -127,5 +127,12 @@ def run_script(name: str, script: str, site: Path) -> subprocess.CompletedProces
     copy = site.parent / f"{site.name}-mod"
     shutil.copytree(folder_of(name), copy, dirs_exist_ok=True)
     bash = ["bash", "-c", (copy / script).read_text()] if script == "check.sh" else ["bash", script]
-    environ = {**os.environ, "PYTHONPATH": str(site)}
-    return subprocess.run(bash, cwd=copy, env=environ, capture_output=True, text=True, timeout=120)
+    return subprocess.run(bash, cwd=copy, env=site_packages(site), capture_output=True, text=True, timeout=120)
+
+
+def site_packages(folder: Path) -> dict[str, str]:
+    """The environment in which ``folder`` is to Python what site-packages is: it reads the .pth files there, too."""
+    start = folder.parent / f"{folder.name}-start"
+    start.mkdir(exist_ok=True)
+    (start / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder)!r})\n")
+    return {**os.environ, "PYTHONPATH": f"{start}:{folder}"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 from part_results import Results
-from vllm.model_executor.layers.mamba.gdn_flashqla import hook, stub
+from vllm.model_executor.layers.mamba.gdn_flashqla import hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +148,6 @@ def main(*value_heads: str) -> int:
     chosen = [heads for heads in HEADS if not value_heads or str(heads[1]) in value_heads]
     results = Results()
     torch.manual_seed(0)
-    stub.hide()
     kernel = hook.flash_qla()
     if isinstance(kernel, str):
         results.check("FlashQLA serves", "this card", False, kernel)

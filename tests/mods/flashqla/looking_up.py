@@ -1,9 +1,8 @@
-"""What FlashInfer takes for the CUDA runtime in a process that has TileLang: `python looking_up.py STUB STEP…`.
+"""What FlashInfer takes for the CUDA runtime in a process that has TileLang: `python looking_up.py STEP…`.
 
 PYTHONPATH leads to TileLang, the CUDA runtime and FlashInfer. Each STEP is one of: ``runtime`` (the real one is loaded,
-as torch does it), ``hide`` (what the mod does, of the file STUB), ``tilelang`` (what importing it loads), ``look`` (the
-module of FlashInfer that looks it up is imported, and prints what it found). torch is a stand-in: only a type is taken
-from it.
+as torch does it), ``tilelang`` (it is found, and what importing it loads is loaded), ``look`` (the module of FlashInfer
+that looks it up is imported, and prints what it found). torch is a stand-in: only a type is taken from it.
 """
 
 from __future__ import annotations
@@ -52,13 +51,8 @@ def look() -> None:
     sys.stdout.write(f"{found._name}\n")
 
 
-def main(stub: str, *steps: str) -> int:
-    doing: dict[str, Callable[[], Any]] = {
-        "runtime": runtime,
-        "tilelang": tilelang,
-        "look": look,
-        "hide": lambda: module(Path(stub)).hide(),
-    }
+def main(*steps: str) -> int:
+    doing: dict[str, Callable[[], Any]] = {"runtime": runtime, "tilelang": tilelang, "look": look}
     for step in steps:
         doing[step]()
     return 0

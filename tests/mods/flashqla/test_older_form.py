@@ -47,8 +47,16 @@ def test_the_check_sees_a_stand_in_that_others_would_take_for_the_cuda_runtime(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:
     site = baked(released, tilelang, tmp_path, "0.25.0")
-    stub = site / "vllm/model_executor/layers/mamba/gdn_flashqla/stub.py"
+    stub = site / "tilelang_stub.py"
     stub.write_text(stub.read_text().replace("    for file in stand_ins():", "    for file in ():"))
     done = releases.run_script(NAME, "check.sh", site)
     assert done.returncode == 1
     assert "libcudart_stub.so of TileLang for the CUDA runtime" in done.stderr
+
+
+@pytest.mark.long
+def test_the_check_sees_that_python_reads_no_pth_file(released: Releases, tilelang: Path, tmp_path: Path) -> None:
+    site = baked(released, tilelang, tmp_path, "0.25.0")
+    (site / "tilelang_stub.pth").unlink()
+    done = releases.run_script(NAME, "check.sh", site)
+    assert (done.returncode, done.stderr) == (1, "Python does not read tilelang_stub.pth when it starts\n")

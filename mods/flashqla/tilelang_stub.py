@@ -9,23 +9,37 @@ So the stand-in is loaded from memory, under a name that nobody looks for, befor
 linker knows it by the name that is written in it (DT_SONAME), and does not load it again from its file. Nothing on the
 disk is changed, so that any TileLang that is installed later has the same done to it; 0.1.12, whose file is called
 ``libstub_cudart.so``, needs nothing done.
+
+``tilelang_stub.pth`` imports this module when Python starts, so whoever imports TileLang first comes after it. That is
+why it imports nothing until then: https://docs.python.org/3/library/site.html.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import importlib.util
-import os
-from pathlib import Path
+import sys
+
+TYPE_CHECKING = False  # that of typing takes longer to import than all of this
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What is looked for in /proc/self/maps.
 SOUGHT = "libcudart"
 
 
-@functools.cache
+class _Watch:
+    """Finds no module. It is asked for each one that is imported, and hides the stand-in when TileLang is next."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "tilelang" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            hide()
+
+
 def hide() -> None:
-    """To be called before TileLang is imported. Raises OSError where a library cannot be loaded from memory."""
+    """Raises OSError if a library cannot be loaded from memory."""
+    import ctypes
+    import os
+
     for file in stand_ins():
         # Stays open: the linker knows libraries by path as well, and another file could get this number.
         descriptor = os.memfd_create("tilelang-stub")
@@ -36,6 +50,9 @@ def hide() -> None:
 
 def stand_ins() -> list[Path]:
     """The files of TileLang that would be taken for the CUDA runtime. A link to the real one is none."""
+    import importlib.util
+    from pathlib import Path
+
     spec = importlib.util.find_spec("tilelang")
     folders = list((spec and spec.submodule_search_locations) or ())
     files = [file for folder in folders for file in sorted(Path(folder, "lib").glob(f"*{SOUGHT}*"))]
@@ -44,6 +61,12 @@ def stand_ins() -> list[Path]:
 
 def loaded() -> list[str]:
     """The libraries of this process that look like the CUDA runtime and are TileLang's."""
+    from pathlib import Path
+
     lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
     paths = dict.fromkeys(line[line.index("/") :] for line in lines if "/" in line)
-    return [path for path in paths if SOUGHT in path and Path(path) in [file.resolve() for file in stand_ins()]]
+    ours = [str(file.resolve()) for file in stand_ins()]
+    return [path for path in paths if SOUGHT in path and path in ours]
+
+
+sys.meta_path.insert(0, _Watch())
