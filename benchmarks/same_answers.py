@@ -1,21 +1,29 @@
 """How often `builder compare` is wrong: a small random model beside itself on many draws of texts, and beside planted
 faults at three strengths.
 
-    python -m benchmarks.same_answers [--image NAME] [--itself N] [--draws N] [--depth TOKENS]
+    python -m benchmarks.same_answers [--image NAME | --python PYTHON] [--itself N] [--draws N] [--depth TOKENS]
 
-Each variant is served once, on the cpu image. The first model is rated once for each draw, and each variant once; the
-model itself is rated again for each comparison with itself. Nobody is asked questions: a random model answers none.
+Each variant is served once, on the cpu image, or on this machine's GPU by the vLLM of ``--python``. The first model is
+rated once for each draw, and each variant once; the model itself is rated again for each comparison with itself. Nobody
+is asked questions: a random model answers none.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import signal
+import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,23 +47,28 @@ if TYPE_CHECKING:
     from builder.lab.same.text_rating import RatedImage
 
 HERE = Path(__file__).resolve().parent.parent / "tests/end_to_end"
-# Keys are turned by one position more than queries, in so many layers: vllm/model_executor/models/qwen3.py.
+# Files of vLLM, and what is changed there. Keys are turned by one position more than queries, in so many layers.
+_MODEL = "model_executor/models/qwen3.py"
 _TURN = "q, k = self.rotary_emb(positions, q, k)"
 _TURNED = (
     "shift = 1 if any(f'layers.{{n}}.' in self.attn.layer_name for n in range({layers})) else 0; "
     "q0, k0 = q.clone(), k.clone(); q, _ = self.rotary_emb(positions, q, k); "
     "_, k = self.rotary_emb(positions + shift, q0, k0)"
 )
+# The last step of Triton's attention.
+_KERNEL = "v1/attention/ops/triton_unified_attention.py"
+_DIVIDED = "acc = acc / L[:, None]"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of `faulty_models.py`, served with ``arguments``; ``shifted`` layers have a wrong position."""
+    """A model of `faulty_models.py`, served with ``arguments``; ``edit`` is a file of vLLM, a text in it, and the text
+    that takes its place."""
 
     title: str
     model: str
     arguments: Sequence[str] = ()
-    shifted: int = 0
+    edit: tuple[str, str, str] | None = None
     is_fault: bool = True
 
 
@@ -84,7 +97,9 @@ FAULTS = tuple(
             Variant(f"{title}: {words.format(strengths[place])}", model.format(strengths[place]))
             for title, (model, strengths, words) in _PLANTED.items()
         ),
-        Variant(f"position off by one: {2**place} layers", DENSE, shifted=2**place),
+        Variant(
+            f"position off by one: {2**place} layers", DENSE, edit=(_MODEL, _TURN, _TURNED.format(layers=2**place))
+        ),
         *(
             Variant(f"another dtype: {dtype}", DENSE, ("--dtype", dtype))
             for dtype in ("float32", "float16")[place : place + 1]
@@ -93,50 +108,88 @@ FAULTS = tuple(
 )
 
 
+# On a GPU, all others are served with Triton's attention.
+ON_GPU = (
+    Variant("FlashInfer's attention", DENSE, ("--attention-backend", "FLASHINFER"), is_fault=False),
+    Variant("cache of eight bits", DENSE, ("--kv-cache-dtype", "fp8")),
+    *(
+        Variant(f"attention kernel: {part} off", DENSE, edit=(_KERNEL, _DIVIDED, f"{_DIVIDED} * {1 + part}"))
+        for part in (0.005, 0.02, 0.1)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where vLLM runs. ``make`` runs `faulty_models.py` with arguments. ``serve`` starts a variant at a port. It yields
+    a function that returns the end of the server's log once the server has ended, else nothing."""
+
+    make: Callable[[list[str]], None]
+    serve: Callable[[Variant, int], AbstractContextManager[Callable[[], str]]]
+
+
 def main() -> None:
-    """Runs all comparisons, and prints a table after each variant."""
+    """Runs all comparisons, and prints a row after each variant."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.same_answers", description="False alarms, and faults.")
     parser.add_argument("--image", default="", help="a cpu image that is here, in place of a new one")
+    parser.add_argument("--python", default="", help="a Python that has vLLM, to serve on this machine's GPU")
     parser.add_argument("--itself", type=int, default=200, help="comparisons of the model with itself")
     parser.add_argument("--draws", type=int, default=5, help="draws of texts for each variant")
     parser.add_argument("--depth", type=int, default=2048, help="the deepest place, in tokens")
+    parser.add_argument("--at-once", type=int, default=1, help="servers beside each other")
+    parser.add_argument("--only", default="", help="variants whose title this pattern is found in")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
-    endpoint = endpoints.find_endpoint(os.environ)
+    variants = [*HARMLESS, *FAULTS, *(ON_GPU if arguments.python else ())]
+    variants = [variant for variant in variants if re.search(arguments.only, variant.title)]
     with ExitStack() as stack:
-        image = arguments.image or stack.enter_context(sandbox(endpoint)).cpu()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-bench-")))
+        if arguments.python:
+            host = Host(partial(_make_here, arguments.python, folder), partial(_serve_here, arguments.python, folder))
+        else:
+            endpoint = endpoints.find_endpoint(os.environ)
+            image = arguments.image or stack.enter_context(sandbox(endpoint)).cpu()
+            host = Host(partial(_make_in, endpoint, image, folder), partial(_serve_in, endpoint, image, folder))
         for kind in ("dense", "moe"):
-            names = [each.model.partition("-")[2] for each in FAULTS if each.model.startswith(kind)]
-            argv = ["python3", "/here/faulty_models.py", "/models", kind, *dict.fromkeys(names)]
-            cpu_image.run_in(endpoint, image, argv, {HERE: "/here", folder: "/models"})
+            names = [each.model.partition("-")[2] for each in variants if each.model.startswith(kind)]
+            host.make([kind, *dict.fromkeys(names)])
         print("| what | comparisons | identical | equivalent | different | cannot tell | apart | seconds each |")
         print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
-        _all(endpoint, image, folder, arguments)
+        _all(host, variants, arguments)
 
 
-def _all(endpoint: Endpoint, image: str, folder: Path, arguments: argparse.Namespace) -> None:
+def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace) -> None:
     plans = [TextPlan(seed, arguments.depth) for seed in range(max(arguments.draws, arguments.itself))]
     rated: dict[str, list[tuple[ForcedPrompts, RatedImage]]] = {}
     for base in (MOE, DENSE):
-        with _served(endpoint, image, folder, Variant(base, base)) as server:
+        with _served(host, Variant(base, base)) as server:
             rated[base] = [_rate(server, plan) for plan in plans[: arguments.draws]]
-            if base == DENSE and arguments.itself:
-                began = time.monotonic()
-                found = []
-                for plan in plans[: arguments.itself]:
-                    given, first = _rate(server, plan)
-                    found.append(image_likeness.compare_images(given, first, _rate(server, plan, given)[1]))
-                _print("the model beside itself", found, began)
-    for variant in (*HARMLESS, *FAULTS):
+
+    def beside_itself(plans: Sequence[TextPlan]) -> list[ImageLikeness]:
+        with _served(host, Variant(DENSE, DENSE)) as server:
+            found = []
+            for plan in plans:
+                given, first = _rate(server, plan)
+                found.append(image_likeness.compare_images(given, first, _rate(server, plan, given)[1]))
+        return found
+
+    def beside_base(variant: Variant) -> None:
         began = time.monotonic()
-        with _served(endpoint, image, folder, variant) as server:
+        with _served(host, variant) as server:
             own = rated[MOE if variant.model.startswith("moe") else DENSE]
             found = [
                 image_likeness.compare_images(given, first, _rate(server, plan, given)[1])
                 for plan, (given, first) in zip(plans, own, strict=False)
             ]
         _print(variant.title if variant.is_fault else f"harmless: {variant.title}", found, began)
+
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        if arguments.itself:
+            began = time.monotonic()
+            parts = [plans[part : arguments.itself : arguments.at_once] for part in range(arguments.at_once)]
+            found = pool.map(beside_itself, filter(None, parts))
+            _print("the model beside itself", list(chain.from_iterable(found)), began)
+        list(pool.map(beside_base, variants))
 
 
 def _rate(server: ServedModel, plan: TextPlan, given: ForcedPrompts | None = None) -> tuple[ForcedPrompts, RatedImage]:
@@ -154,19 +207,45 @@ def _print(title: str, found: Sequence[ImageLikeness], began: float) -> None:
 
 
 @contextmanager
-def _served(endpoint: Endpoint, image: str, folder: Path, variant: Variant) -> Iterator[ServedModel]:
+def _served(host: Host, variant: Variant) -> Iterator[ServedModel]:
     port = free_port()
-    serve = ["vllm", "serve", f"/models/{variant.model}", "--port", str(port), "--enforce-eager"]
-    serve += ["--max-model-len", "8192", "--max-num-seqs", "4", *variant.arguments]
-    change = ""
-    if variant.shifted:
-        turned = _TURNED.format(layers=variant.shifted)
+    with host.serve(variant, port) as ended:
+        until = time.monotonic() + 600
+        while True:
+            try:
+                model = served_model.ask_served_model(f"http://127.0.0.1:{port}/v1")
+                break
+            except MeasuringError:
+                if (log := ended()) or time.monotonic() > until:
+                    raise SystemExit(log or f"{variant.title}: no answer after ten minutes") from None
+                time.sleep(1)
+        yield model
+
+
+def _command(variant: Variant, models: str, port: int, *options: str) -> list[str]:
+    serve = ["serve", f"{models}/{variant.model}", "--port", str(port), "--enforce-eager"]
+    return [*serve, "--max-model-len", "8192", "--max-num-seqs", "4", *options, *variant.arguments]
+
+
+# On the cpu image.
+
+
+def _make_in(endpoint: Endpoint, image: str, folder: Path, arguments: list[str]) -> None:
+    argv = ["python3", "/here/faulty_models.py", "/models", *arguments]
+    cpu_image.run_in(endpoint, image, argv, {HERE: "/here", folder: "/models"})
+
+
+@contextmanager
+def _serve_in(endpoint: Endpoint, image: str, folder: Path, variant: Variant, port: int) -> Iterator[Callable[[], str]]:
+    change = "pass"
+    if variant.edit:
+        file, text, other = variant.edit
         change = (
-            "from pathlib import Path; import vllm; "
-            "p = Path(vllm.__file__).parent / 'model_executor/models/qwen3.py'; t = p.read_text(); "
-            f"assert {_TURN!r} in t; p.write_text(t.replace({_TURN!r}, {turned!r}))"
+            f"from pathlib import Path; import vllm; p = Path(vllm.__file__).parent / {file!r}; t = p.read_text(); "
+            f"assert {text!r} in t; p.write_text(t.replace({text!r}, {other!r}))"
         )
-    argv = ["sh", "-c", 'python3 -c "$1" && shift && exec "$@"', "sh", change or "pass", *serve]
+    serve = ["vllm", *_command(variant, "/models", port)]
+    argv = ["sh", "-c", 'python3 -c "$1" && shift && exec "$@"', "sh", change, *serve]
     options = {
         "network_mode": "host",
         "shm_size": "1g",
@@ -174,17 +253,52 @@ def _served(endpoint: Endpoint, image: str, folder: Path, variant: Variant) -> I
         "labels": {"builder.test": "1"},
     }
     with cpu_image.started(endpoint, image, argv, {folder: "/models"}, **options) as container:
-        until = time.monotonic() + 600
-        while True:
-            try:
-                model = served_model.ask_served_model(f"http://127.0.0.1:{port}/v1")
-                break
-            except MeasuringError:
-                container.reload()
-                if container.status == "exited" or time.monotonic() > until:
-                    raise SystemExit(container.logs(tail=40).decode()) from None
-                time.sleep(1)
-        yield model
+
+        def ended() -> str:
+            container.reload()
+            return container.logs(tail=40).decode() if container.status == "exited" else ""
+
+        yield ended
+
+
+# On this machine's GPU.
+
+
+def _make_here(python: str, folder: Path, arguments: list[str]) -> None:
+    # FlashInfer's attention has no kernels for heads of 32.
+    subprocess.run([python, str(HERE / "faulty_models.py"), "--head", "64", str(folder), *arguments], check=True)
+
+
+@contextmanager
+def _serve_here(python: str, folder: Path, variant: Variant, port: int) -> Iterator[Callable[[], str]]:
+    environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    gpu = ["--attention-backend", "TRITON_ATTN", "--kv-cache-memory-bytes", str(2 << 30)]
+    with tempfile.TemporaryDirectory(prefix="builder-bench-") as place:
+        if variant.edit:
+            file, text, other = variant.edit
+            found = [
+                python,
+                "-c",
+                "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])",
+            ]
+            shutil.copytree(subprocess.check_output(found, text=True).strip(), Path(place, "vllm"))
+            edited = Path(place, "vllm", file)
+            before = edited.read_text(encoding="utf-8")
+            edited.write_text(before.replace(text, other), encoding="utf-8")
+            assert text in before, f"{file} has no {text}"
+            environ["PYTHONPATH"] = os.pathsep.join(filter(None, (place, environ.get("PYTHONPATH"))))
+        argv = [python, "-m", "vllm.entrypoints.cli.main", *_command(variant, str(folder), port, *gpu)]
+        log = Path(place, "log")
+        with log.open("wb") as output:
+            server = subprocess.Popen(argv, env=environ, stdout=output, stderr=output, start_new_session=True)
+        try:
+            yield lambda: "" if server.poll() is None else log.read_text(errors="replace")[-20000:]
+        finally:
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(server.pid, signal.SIGTERM)
+                server.wait(20)
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 """Makes a small random Qwen3 whose next tokens are as sure as a real model's, and the same with planted faults: one
 folder for each. Runs inside the image.
 
-    faulty_models.py FOLDER dense|moe FAULT…        a fault is NAME or NAME=STRENGTH, `none` the model as it is
+    faulty_models.py [--head SIZE] FOLDER dense|moe FAULT…
+
+A fault is NAME or NAME=STRENGTH; `none` is the model as it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-HEAD = 32
 LAYERS = 4
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -34,7 +35,7 @@ CUT = (
 )
 
 
-def make_base(folder: Path, kind: str) -> Any:
+def make_base(folder: Path, kind: str, head: int) -> Any:
     import torch
     from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 
@@ -42,7 +43,7 @@ def make_base(folder: Path, kind: str) -> Any:
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     sizes = {key: written[key] for key in ("vocab_size", "eos_token_id", "pad_token_id")}
     sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
-    sizes |= {"num_key_value_heads": 1, "head_dim": HEAD, "max_position_embeddings": 16384, "tie_word_embeddings": True}
+    sizes |= {"num_key_value_heads": 1, "head_dim": head, "max_position_embeddings": 16384, "tie_word_embeddings": True}
     if kind == "moe":
         experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
         config: Any = Qwen3MoeConfig(**sizes, **experts)
@@ -86,7 +87,7 @@ def spoil(model: Any, name: str, strength: float) -> None:
         if name == "scale":  # of one layer
             layers[1].mlp.down_proj.weight.mul_(1 + strength)
         elif name == "head":  # one head, weaker or zero
-            layers[1].self_attn.o_proj.weight[:, :HEAD].mul_(1 - strength)
+            layers[1].self_attn.o_proj.weight[:, : model.config.head_dim].mul_(1 - strength)
         elif name == "value":  # a wrong scale of cached values
             layers[1].self_attn.v_proj.weight.mul_(1 + strength)
         elif name == "fp8":  # weights through eight bits
@@ -99,11 +100,11 @@ def spoil(model: Any, name: str, strength: float) -> None:
             raise SystemExit(f"no fault is called {name}")
 
 
-def main(folder: Path, kind: str, faults: list[str]) -> None:
+def main(folder: Path, kind: str, faults: list[str], head: int) -> None:
     from transformers import AutoModelForCausalLM
 
     base = folder / f"{kind}-none"
-    model = make_base(base, kind)
+    model = make_base(base, kind, head)
     for fault in faults:
         name, _, strength = fault.partition("=")
         target = folder / f"{kind}-{fault}"
@@ -114,4 +115,10 @@ def main(folder: Path, kind: str, faults: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--head", type=int, default=32, help="the size of a head of attention")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kind", choices=("dense", "moe"))
+    parser.add_argument("faults", nargs="*")
+    given = parser.parse_args()
+    main(given.folder, given.kind, given.faults, given.head)
