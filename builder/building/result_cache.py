@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, records
-from builder.building.request import AlreadyBuilt  # noqa: TC001 (the type of a record)
+from builder.building.request import BuildOutcome  # noqa: TC001 (the type of a record)
 from builder.engine import tag_cache
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CachedResults:
     files: str
     repositories: tuple[str, ...]
     images: Mapping[str, str]
-    results: tuple[AlreadyBuilt, ...]
+    results: tuple[BuildOutcome, ...]
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
@@ -83,7 +83,7 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     return CacheKey(workspace.project.state / "unchanged" / name, states.hexdigest(), newest < time.time_ns() - tick)
 
 
-def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
+def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | None:
     """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
     try:
         stored = records.read_file(key.path, CachedResults, largest=_LARGEST)
@@ -96,7 +96,7 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
     return stored.results if existing.fingerprints == stored.images else None
 
 
-def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
+def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[BuildOutcome]) -> None:
     """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
     do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
     recipe lies outside the project's recipes/, if a source is a local checkout, which the state of the project does not
@@ -105,7 +105,7 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
     definitions = [part.definition for image in planned for part in image.plan.chain]
     if any(source.checkout for definition in definitions for source in definition.git_sources.values()):
         return
-    if any(outcome.state == "waiting" for result in results for outcome in result.models):
+    if any(result.waiting for result in results):
         return
     for image in planned:
         name = image.comparison.existing

@@ -349,10 +349,10 @@ def rebuild_reasons(
     workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
 ) -> tuple[str, ...]:
     """The inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it would
-    make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
+    make the same image. Raises what `resolve.plan_images` raises."""
     request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
     quiet = replace(workspace, report=ignore)
-    (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
+    (planned,) = resolve.plan_images(quiet, request)
     if planned.plan.input_hash == image.input_hash:
         return ()
     try:
