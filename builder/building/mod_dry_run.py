@@ -124,7 +124,7 @@ def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[Ca
 def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -> None:
     """Raises FileProblemsError with every patch of ``mods`` that does not apply. Those that apply with part of their
     context, are in place already or cannot be tried here are reported: the step in the image decides."""
-    patches = _with_scripts(mods, try_all(mods, find), find)
+    patches = try_all(mods, find)
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
         reduced = [str(shift) for shift in patch.outcome.shifts if shift.context]
@@ -181,21 +181,6 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
     names = " and ".join(mod.name for mod in before)
     problem = f"{tried.outcome.problem}; but {names} may have changed that by then"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
-
-
-def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPackage) -> tuple[TriedPatch, ...]:
-    """``tried``, where those that do not apply are tried once more after the patches that scripts apply themselves."""
-    open_states = ("fails", "not tried")
-    if all(patch.outcome.state not in open_states for patch in tried):
-        return tuple(tried)
-    again = {(each.mod.name, each.file): each.outcome for each in try_all([as_declared(mod) for mod in mods], find)}
-    return tuple(
-        replace(patch, outcome=outcome)
-        if patch.outcome.state in open_states
-        and (outcome := again[patch.mod.name, patch.file]).state in ("applies", "in place")
-        else patch
-        for patch in tried
-    )
 
 
 _INSTALLED = ("site-packages", "dist-packages")

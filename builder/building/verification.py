@@ -4,7 +4,6 @@ The GPU checks run only where the engine has a GPU, and the record of the image 
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.building.bake import BakedImage
     from builder.definitions.recipe import Recipe
-    from builder.engine.bake_run import BakeResult
     from builder.engine.client import Endpoint
     from builder.engine.containers import Container
     from builder.engine.installed import GpuFacts
@@ -49,8 +47,8 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     """Returns the record of a baked image that has passed every check but those ``without``, which the user left out,
     each with the reason. Raises BuildFailedError for an image that has not."""
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
-    require_pinned_base(engine, plan, baked.result, baked.details)
-    unchecked = left_out(plan, without)
+    _require_pinned_base(engine, baked)
+    unchecked = _left_out(plan, without)
     templates = expected(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
     _keep_record(engine, baked)
@@ -77,13 +75,9 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
 
 def _transformers(plan: Plan) -> str:
     """The version of transformers that the pins of the chain bring; the last one counts."""
-    pins = [part.pins for part in plan.chain]
-    brought = [
-        *(each.base.packages for each in pins if each.base),
-        *(each.python.packages for each in pins if each.python),
-    ]
-    versions = [package.version for packages in brought for package in packages if package.name == "transformers"]
-    return versions[-1] if versions else ""
+    brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
+    found = [package.version for each in brought for package in each.packages if package.name == "transformers"]
+    return found[-1] if found else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
@@ -102,19 +96,19 @@ def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
             files.write_plain_file(baked.work.directory / path, f"# installed {installed_at}\n".encode() + index)
 
 
-def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
-    """Raises BuildFailedError where the image was built on another base than the pinned one. A digest is compared with
+def _require_pinned_base(endpoint: Endpoint, baked: BakedImage) -> None:
+    """Raises BuildFailedError if the image was built on another base than the pinned one. A digest is compared with
     those that BuildKit reports; the layers of a base that only this engine has must be the lowest ones of the image."""
-    pin = plan.chain[0].pins.base
+    pin, materials = baked.planned.plan.chain[0].pins.base, baked.result.materials
     if pin is None:
         return
-    if pin.resolved.startswith("local:"):
+    if pin.resolved.startswith(installed.LOCAL):
         base = images.inspect_image(endpoint, pin.requested)
-        holds = base is not None and built.layers[: len(base.layers)] == base.layers
+        holds = base is not None and baked.details.layers[: len(base.layers)] == base.layers
     else:
-        holds = pin.resolved in {material.digest for material in baked.materials}
+        holds = pin.resolved in {material.digest for material in materials}
     if not holds:
-        used = ", ".join(f"{material.uri} {material.digest}" for material in baked.materials) or "nothing"
+        used = ", ".join(f"{material.uri} {material.digest}" for material in materials) or "nothing"
         raise BuildFailedError(
             f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
             hint="the base was replaced during the build: build again",
@@ -148,11 +142,13 @@ def run_checks(
         python = installed.find_python(container) or "python3"
         if "vllm" in plan.versions and VERSION not in without:
             _require_version(container, python, plan.versions["vllm"].version)
-        if "vllm" in plan.versions and IMPORT not in without:
-            if platform == host_platform:
-                _import_vllm(container, python)
-            else:
-                report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+        if "vllm" in plan.versions and IMPORT not in without and platform != host_platform:
+            report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+        elif "vllm" in plan.versions and IMPORT not in without:
+            result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
+            if result.exit_code:
+                message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
+                raise _failed(message, "", [IMPORT])
         if TEMPLATE not in without:
             require_usable(container, python, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
@@ -161,7 +157,7 @@ def run_checks(
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
         hint = f"a mod did not do its work in this image, or one that is baked after it undid it; see {folders}"
-        raise failed("\n".join(failures.values()), hint, owners)
+        raise _failed("\n".join(failures.values()), hint, owners)
 
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
@@ -169,17 +165,10 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
     installed = ("" if result.exit_code else result.last_line) or "of no version"
     if installed.partition("+")[0] != pinned.partition("+")[0]:
         message = f"check {VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
-        raise failed(message, "", [VERSION])
+        raise _failed(message, "", [VERSION])
 
 
-def _import_vllm(container: containers.Container, python: str) -> None:
-    result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
-    if result.exit_code:
-        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
-        raise failed(message, "", [IMPORT])
-
-
-def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
+def _left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
     """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
     names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
     return {name: reason for name, reason in without.items() if name in names}
@@ -187,7 +176,7 @@ def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
 
 def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
     """Raises UsageError for a name in ``without`` that is no check of any of the images."""
-    if unknown := [name for name in without if not any(left_out(plan, {name: ""}) for plan in plans)]:
+    if unknown := [name for name in without if not any(_left_out(plan, {name: ""}) for plan in plans)]:
         own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
         raise UsageError(
             f"`--without-check {unknown[0]}`: the image has no check of that name",
@@ -195,7 +184,7 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
         )
 
 
-def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
+def _failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
     options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
     wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
@@ -276,7 +265,7 @@ def check_gpu(
     if failing:
         hint = "the layers are kept: mend what is named, and only what comes after it is built again"
         message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
-        raise failed(message, hint, (name for name, _ in failing))
+        raise _failed(message, hint, (name for name, _ in failing))
     return f"{facts.card}, compute capability {facts.capability}"
 
 
@@ -287,52 +276,15 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
             "import": f"vLLM cannot be imported: {text}",
             "kernel": f"vLLM's kernel rms_norm does not run: {text}",
         }.get(part, f"{part}: {text}")
-    if not facts.capability:
-        if "torch" not in facts.failures:
-            yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
-    elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
-        named = ", ".join(facts.architectures) or "nothing"
-        yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"
-    yield from _flashinfer(facts, plan)
-
-
-def runs_on(architecture: str, capability: str) -> bool:
-    """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
-    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with ``f``
-    on its family. PTX is compiled for any later card:
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability"""
-    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
-    if match is None:
-        return False
-    kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
-    card = tuple(map(int, capability.split(".")))
-    if suffix == "a":
-        return (major, minor) == card
-    if kind == "compute" and not suffix:
-        return (major, minor) <= card
-    return major == card[0] and minor <= card[1]
-
-
-def _flashinfer(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    have = {name: version.partition("+")[0] for name, version in facts.versions.items()}
-    main = have.get("flashinfer-python")
-    for name, version in have.items():
+    if not facts.capability and "torch" not in facts.failures:
+        yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
+    versions = {name: version.partition("+")[0] for name, version in facts.versions.items()}
+    main, pinned = versions.get("flashinfer-python"), plan.versions.get("flashinfer")
+    for name, version in versions.items():
         if main and version != main:
             yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
-    pinned = plan.versions.get("flashinfer")
     if pinned and main and pinned.version.partition("+")[0] != main:
         yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
-    for line in facts.wanted:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        version = have.get(requirement.name.lower().replace("_", "-"), "")
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and version and not requirement.specifier.contains(version, prereleases=True):
-            yield f"vLLM names {requirement.name}{requirement.specifier}, and the image holds {version}"
 
 
 # The chat templates that recipes expect in an image. Each is there, and the image's own transformers compiles it.
@@ -362,8 +314,8 @@ class ExpectedTemplate:
 
 
 def expected(project: Project, plan: Plan, own: Recipe | None) -> tuple[ExpectedTemplate, ...]:
-    """The templates that the image of ``plan`` has to have: that of the recipe which is built, and those of all others
-    that use the image as it is. A recipe with further mods brings its template by those."""
+    """The templates that the image of ``plan`` must have: for the recipe that is built, and for all others that use the
+    image unchanged. A recipe with further mods brings its template by those."""
     baked = {mod.name for part in plan.chain for mod in part.mods}
     using = [
         each
@@ -391,7 +343,7 @@ def require_usable(container: Container, python: str, templates: Sequence[Expect
         if template.path in missing or template.path in faults
     ]
     if wrong:
-        raise failed(
+        raise _failed(
             "\n".join([f"check {TEMPLATE}:", *wrong]),
             "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
             [TEMPLATE],

@@ -92,7 +92,7 @@ PROBE_SECONDS = 900
 # Each part says by itself what went wrong: the first failure must not hide the next. The last line is the answer.
 _PROBE = """\
 import importlib.metadata, json
-facts = {"card": "", "capability": "", "architectures": [], "failures": {}, "versions": {}, "wanted": []}
+facts = {"card": "", "capability": "", "failures": {}, "versions": {}}
 def part(name, look):
     try:
         look()
@@ -103,7 +103,6 @@ def card():
     if torch.cuda.is_available():
         facts["card"] = " ".join(torch.cuda.get_device_name(0).split())
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
-        facts["architectures"] = list(torch.cuda.get_arch_list())
 def platform():
     import vllm
     from vllm.platforms import current_platform
@@ -125,8 +124,6 @@ for name in ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"):
         pass
 part("torch", card)
 part("import", platform)
-part("named", lambda: facts["wanted"].extend(
-    line for line in importlib.metadata.requires("vllm") or () if line.lower().startswith("flashinfer")))
 if facts["capability"]:
     part("kernel", kernel)
 print()
@@ -136,15 +133,12 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """The answers: the ``card`` and its compute ``capability``, empty where torch has no GPU; the ``architectures``
-    that torch has kernels for; the ``versions`` of FlashInfer's packages; what vLLM's metadata name of them
-    (``wanted``); and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
+    """The answers: the ``card`` and its compute ``capability``, empty if torch has no GPU; the ``versions`` of
+    FlashInfer's packages; and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
 
     card: str
     capability: str
-    architectures: tuple[str, ...]
     versions: Mapping[str, str]
-    wanted: tuple[str, ...]
     failures: Mapping[str, str]
 
 

@@ -134,14 +134,6 @@ def test_a_script_before_it_that_has_nothing_to_do_with_it_is_no_excuse(there: M
         require(there, "0.23.0", "template", "fix")
 
 
-def test_a_patch_is_tried_on_what_the_patches_of_a_script_before_it_leave(there: ModProject) -> None:
-    there.add_mod("fix")
-    back = diff(RELEASES["0.23.0"] or "", RELEASES["0.20.0"] or "")
-    projects.add_mod(there.project.root, "legacy", "patch -p1 < back.patch\n", {"back.patch": back})
-    require(there, "0.23.0", "legacy", "fix")
-    assert there.said == []
-
-
 @pytest.mark.slow
 def test_a_patch_is_tried_on_the_files_that_a_mod_before_it_puts_over_the_package(there: ModProject) -> None:
     there.add_mod("fix")
