@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from builder.building.work_folder import WorkFolder
     from builder.engine import bake_run as engine_bake
     from builder.engine.bake_run import BakeResult
-    from builder.engine.build_log import BuildStep
+    from builder.engine.build_log import StepFinished
     from builder.engine.client import Endpoint
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan
@@ -70,7 +70,7 @@ def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
     return sum(times.seconds.get(title, 0.0) for title in wanted)
 
 
-def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
+def store_step_times(project: Project, steps: Iterable[StepFinished]) -> None:
     fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.

@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
@@ -21,10 +21,10 @@ from builder.engine.images import remove_image
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.build_log import BuildStep, StepMemory
+    from builder.engine.build_log import StepFinished, StepMemory
     from builder.engine.client import Endpoint
 
 
@@ -52,7 +52,7 @@ def run_buildx(
     other_lines: list[str] = []
     followed = endpoint.builds_elsewhere  # that BuildKit's amounts come from buildx
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(log_path) as file, ExitStack() as export:
+    with naming(log_path), log_path.open("w", encoding="utf-8", errors="replace") as file, ExitStack() as export:
         log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), program, *endpoint.buildx[1:], *arguments],
@@ -70,12 +70,10 @@ def run_buildx(
                 for line in process.stderr or ():
                     if (message := client.parse_json_line(line)) is None:
                         other_lines.append(line.rstrip("\n"))
-                        with naming(log_path):
-                            log.write_line(line)
+                        log.write_line(line)
                         continue
                     for event in progress.feed(message):
-                        with naming(log_path):
-                            log.write(event)
+                        log.write(event)
                         on_event(event)
                         if not followed and isinstance(event, StepProgress) and event.what == EXPORTING:
                             followed = True
@@ -87,16 +85,6 @@ def run_buildx(
         if process.returncode:
             raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
     return progress, log.compiled
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    file = path.open("w", encoding="utf-8", errors="replace")
-    try:
-        yield file
-    finally:
-        with naming(path):  # a full disk refuses once more what it has refused
-            file.close()
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -159,12 +147,10 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the duration, the steps, what compiling took, and the
-    materials."""
+    """A finished build: the engine's id of the image, the steps, what compiling took, and the materials."""
 
     id: str
-    seconds: float
-    steps: tuple[BuildStep, ...]
+    steps: tuple[StepFinished, ...]
     compiled: tuple[StepMemory, ...]
     materials: tuple[Material, ...]
 
@@ -193,7 +179,6 @@ def bake_targets(
     names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     from contextlib import suppress
 
-    began = time.monotonic()
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)
@@ -213,14 +198,13 @@ def bake_targets(
         raise
     finally:
         metadata.unlink(missing_ok=True)
-    seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
     built = {}
     for target in names:
         result = results[target]
         # The engine's id is the manifest's digest on the containerd store, else the config's.
         image_id = str(result.get("containerimage.digest") or result["containerimage.config.digest"])
-        built[target] = BakeResult(image_id, seconds, steps, compiled, _materials(result))
+        built[target] = BakeResult(image_id, steps, compiled, _materials(result))
     return built
 
 

@@ -293,8 +293,8 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
 
 # HTTP requests to an engine. Importing `http.client` costs 20 ms more than this and docker's SDK 110 ms, of the 150
 # that ``builder list`` may take. The SDK's time limits are also for one read and not for the whole, and for ssh it
-# wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked and the connection is not kept, so that its end ends
-# the body. API reference: https://docs.docker.com/reference/api/engine/ (unversioned paths: the engine's own version).
+# wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked, and the end of the connection ends the body.
+# API reference: https://docs.docker.com/reference/api/engine/ (unversioned paths: the engine's own version).
 
 _CHUNK = 1 << 18
 _END = b"\r\n\r\n"

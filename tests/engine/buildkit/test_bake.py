@@ -52,7 +52,6 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
     salt = secrets.token_hex(8)
     baked = build(f"{repository}:1", f"{FROM}{RUN}echo {salt} && echo more >&2\n", on_event=events.append)
     assert baked.id.startswith("sha256:")
-    assert baked.seconds > 0
     run = next(step for step in baked.steps if "RUN" in step.name)
     assert not run.cached
     (base,) = baked.materials
