@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.base import files
 from builder.base.errors import (
     BuilderError,
     EngineError,
@@ -179,13 +177,7 @@ GB = 1000**3
 # A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
-# ccache may hold 50 GB, and the layers of a GPU image beside it.
-ROOM_FOR_BUILD_CACHE = 80 * GB
 PROC = Path("/proc")
-# BuildKit writes this where it leaves out the rest of a step's output.
-_CLIPPED = b"[output clipped, log limit"
-_LARGEST_LOG = 256 << 20
-_LOGS_READ = 20
 
 
 def run_doctor(
@@ -206,9 +198,7 @@ def run_doctor(
         results += _spark(project, environ, proc)
     results += _files(project)
     results += _lock(project, endpoint, environ)
-    results += _logs(project)
-    results += _settings(environ)
-    results += _proxies(environ)
+    results += _environment(environ)
     if releases is not None:
         results.append(_release(releases))
     return tuple(results)
@@ -249,24 +239,26 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         message = "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device"
         remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
-    settings = machine.read_daemon_settings(endpoint)
-    if not settings.limits_memory:
+    if not engine.limits_memory:
         message = "the engine cannot limit the memory of a container: `run --memory` does nothing"
         remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
         yield Diagnosis("limits", "warning", message, remedy)
-    if settings.endless_logs:
+    if engine.endless_logs:
         message = "the engine keeps the output of a server for as long as it runs, without a limit"
         remedy = 'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each; restart Docker'
         yield Diagnosis("server logs", "warning", message, remedy)
-    if settings.build_cache is not None and settings.build_cache < ROOM_FOR_BUILD_CACHE:
-        size = f"{settings.build_cache / GB:.0f} GB"
-        message = f"BuildKit keeps {size}: what a GPU image compiled is gone by the next build"
-        remedy = (
-            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or remove it'
-        )
-        yield Diagnosis("build cache", "warning", message, remedy)
-    if engine.data_root:
-        yield from _disk(engine.data_root)
+    # The disk cannot be seen if the engine is on another machine, or its folder is not readable.
+    free = machine.free_disk(engine.data_root)
+    if free is not None:
+        message = f"{free / GB:.0f} GB free in {engine.data_root}"
+        if free >= ROOM_FOR_A_GPU_IMAGE:
+            yield Diagnosis("disk", "ok", message)
+        elif free >= ROOM_FOR_ANY_IMAGE:
+            remedy = "a GPU image needs up to 35 GB, and as much again while it is built"
+            yield Diagnosis("disk", "warning", message, remedy)
+        else:
+            remedy = "free some space: even the cpu image needs 12 GB while it is built"
+            yield Diagnosis("disk", "error", message, remedy)
 
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
@@ -288,26 +280,11 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
 
 def _architectures(project: Project) -> dict[str, str]:
     """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    architectures = {}
+    architectures: dict[str, object] = {}
     for name in definition_names(project):
         with suppress(BuilderError):
             architectures[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
     return {name: str(architecture) for name, architecture in architectures.items() if architecture is not None}
-
-
-def _disk(folder: str) -> Iterator[Diagnosis]:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return  # the engine is on another machine, or its folder is not readable
-    message = f"{free / GB:.0f} GB free in {folder}"
-    if free >= ROOM_FOR_A_GPU_IMAGE:
-        yield Diagnosis("disk", "ok", message)
-    elif free >= ROOM_FOR_ANY_IMAGE:
-        remedy = "a GPU image needs up to 35 GB, and as much again while it is built"
-        yield Diagnosis("disk", "warning", message, remedy)
-    else:
-        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
@@ -386,42 +363,28 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
             if serve_settings(project, selection).gpus == "all":
                 waiting.append(f"{model} on {selection.image}")
     if waiting and not versions.has_nvidia(endpoint):
-        message = f"this engine can give a container no GPU, which these need: {', '.join(waiting)}"
+        message = f"this engine cannot give a container the GPU that these need: {', '.join(waiting)}"
         remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
         yield Diagnosis("models", "warning", message, remedy)
 
 
-def _logs(project: Project) -> Iterator[Diagnosis]:
-    """Warns of the latest cut log: BuildKit keeps 2 MiB of a step, and a compiler's error stands at its end."""
-    for log in sorted((project.state / "logs").glob("*.log"))[: -_LOGS_READ - 1 : -1]:
-        with suppress(OSError):
-            if _CLIPPED in files.read_plain_file(log, _LARGEST_LOG):
-                message = f"BuildKit cut the output of a step short in {project.relative(log)}"
-                remedy = "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…)"
-                yield Diagnosis("build logs", "warning", message, f"{remedy} and restart it")
-                return
-
-
-def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Reports a proxy on a loopback address, which means the container itself to a build step."""
+def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Reports the certificates and indexes that a build uses, and a proxy on a loopback address, which means the
+    container itself to a build step."""
     from urllib.parse import urlsplit
 
-    for name, value in git.read_index_settings(environ).proxies:
-        if name == "NO_PROXY":
-            continue
-        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
-        if host in {"localhost", "::1"} or host.startswith("127."):
-            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
-            yield Diagnosis("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
-
-
-def _settings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     settings = git.read_index_settings(environ)
     if settings.ca_file:
         message = f"{settings.ca_file} is given to steps that use the network, and not kept"
         yield Diagnosis("certificates", "ok", message)
     if settings.index_url or settings.find_links:
         yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
+    for name, value in settings.proxies:
+        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
+            message = f"{name} is {host}, which means the container itself to a build step"
+            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
+            yield Diagnosis("proxy", "error", message, remedy)
 
 
 # The verify command: compares images.lock with the engine, the build directories, and the project's files.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base.errors import EngineError
@@ -39,20 +41,23 @@ _INSTALL = (
     "or a private engine: `scripts/engine up`"
 )
 _BUILDX_WAIT = 20.0
+DAEMON_FILE = Path("/etc/docker/daemon.json")
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine, its API and buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its
-    data on its machine (``data_root``), and whether it can give a container an NVIDIA GPU."""
+    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its data
+    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU, can limit its memory and swap,
+    and keeps the logs of containers without a limit."""
 
     engine: str
-    api: str
     buildx: str
     store: Literal["containerd", "classic"]
     platform: str
     data_root: str
     nvidia: bool
+    limits_memory: bool
+    endless_logs: bool
 
 
 def require_engine(endpoint: Endpoint) -> str:
@@ -64,21 +69,35 @@ def require_engine(endpoint: Endpoint) -> str:
 def require_supported(endpoint: Endpoint) -> Versions:
     """Returns the versions. Raises EngineError, with what to install, where anything is missing or too old."""
     version = _version(endpoint)
-    engine = str(version.get("Version", ""))
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
         raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=_INSTALL)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
-        engine=engine,
-        api=str(version.get("ApiVersion", "")),
+        engine=str(version.get("Version", "")),
         buildx=buildx_version,
         store=_store(info),
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
         nvidia=_nvidia(info),
+        limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
+        endless_logs=info.get("LoggingDriver") == "json-file" and has_endless_logs(endpoint),
     )
+
+
+def has_endless_logs(endpoint: Endpoint, file: Path = DAEMON_FILE) -> bool:
+    """True if the daemon's file sets no limit for logs; False if the file cannot be read or is another machine's
+    (https://docs.docker.com/engine/logging/drivers/json-file/)."""
+    if not endpoint.host.startswith("unix://"):
+        return False
+    try:
+        options = json.loads(file.read_bytes()).get("log-opts")
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, AttributeError):
+        return False
+    return not (isinstance(options, dict) and "max-size" in options)
 
 
 def has_nvidia(endpoint: Endpoint) -> bool:
