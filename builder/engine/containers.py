@@ -120,7 +120,6 @@ def running(
     *,
     labels: Mapping[str, str],
     workdir: str = "",
-    network: str = "none",
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
     devices: Devices = (),
@@ -128,18 +127,18 @@ def running(
     entrypoint: tuple[str, ...] = (),
     read_only: bool = False,
 ) -> Iterator[Container]:
-    """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
-    ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside and
-    makes those that are missing; a container with mounts runs as root. ``platform`` chooses one of an image of several;
-    ``devices`` are what it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The
-    image's own entrypoint does not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in
-    ``/tmp`` alone. A process that is killed leaves the container behind: `remove_labelled` with one of its ``labels``
-    finds it. Raises ImageStateError for a missing image."""
+    """Starts a container of ``image`` without a network that only sleeps, for `Container.run`, and removes it in every
+    case, also on ^C. ``mounts`` maps folders of the engine's machine to their paths inside and makes those that are
+    missing; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what
+    it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does
+    not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in ``/tmp`` alone. A process that is
+    killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError
+    for a missing image."""
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
     ]
-    host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
+    host = {"Init": True, "NetworkMode": "none", "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
     if read_only:
         host |= {"ReadonlyRootfs": True, "Tmpfs": {"/tmp": ""}}  # noqa: S108
     body = {
@@ -188,14 +187,6 @@ def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) 
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
-
-
-def output(endpoint: Endpoint, container_id: str) -> str:
-    query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
-    try:
-        return client.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
-    except EngineHTTPError:
-        return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
@@ -301,14 +292,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class ContainerProcess:
-    """The process that a container was created for: its arguments and its environment, which may hold secrets."""
-
-    argv: tuple[str, ...]
-    environ: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class LogLine:
     """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
 
@@ -324,11 +307,12 @@ def find_container(endpoint: Endpoint, name: str) -> Service | None:
     return None
 
 
-def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
+def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The arguments and the environment that a container was created with; the environment may hold secrets."""
     configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
     argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
     variables = (variable.partition("=") for variable in configured.get("Env") or ())
-    return ContainerProcess(argv, {name: value for name, _, value in variables})
+    return argv, {name: value for name, _, value in variables}
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
@@ -356,26 +340,23 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     """Stops a container by its own signal, kills it after ``seconds``, and removes it; returns its state at the end."""
-    _stop(endpoint, container, seconds)
+    with suppress(EngineMissingError):
+        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
+        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
     return ended
 
 
 def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
-    """Stops a container as `stop_container` does, and keeps it: it stays stopped until the engine itself starts anew,
-    which starts those of this restart policy
+    """Stops a container by its own signal, kills it after ``seconds``, and keeps it. It stays stopped until the engine
+    itself starts again, which starts the containers of this restart policy
     (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
-    path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
     with suppress(EngineMissingError):
-        request(endpoint, "POST", path, body=policy)
-    _stop(endpoint, container, seconds)
-
-
-def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
-    with suppress(EngineMissingError):
-        query = {"t": seconds}
-        request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
+        policy = {"RestartPolicy": {"Name": "always"}}
+        request(endpoint, "POST", f"/containers/{container}/update", body=policy)
+        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
+        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
 
 
 def container_log(

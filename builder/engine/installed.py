@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.engine import containers, registry
-from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request, stream
+from builder.engine.client import EngineHTTPError, EngineTimeoutError, stream
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
@@ -36,20 +36,18 @@ LOCAL = "local:"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one). The engine
-    asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no registry
-    has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
-    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``)."""
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if there is one), or to
+    ``local:`` and the fingerprint of the engine's own image, if no registry has it or answers within ``wait`` seconds.
+    Raises SourceError if neither has it, and if the registry's image is not for ``platform`` (``linux/arm64``)."""
     try:
-        path = f"/distribution/{quoted(reference)}/json"
-        distribution = request(endpoint, "GET", path, headers=registry.auth_headers(reference), timeout=wait)
+        described = registry.describe(endpoint, reference, wait)
     except EngineHTTPError as error:
         why = error.explanation
     except EngineTimeoutError:
         why = f"the registry has not answered for {wait:g} seconds"
     else:
-        _check_platform(reference, platform, distribution.get("Platforms") or ())
-        return str(distribution["Descriptor"]["digest"])
+        _check_platform(reference, platform, described.get("Platforms") or ())
+        return str(described["Descriptor"]["digest"])
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
         raise SourceError(
@@ -228,7 +226,7 @@ _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package in an image: its version, and the first digits (7 to 40) of its commit, None where nothing tells."""
+    """A package in an image: its version, and the first digits (7 to 40) of its commit, None if nothing tells it."""
 
     version: str
     commit: str | None = None
@@ -237,7 +235,7 @@ class InstalledPackage:
 @dataclass(frozen=True)
 class InstalledSoftware:
     """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
-    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the plain values of its build-metadata.yaml."""
+    and FlashInfer (``vllm``, ``flashinfer``) if it has them, and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -251,7 +249,7 @@ def read_installed(
 ) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
     of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
-    where the engine lacks the image, ImageContentsError where it cannot run its programs or finds no Python in it."""
+    if the engine lacks the image, ImageContentsError if it cannot run its programs or finds no Python in it."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image, seconds=seconds)
         answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)
@@ -259,40 +257,34 @@ def read_installed(
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """The software that the answer of an image's Python tells of; a package without a valid name or version is left
-    out. Raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another form."""
+    """The software in the answer of an image's Python; a package without a valid name or version is left out. Raises
+    ImageStateError if that is vLLM or FlashInfer, and for an answer of another form."""
+    odd = ImageStateError(f"the Python of the image, {executable}, answers with something else than was asked")
     try:
-        return _software(executable, data)
+        metadata, python = _plain_values(data["metadata"]), data["python"]
+        is_version = _PACKAGE_VERSION.fullmatch(python)
+        named = {
+            re.sub(r"[-_.]+", "-", name).lower(): version
+            for name, version in data["packages"].items()
+            if _PACKAGE_NAME.fullmatch(name)
+        }
+        packages = {name: version for name, version in sorted(named.items()) if _PACKAGE_VERSION.fullmatch(version)}
+        commits = {
+            "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
+            "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
+        }
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        message = f"the Python of the image, {executable}, answers with something else than was asked"
-        raise ImageStateError(message) from None
-
-
-def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    metadata, python = _plain_values(data["metadata"]), data["python"]
-    if not _PACKAGE_VERSION.fullmatch(python):
-        raise ValueError(python)
-    named = {
-        re.sub(r"[-_.]+", "-", name).lower(): version
-        for name, version in data["packages"].items()
-        if _PACKAGE_NAME.fullmatch(name)
-    }
-    packages = {name: version for name, version in named.items() if _PACKAGE_VERSION.fullmatch(version)}
-    for name in _SOURCES.values():
-        if name in named and name not in packages:
-            raise ImageStateError(f"its {name} has the version {ascii(named[name])[:100]}, which is not a valid one")
-    commits = {
-        "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
-        "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
-    }
-    versions = {name: packages.get(package) for name, package in _SOURCES.items()}
-    return InstalledSoftware(
-        python=python,
-        executable=executable,
-        packages=dict(sorted(packages.items())),
-        sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
-        metadata=metadata,
-    )
+        raise odd from None
+    if not is_version:
+        raise odd
+    sources = {}
+    for source, package in _SOURCES.items():
+        if package in packages:
+            sources[source] = InstalledPackage(packages[package], commits[source])
+        elif package in named:
+            text = ascii(named[package])[:100]
+            raise ImageStateError(f"its {package} has the version {text}, which is not a valid one")
+    return InstalledSoftware(python, executable, packages, sources, metadata)
 
 
 def read_files(
