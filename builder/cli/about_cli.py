@@ -100,7 +100,6 @@ _KINDS = {
     "moved": (ImageStateError.exit_code, "red"),
     "unknown": (EngineError.exit_code, "yellow"),
     "edited": (ConflictError.exit_code, "red"),
-    "changed": (0, "cyan"),
     "foreign": (0, "cyan"),
 }
 
@@ -117,7 +116,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       7  if an image is missing or moved
       5  if no engine answers
       1  if a build directory or a vendored patch was edited or is gone
-      0  otherwise; what has changed since, and a `latest` of another project, are listed, but are no errors
+      0  otherwise; a `latest` of another project is listed, but is no error
     """
     from builder.commands import about as command
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,11 @@ from builder.cli.options import (
 from builder.cli.output import data, print_json, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from builder.building.outlook import BuildOutlook
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
-    from builder.commands.rebuild import Kind, Rebuilt
     from builder.commands.transfers import PushedImage
 
 
@@ -334,16 +332,6 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
     }
 
 
-_MOST_PATHS = 20
-_KINDS: dict[Kind, str] = {
-    "time": "times of change alone",
-    "bytecode": "bytecode",
-    "compiled": "compiled objects",
-    "package": "records of packages",
-    "file": "other files",
-}
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
@@ -355,8 +343,8 @@ def rebuild(context: Context, image: str, witness: bool, key: Path | None, setti
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
-    new image is kept as IMAGE:N-rebuilt, the differences are listed by layer, path and kind, and the exit code is 1. A
-    number that was proven is proven again then. --set takes build_jobs alone.
+    new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set takes
+    build_jobs alone.
     """
     from builder.cli import progress
     from builder.commands import rebuild as command
@@ -371,26 +359,11 @@ def rebuild(context: Context, image: str, witness: bool, key: Path | None, setti
         if result.statement:
             print_result(f"  witnessed in {result.statement}")
         return 0
-    for line in _differences(result):
-        print_result(f"  {line}")
-    return 1
-
-
-def _differences(result: Rebuilt) -> Iterator[str]:
-    yield f"recorded  {result.recorded}"
-    yield f"built     {result.fingerprint}"
+    print_result(f"  recorded  {result.recorded}")
+    print_result(f"  built     {result.fingerprint}")
     if result.layers:
-        yield "layers that differ: " + ", ".join(result.layers)
-    if result.differences is None:
-        yield "the first image is not in this engine, so its files cannot be compared"
-    else:
-        counts = Counter(each.kind for each in result.differences)
-        yield "files that differ: " + ", ".join(f"{kind} {counts[key]}" for key, kind in _KINDS.items() if counts[key])
-        telling = [each for each in result.differences if each.kind != "time"] or list(result.differences)
-        yield from (f"  {each.path}: {each.what}" for each in telling[:_MOST_PATHS])
-        if len(telling) > _MOST_PATHS:
-            yield f"  and {len(telling) - _MOST_PATHS} more"
-    for proof in result.proofs:
-        yield f"proof for {proof.evidence.subject.model}: {proof.evidence.verdict}"
-    yield f"`builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it"
-    yield f"log: {result.log}"
+        print_result(f"  layers that differ: {', '.join(result.layers)}")
+    print_result(f"  `diffoci diff docker://{result.image} docker://{result.kept}` compares their files")
+    print_result(f"  `builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it")
+    print_result(f"  log: {result.log}")
+    return 1

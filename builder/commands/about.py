@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import (
     BuilderError,
-    EngineError,
     FileProblemsError,
     TransferError,
     UsageError,
@@ -389,16 +388,13 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
 
 # The verify command: compares images.lock with the engine, the build directories, and the project's files.
 
-SHOWN_REASONS = 3
-
-Kind = Literal["missing", "moved", "edited", "unknown", "changed", "foreign"]
+Kind = Literal["missing", "moved", "edited", "unknown", "foreign"]
 
 
 @dataclass(frozen=True)
 class Discrepancy:
     """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
-    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today. Nor is
-    ``foreign``: another project in the engine has that name."""
+    left; ``unknown`` could not be checked; ``foreign`` is no fault: another project in the engine has that name."""
 
     subject: str
     kind: Kind
@@ -416,7 +412,6 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
         *_engine_discrepancies(workspace, lock, {finding.subject for finding in directories}),
         *directories,
         *_changed_files(workspace.project, lock),
-        *_changed(workspace, lock),
     )
 
 
@@ -506,28 +501,3 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         for problem in matrix.read_statements(project, name, image.fingerprint).problems:
             file = problem.location.file
             yield Discrepancy(file, "edited", problem.message, f"`git checkout -- {file}`")
-
-
-def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds the current images that are no longer what a build makes."""
-    for repository, record in sorted(lock.images.items()):
-        if record.current is None:
-            continue
-        name, image = ImageName(repository, record.current), record.numbers[record.current]
-        if image.adopted:
-            continue
-        try:
-            build = changes.original_build(workspace, name, image)
-            reasons = changes.rebuild_reasons(workspace, name, image, build)
-        except EngineError:
-            return  # another finding says that no engine answers
-        except BuilderError as error:
-            yield Discrepancy(str(name), "changed", f"cannot be built today: {error.message}", error.hint)
-            continue
-        if reasons:
-            more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
-            message = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
-            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")
-        elif build.mods:
-            message = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
-            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")

@@ -1,4 +1,4 @@
-"""The rebuild command builds a number again from its build directory alone, and compares the content.
+"""The rebuild command builds a number again from its build directory alone, and compares the layers.
 
 Templates and mods may have changed since."""
 
@@ -8,21 +8,18 @@ import re
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import (
-    BuildFailedError,
-    FileProblemsError,
-    ImageContentsError,
     ImageStateError,
     LockError,
     UsageError,
 )
-from builder.base.events import Message, task
+from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
-from builder.engine import images, installed, versions
+from builder.engine import images, versions
 from builder.lock import lock_file
 from builder.lock.kinds import TAKE_BACK
 from builder.numbers import adopted, build_directory, images_lock, status
@@ -35,35 +32,20 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails
-    from builder.engine.installed import ImageFile
-    from builder.evidence.store import Proof
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
 
 
-Kind = Literal["time", "bytecode", "compiled", "package", "file"]
-
-_PACKAGES = re.compile(r"/var/lib/(dpkg|apt)/|/usr/share/builder/distribution-packages$|\.dist-info/|\.egg-info/")
 _NAME = re.compile(r"(?:^|-c )# (.+)$", re.MULTILINE)
 _LARGEST_LAYERS = 1 << 20
-
-
-@dataclass(frozen=True)
-class FileDifference:
-    """A path in which two images differ; ``what`` says how."""
-
-    path: str
-    kind: Kind
-    what: str
 
 
 @dataclass(frozen=True)
 class Rebuilt:
     """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
 
-    If the content is not ``same``: the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
-    differ; ``differences`` are by path, None if the engine lacks the first image; ``proofs`` are for the models with
-    which the number was proven. ``statement`` is the file in which this machine witnesses the same content.
+    If the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
+    differ. ``statement`` is the file in which this machine witnesses the same content.
     """
 
     image: ImageName
@@ -75,8 +57,6 @@ class Rebuilt:
     log: str
     kept: str = ""
     layers: tuple[str, ...] = ()
-    differences: tuple[FileDifference, ...] | None = None
-    proofs: tuple[Proof, ...] = ()
     statement: str = ""
 
 
@@ -103,8 +83,8 @@ def rebuild_image(
     ``settings`` only the number of jobs may differ from those that the number was built with.
 
     A number that is missing gets its tag again if the content is the recorded one. Other content is kept under the tag
-    ``REPOSITORY:N-rebuilt``, compared with the first image, and proven if the number was. With ``witness`` this machine
-    states the same content in evidence/, signed with the SSH ``key``, if given.
+    ``REPOSITORY:N-rebuilt``. With ``witness`` this machine states the same content in evidence/, signed with the SSH
+    ``key``, if given.
 
     Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
     or would do what no build of this program does; BuildFailedError if a step fails.
@@ -124,7 +104,7 @@ def rebuild_image(
         seconds = time.monotonic() - started
         result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, built.log)
         if not same:
-            return _compared(workspace, lock, result, built)
+            return _other_content(workspace, result, built)
         return replace(result, statement=_witness(workspace, result, built, key)) if witness else result
 
 
@@ -172,55 +152,13 @@ def _witness(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Pa
     return project.relative(path)
 
 
-def _compared(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltImage) -> Rebuilt:
-    """The result for other content than the recorded one: kept, compared and proven."""
+def _other_content(workspace: Workspace, result: Rebuilt, built: RebuiltImage) -> Rebuilt:
+    """The result for other content than the recorded one: the image is kept, and its layers are compared."""
     engine, name = workspace.engine, result.image
     kept = f"{name}-rebuilt"
     images.tag_image(engine, built.tag, kept)
-    first = images.inspect_image(engine, str(name))
-    differences = None
-    if first is not None and images.fingerprint(first) == result.recorded:
-        layers = first.layers
-        with task(workspace.report, f"comparing the files of {name} and {kept}"):
-            differences = _file_differences(engine, str(name), kept, built.labels)
-    else:
-        layers = _recorded_layers(workspace.project, name)
-    return replace(
-        result,
-        kept=kept,
-        layers=_differing_layers(engine, layers, built.details) if layers else (),
-        differences=differences,
-        proofs=_proofs(workspace, lock, result, built),
-    )
-
-
-def _proofs(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltImage) -> tuple[Proof, ...]:
-    """Proves an image that was built again for the models with which its number was proven. An image that cannot be
-    proven is reported, and is no error."""
-    import functools
-
-    from builder.evidence import requirements, store
-    from builder.evidence.run_record import Subject
-
-    name = result.image
-    runs = [each for each in store.of_image(workspace.project, name) if each.kind == "prove" and each.verdict == "pass"]
-    revisions = {each.subject.model: each.subject.revision for each in runs if each.subject.model}
-    if not revisions:
-        return ()
-    from builder.lab.prove import judging, prove
-
-    try:
-        pairings = [
-            prove.ProvedPairing(model, revision, recipe)
-            for model, revision in revisions.items()
-            if (recipe := requirements.recipe_of(workspace.project, lock, name, model))
-        ]
-        find = functools.partial(judging.find_reference, workspace.project, lock, name.repository, name.number)
-        subject = Subject(str(name), result.fingerprint)
-        return prove.prove_models(workspace, built.tag, subject, pairings, find, built.labels)
-    except (BuildFailedError, FileProblemsError, ImageContentsError, UsageError) as error:
-        workspace.report(Message(f"not proven: {error.message}"))
-        return ()
+    layers = _recorded_layers(workspace.project, name)
+    return replace(result, kept=kept, layers=_differing_layers(engine, layers, built.details) if layers else ())
 
 
 def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
@@ -246,34 +184,3 @@ def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageD
         for number, layer in enumerate(second.layers)
         if layer not in first[number : number + 1]
     )
-
-
-def _file_differences(
-    endpoint: Endpoint, first: str, second: str, labels: Mapping[str, str]
-) -> tuple[FileDifference, ...]:
-    """Compares all files of two images, a second for 100 to 200 MB. Raises ImageStateError if one is missing."""
-    old = installed.image_file_listing(endpoint, first, labels)
-    new = installed.image_file_listing(endpoint, second, labels)
-    differences = (_difference(path, old.get(path), new.get(path)) for path in sorted(old.keys() | new.keys()))
-    return tuple(filter(None, differences))
-
-
-def _difference(path: str, old: ImageFile | None, new: ImageFile | None) -> FileDifference | None:
-    if old is None or new is None:
-        what = "only in the image built again" if old is None else "only in the first image"
-        return FileDifference(path, _kind(path, old or new), what)
-    modes = f"{old.mode:04o}", f"{new.mode:04o}"
-    compared = (("type", old.kind, new.kind), ("mode", *modes), ("owner", old.owner, new.owner))
-    if changes := [f"{name} {before} → {after}" for name, before, after in compared if before != after]:
-        return FileDifference(path, "file", ", ".join(changes))
-    if old.content != new.content:
-        return FileDifference(path, _kind(path, new), "content")
-    return FileDifference(path, "time", "time of change") if old.modified != new.modified else None
-
-
-def _kind(path: str, file: ImageFile | None) -> Kind:
-    if path.endswith(".pyc") and "/__pycache__/" in path:
-        return "bytecode"
-    if file and file.is_compiled:
-        return "compiled"
-    return "package" if _PACKAGES.search(path) else "file"

@@ -1,6 +1,4 @@
-"""The contents of an image, whoever built it: its base, its GPU software, its packages and its files.
-
-The list of files needs no start of the image. The probe and the packages are read in a container."""
+"""The contents of an image, whoever built it: its base, its GPU software and its packages, read in a container."""
 
 from __future__ import annotations
 
@@ -19,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.engine import containers, registry
-from builder.engine.client import EngineHTTPError, EngineTimeoutError, stream
+from builder.engine.client import EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Collection, Iterable, Sequence
 
     from builder.engine.client import Endpoint
@@ -463,61 +460,3 @@ def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, st
         return {}
     rows = (line.split("\t") for line in result.output.splitlines() if line.startswith("ii "))
     return {row[1]: row[2] for row in rows if len(row) == 3 and all(map(_WORD.fullmatch, row[1:]))}
-
-
-# The files of an image: what they are, read from the engine's export of a container that never starts. Nothing of the
-# image runs, so an image of a stranger, or for another processor, can be listed, too.
-# https://docs.docker.com/reference/api/engine/ (ContainerExport)
-
-_CHUNK = 1 << 20
-_WAIT = 900.0  # seconds of silence: the engine unpacks an image first that has not been used
-# What the engine itself puts into a container.
-_OF_CONTAINERS = frozenset({".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"})
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """A file, folder or link: ``kind`` as tar has it, ``content`` the SHA-256 of its bytes or where a link leads,
-    ``modified`` in seconds since 1970; ``is_compiled`` for an ELF file."""
-
-    kind: str
-    mode: int
-    owner: str
-    content: str
-    modified: int
-    is_compiled: bool = False
-
-
-def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, ImageFile]:
-    """Returns every file of ``image`` by its path. ``labels`` are those of the container that is made for it and
-    removed again. Raises ImageStateError for a missing image, and for an export that breaks off."""
-    import tarfile
-
-    from builder.engine.archives import StreamFile
-
-    files: dict[str, ImageFile] = {}
-    with containers.created(endpoint, image, labels) as container_id:
-        pieces = stream(endpoint, f"/containers/{container_id}/export", idle=_WAIT)
-        try:
-            with tarfile.open(fileobj=StreamFile(pieces, lambda _: None), mode="r|", bufsize=_CHUNK) as archive:
-                for member in archive:
-                    path = member.name.removeprefix("./")
-                    if path not in _OF_CONTAINERS and not path.startswith(("dev/", "proc/", "sys/")):
-                        files[f"/{path}"] = _file(archive, member)
-        except tarfile.TarError as error:
-            raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
-    return files
-
-
-def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
-    content, is_compiled = member.linkname, False
-    file = archive.extractfile(member) if member.isreg() else None
-    if file:
-        digest, piece = sha256(), file.read(_CHUNK)
-        is_compiled = piece.startswith(b"\x7fELF")
-        while piece:
-            digest.update(piece)
-            piece = file.read(_CHUNK)
-        content = digest.hexdigest()
-    owner = f"{member.uid}:{member.gid}"
-    return ImageFile(member.type.decode(), member.mode, owner, content, int(member.mtime), is_compiled)

@@ -53,7 +53,7 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
 
 
 @pytest.mark.long
-def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
+def test_other_content_is_kept_beside_and_told_by_layer(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "chat")
@@ -62,8 +62,6 @@ def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     output = builder("rebuild", "small", code=1).stdout
     assert f"other content: {repository}:1-rebuilt" in output
     assert "layers that differ: mod template\n" in output
-    assert "files that differ: times of change alone 2, other files 1\n" in output
-    assert "/workspace/vllm/chat.jinja: content\n" in output
     assert images.inspect_image(endpoint, f"{repository}:1") == built
     assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
@@ -80,7 +78,6 @@ def test_layers_are_named_where_the_first_image_is_gone(
         images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", "small", code=1).stdout
     assert "layers that differ: mod template\n" in output
-    assert "the first image is not in this engine" in output
 
 
 @pytest.mark.long
