@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-_MOST_ENTRIES = 64
 # Looking at more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
 _MOST_FILES = 20_000
@@ -103,9 +101,8 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
     cover, or if evidence is missing, which may be recorded any time."""
     images: dict[str, str] = {}
     definitions = [part.definition for image in planned for part in image.plan.chain]
-    if any(source.checkout for definition in definitions for source in definition.git_sources.values()):
-        return
-    if any(result.waiting for result in results):
+    has_checkout = any(source.checkout for each in definitions for source in each.git_sources.values())
+    if not key.settled or not planned or has_checkout or any(result.waiting for result in results):
         return
     for image in planned:
         name = image.comparison.existing
@@ -115,15 +112,8 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
         if name.number != max(n for n, record in numbers.items() if record.input_hash == image.plan.input_hash):
             return
         images[str(name)] = numbers[name.number].fingerprint
-    if not key.settled or not planned:
-        return
     content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
-    # Another process may be doing the same.
-    with suppress(OSError):
-        oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
-        for path in oldest_first[:-_MOST_ENTRIES]:
-            path.unlink()
 
 
 def _files(project: Project) -> Iterator[Path]:

@@ -5,7 +5,8 @@ The GPU checks run only where the engine has a GPU, and the record of the image 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
@@ -19,7 +20,7 @@ from builder.plan import plan_model
 from builder.plan.plan_model import WORKSPACE, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from builder.base.errors import Location
     from builder.base.project import Project
@@ -49,11 +50,11 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
     _require_pinned_base(engine, baked)
     unchecked = _left_out(plan, without)
-    templates = expected(workspace.project, plan, planned.recipe)
+    templates = expected_templates(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
     _keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
-    gpu = None if GPU in unchecked else run_gpu_checks(workspace, baked, unchecked)
+    gpu = None if GPU in unchecked else _run_gpu_checks(workspace, baked, unchecked)
     return NumberedImage(
         built=words.now(),
         definition=plan.definition.name,
@@ -122,7 +123,7 @@ def run_checks(
     labels: dict[str, str],
     host_platform: str,
     report: Report,
-    templates: Sequence[ExpectedTemplate] = (),
+    templates: Mapping[str, Location],
     without: Collection[str] = (),
 ) -> None:
     """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
@@ -150,7 +151,7 @@ def run_checks(
                 message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
                 raise _failed(message, "", [IMPORT])
         if TEMPLATE not in without:
-            require_usable(container, python, templates)
+            _require_templates(container, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
         failures = {check: text for check in wanted if (text := check_failure(container, check, CHECK_SECONDS))}
     if failures:
@@ -215,7 +216,7 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
 KERNEL_SECONDS = 1800
 
 
-def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
+def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
     """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
     nothing was checked, which a message says. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
@@ -227,8 +228,7 @@ def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[
     if not versions.has_nvidia(workspace.engine):
         workspace.report(Message("checks on a GPU not run: this engine has none"))
         return None
-    details = images.inspect_image(workspace.engine, baked.work.tag) if settings.keep_entrypoint else None
-    entrypoint = tuple(details.config.get("Entrypoint", ())) if details else ()
+    entrypoint = tuple(baked.details.config.get("Entrypoint", ())) if settings.keep_entrypoint else ()
     plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))
     return check_gpu(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report, entrypoint=entrypoint)
 
@@ -242,7 +242,7 @@ def check_gpu(
     devices: containers.Devices = containers.ALL_GPUS,
     entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `run_gpu_checks`."""
+    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `_run_gpu_checks`."""
     report(Message("checking the image on the GPU"))
     try:
         with containers.running(
@@ -258,9 +258,7 @@ def check_gpu(
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None
     if any("out of memory" in problem.lower() for _, problem in failing):
-        report(
-            Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
-        )
+        report(Message("checks on the GPU not finished: it had no memory left; `builder stop` the server, build again"))
         return None
     if failing:
         hint = "the layers are kept: mend what is named, and only what comes after it is built again"
@@ -287,75 +285,32 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
         yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
 
 
-# The chat templates that recipes expect in an image. Each is there, and the image's own transformers compiles it.
-
-_COMPILE = """\
-import sys
-try:
-    from transformers.utils.chat_template_utils import _compile_jinja_template as compile_template
-except Exception:
-    sys.exit(0)
-for path in sys.argv[1:]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            compile_template(file.read())
-    except Exception as error:
-        print("fault", path, getattr(error, "lineno", 1), " ".join(str(error).split()), sep="\\t")
-"""
-
-
-@dataclass(frozen=True)
-class ExpectedTemplate:
-    """A chat template that a recipe names at ``location``: its ``path`` in the image, relative to the server's
-    folder."""
-
-    path: str
-    location: Location
-
-
-def expected(project: Project, plan: Plan, own: Recipe | None) -> tuple[ExpectedTemplate, ...]:
-    """The templates that the image of ``plan`` must have: for the recipe that is built, and for all others that use the
-    image unchanged. A recipe with further mods brings its template by those."""
+def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict[str, Location]:
+    """The chat templates that the image of ``plan`` must have, each with a place that names it: for the recipe that is
+    built, and for all others that use the image unchanged. A recipe with further mods brings its template by those.
+    Paths are relative to the server's folder."""
     baked = {mod.name for part in plan.chain for mod in part.mods}
     using = [
         each
         for _, each in recipe.readable_recipes(project)
         if each.repository == plan.repository and not each.number and {*map(mod.name_of, each.mods)} <= baked
     ]
-    recipes = {each.file: each for each in [*using, *([own] if own else [])]}
-    return tuple(template for each in recipes.values() for template in _named(each))
+    templates = {}
+    for each in [*using, *([own] if own else [])]:
+        # A recipe that cannot be served at all is reported by `recipes check`.
+        with suppress(FileProblemsError, UsageError):
+            rendered = command.render_command(each, {})
+            used = recipe_problems.template_of_image(each, rendered)
+            # A script may change the folder before it starts the server.
+            if used and used.value and (not rendered.is_script or used.value.startswith("/")):
+                templates[used.value] = command.of_value(each, used)
+    return templates
 
 
-def require_usable(container: Container, python: str, templates: Sequence[ExpectedTemplate]) -> None:
-    """Raises BuildFailedError naming every template that is not in the image of ``container``, or is none."""
-    paths = {template.path for template in templates}
-    missing = {path for path in paths if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code}
-    there, output = sorted(paths - missing), ""
-    if there:
-        output = container.run([python, "-c", _COMPILE, *there], timeout=CHECK_SECONDS).output
-    rows = [line.split("\t", 3) for line in output.splitlines() if line.startswith("fault\t")]
-    faults = {row[1]: f"line {row[2]}: {row[3]}" for row in rows if len(row) == 4}
-    wrong = [
-        f"{template.location}: the image has no chat template {template.path}"
-        if template.path in missing
-        else f"{template.location}: {template.path} in the image is no chat template: {faults[template.path]}"
-        for template in templates
-        if template.path in missing or template.path in faults
-    ]
-    if wrong:
-        raise _failed(
-            "\n".join([f"check {TEMPLATE}:", *wrong]),
-            "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
-            [TEMPLATE],
-        )
-
-
-def _named(each: Recipe) -> Iterator[ExpectedTemplate]:
-    try:
-        rendered = command.render_command(each, {})
-    except (FileProblemsError, UsageError):  # it cannot be served at all, which `recipes check` says
-        return
-    used = recipe_problems.template_of_image(each, rendered)
-    # A script may change the folder before it starts the server.
-    if used and used.value and (not rendered.is_script or used.value.startswith("/")):
-        yield ExpectedTemplate(used.value, command.of_value(each, used))
+def _require_templates(container: Container, templates: Mapping[str, Location]) -> None:
+    """Raises BuildFailedError naming every template that the image of ``container`` lacks."""
+    missing = [path for path in templates if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code]
+    if missing:
+        lines = [f"{templates[path]}: the image has no chat template {path}" for path in missing]
+        hint = "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it"
+        raise _failed("\n".join([f"check {TEMPLATE}:", *lines]), hint, [TEMPLATE])

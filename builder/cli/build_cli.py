@@ -334,12 +334,10 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
-@click.option("--sign-with", "key", type=click.Path(path_type=Path), metavar="KEY", help="Sign that with an SSH key.")
 @set_option
 @verbosity_options
 @pass_context
-def rebuild(context: Context, image: str, witness: bool, key: Path | None, settings: tuple[str, ...]) -> int:
+def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
@@ -350,14 +348,11 @@ def rebuild(context: Context, image: str, witness: bool, key: Path | None, setti
     from builder.commands import rebuild as command
 
     with progress.reporter() as report:
-        workspace, chosen = context.workspace(report), parse_settings(settings)
-        result = command.rebuild_image(workspace, image, chosen, witness=witness or key is not None, key=key)
+        result = command.rebuild_image(context.workspace(report), image, parse_settings(settings))
     outcome = f"other content: {result.kept}" if result.kept else "the same content"
     again = ", tagged again" if result.restored else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")
     if result.same:
-        if result.statement:
-            print_result(f"  witnessed in {result.statement}")
         return 0
     print_result(f"  recorded  {result.recorded}")
     print_result(f"  built     {result.fingerprint}")

@@ -27,7 +27,6 @@ from builder.plan import plan_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
@@ -45,7 +44,7 @@ class Rebuilt:
     """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
 
     If the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
-    differ. ``statement`` is the file in which this machine witnesses the same content.
+    differ.
     """
 
     image: ImageName
@@ -57,7 +56,6 @@ class Rebuilt:
     log: str
     kept: str = ""
     layers: tuple[str, ...] = ()
-    statement: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,20 +69,12 @@ class RebuiltImage:
     labels: Mapping[str, str]
 
 
-def rebuild_image(
-    workspace: Workspace,
-    text: str,
-    settings: Mapping[str, str] | None = None,
-    *,
-    witness: bool = False,
-    key: Path | None = None,
-) -> Rebuilt:
+def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
     ``settings`` only the number of jobs may differ from those that the number was built with.
 
     A number that is missing gets its tag again if the content is the recorded one. Other content is kept under the tag
-    ``REPOSITORY:N-rebuilt``. With ``witness`` this machine states the same content in evidence/, signed with the SSH
-    ``key``, if given.
+    ``REPOSITORY:N-rebuilt``.
 
     Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
     or would do what no build of this program does; BuildFailedError if a step fails.
@@ -105,7 +95,7 @@ def rebuild_image(
         result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, built.log)
         if not same:
             return _other_content(workspace, result, built)
-        return replace(result, statement=_witness(workspace, result, built, key)) if witness else result
+        return result
 
 
 @contextmanager
@@ -139,17 +129,6 @@ def _built_again(
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")
         yield RebuiltImage(work.tag, details, workspace.project.relative(log), work.labels)
-
-
-def _witness(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path | None) -> str:
-    from builder.evidence import matrix
-    from builder.moving import shipped
-
-    engine = versions.require_supported(workspace.engine)
-    tools = {"builder": str(shipped.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
-    project, image_id = workspace.project, built.details.id
-    path = matrix.state_witness(project, result.image, result.fingerprint, image_id, engine.platform, tools, key)
-    return project.relative(path)
 
 
 def _other_content(workspace: Workspace, result: Rebuilt, built: RebuiltImage) -> Rebuilt:

@@ -160,18 +160,6 @@ def running(
         remove_container(endpoint, container_id)
 
 
-@contextmanager
-def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Creates a container of ``image`` whose files are read, and yields its id; it never starts, and is removed in
-    every case. Raises ImageStateError for a missing image."""
-    host = {"NetworkMode": "none"}
-    container_id = _create(endpoint, {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": host})
-    try:
-        yield container_id
-    finally:
-        remove_container(endpoint, container_id)
-
-
 def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", name: str = "") -> str:
     query = {key: value for key, value in (("platform", platform), ("name", name)) if value}
     try:
@@ -219,14 +207,17 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
     Raises ImageStateError for what is no file, or has more than ``largest`` bytes."""
     import tarfile
 
-    with created(endpoint, image, labels) as container_id:
-        try:
-            target = f"/containers/{container_id}/archive"
-            packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
-        except EngineMissingError:
-            return None
-        except EngineAnswerTooLargeError:
-            raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
+    body = {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": {"NetworkMode": "none"}}
+    container_id = _create(endpoint, body)
+    try:
+        target = f"/containers/{container_id}/archive"
+        packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
+    except EngineMissingError:
+        return None
+    except EngineAnswerTooLargeError:
+        raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
+    finally:
+        remove_container(endpoint, container_id)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         member = archive.next()
         file = archive.extractfile(member) if member and member.isfile() else None

@@ -77,7 +77,8 @@ def require_supported(endpoint: Endpoint) -> Versions:
     return Versions(
         engine=str(version.get("Version", "")),
         buildx=buildx_version,
-        store=_store(info),
+        # Only the containerd store reports the snapshotter as a driver type.
+        store="containerd" if "io.containerd.snapshotter" in str(info.get("DriverStatus")) else "classic",
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
         nvidia=_nvidia(info),
@@ -108,16 +109,6 @@ def _nvidia(info: Mapping[str, Any]) -> bool:
     # By CDI, the Container Device Interface, engines from 28.2 on know devices.
     devices = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
     return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
-
-
-def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
-    return _store(request(endpoint, "GET", "/info", timeout=30))
-
-
-def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
-    # Only the containerd store reports the snapshotter as a driver type.
-    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
-    return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
 
 
 def platform(endpoint: Endpoint) -> str:
