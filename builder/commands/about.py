@@ -242,10 +242,6 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         message = "the engine cannot limit the memory of a container: `run --memory` does nothing"
         remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
         yield Diagnosis("limits", "warning", message, remedy)
-    if engine.endless_logs:
-        message = "the engine keeps the output of a server for as long as it runs, without a limit"
-        remedy = 'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each; restart Docker'
-        yield Diagnosis("server logs", "warning", message, remedy)
     # The disk cannot be seen if the engine is on another machine, or its folder is not readable.
     free = machine.free_disk(engine.data_root)
     if free is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,6 @@ def _end(process: subprocess.Popen[str]) -> None:
     """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
     import signal
     import subprocess
-    from contextlib import suppress
 
     if process.poll() is not None:
         return
@@ -177,8 +176,6 @@ def bake_targets(
     is the whole environment of the build; ``log_path`` gets the readable log while the build runs, ``on_event`` every
     event. Raises BuildFailedError, and EngineError where the engine stopped. After a failure or an interruption the
     names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
-    from contextlib import suppress
-
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)

@@ -209,8 +209,9 @@ def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socke
     """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
     OSError if the engine cannot be reached, EngineError for text that is not an address."""
     if endpoint.host.startswith("ssh://"):
-        with _through_ssh(endpoint) as connection_and_errors:
-            yield connection_and_errors
+        with _through_ssh(endpoint) as (connection, error_output):
+            connection.settimeout(timeout)
+            yield connection, error_output
         return
     try:
         opened = _connect(endpoint, timeout)

@@ -65,7 +65,6 @@ def _listings(endpoint: Endpoint) -> Iterator[dict[bytes, int]]:
     # Each as a literal without a table (RFC 7541, 6.2.2).
     block = b"".join(b"\0" + b"".join(bytes((len(x),)) + x.encode() for x in pair) for pair in headers.items())
     with client.connected(endpoint, _WAIT) as (connection, _):
-        connection.settimeout(_WAIT)
         connection.sendall(_UPGRADE)
         stream = connection.makefile("rb")
         upgraded = b" 101 " in stream.readline()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base.errors import EngineError
@@ -41,14 +39,12 @@ _INSTALL = (
     "or a private engine: `scripts/engine up`"
 )
 _BUILDX_WAIT = 20.0
-DAEMON_FILE = Path("/etc/docker/daemon.json")
 
 
 @dataclass(frozen=True)
 class Versions:
     """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its data
-    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU, can limit its memory and swap,
-    and keeps the logs of containers without a limit."""
+    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU and limit its memory and swap."""
 
     engine: str
     buildx: str
@@ -57,7 +53,6 @@ class Versions:
     data_root: str
     nvidia: bool
     limits_memory: bool
-    endless_logs: bool
 
 
 def require_engine(endpoint: Endpoint) -> str:
@@ -83,22 +78,7 @@ def require_supported(endpoint: Endpoint) -> Versions:
         data_root=str(info.get("DockerRootDir", "")),
         nvidia=_nvidia(info),
         limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
-        endless_logs=info.get("LoggingDriver") == "json-file" and has_endless_logs(endpoint),
     )
-
-
-def has_endless_logs(endpoint: Endpoint, file: Path = DAEMON_FILE) -> bool:
-    """True if the daemon's file sets no limit for logs; False if the file cannot be read or is another machine's
-    (https://docs.docker.com/engine/logging/drivers/json-file/)."""
-    if not endpoint.host.startswith("unix://"):
-        return False
-    try:
-        options = json.loads(file.read_bytes()).get("log-opts")
-    except FileNotFoundError:
-        return True
-    except (OSError, ValueError, AttributeError):
-        return False
-    return not (isinstance(options, dict) and "max-size" in options)
 
 
 def has_nvidia(endpoint: Endpoint) -> bool:
