@@ -63,7 +63,7 @@ def compiles(title: str) -> bool:
 
 
 def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """The seconds that these steps took before, together; None where one that compiles never ran here."""
+    """The seconds that these steps took before, together; None if one that compiles never ran here."""
     wanted = tuple(titles)
     if any(compiles(title) and title not in times.seconds for title in wanted):
         return None
@@ -255,7 +255,7 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
         raise BuildFailedError(
             f"{gone.message}\n{error.message}" if gone else error.message,
             log=gone.log if gone else "",
-            hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
+            hint="check the network; a commit that no longer exists is only in the mirror (.builder/mirrors) of a "
             "machine that pinned it",
         ) from None
     # BuildKit applies it to a folder, but not to a repository.

@@ -88,7 +88,7 @@ def _to_build(request: BuildRequest, planned: Sequence[PlannedImage]) -> bool:
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:
-    """Raises ConflictError where the engine's disk has not what the images together are expected to take."""
+    """Raises ConflictError if the engine's disk has not what the images together are expected to take."""
     expected = [outlook for outlook in outlooks if outlook.disk and outlook.free is not None]
     if not expected:
         return
@@ -101,12 +101,12 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     raise ConflictError(
         f"building {names} takes {words.size_text(needed)} of disk ({origins}), and {data_root} has "
         f"{words.size_text(free)} free: nothing was built",
-        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds all the same",
+        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds anyway",
     )
 
 
 def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
-    """The time of all that may have to run: as long as each step took before, where those that compile all did."""
+    """The time of all that may have to run: as long as each step took before, if those that compile all did."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
     seconds = bake.expected_steps(bake.load_step_times(project), titles)

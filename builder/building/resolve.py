@@ -132,7 +132,7 @@ def say_older(
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError where that is not
+    """Reports each package and source that goes back to an older version. Raises SourceError if that is not
     allowed."""
     settings = git.read_index_settings(workspace.environment)
     older: list[pinning.OlderVersion] = []
@@ -250,7 +250,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
     before = build_directory.read_if_possible(directory)
     if before is None:
         unreadable = workspace.project.relative(directory / build_directory.FILE)
-        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
+        return Comparison(None, (), (f"its inputs differ from {last}; {unreadable} cannot be read for details",))
     return Comparison(None, before, rules.explain_changes(before, plan.steps))
 
 
@@ -275,7 +275,7 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
 
 
 def _pull_bases(workspace: Workspace, plan: Plan) -> None:
-    """Pulls a base that brings packages, for their files: the build on it needs it anyway, where this engine builds."""
+    """Pulls a base that brings packages, for their files: the build on it needs it anyway, if this engine builds."""
     from builder.pins import base_contents
 
     base = plan.chain[0].pins.base

@@ -57,8 +57,8 @@ class CachedResults:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, where
-    the project has too many files or one that cannot be read, and where a build is running or was killed."""
+    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, if
+    the project has too many files or one that cannot be read, and if a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None

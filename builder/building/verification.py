@@ -1,6 +1,6 @@
 """The fourth step of a build checks that the image contains everything that was planned.
 
-The GPU checks run only where the engine has a GPU, and the record of the image says which one they ran on."""
+The GPU checks run only if the engine has a GPU, and the record of the image says which one they ran on."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def run_checks(
     without: Collection[str] = (),
 ) -> None:
     """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
-    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked where
+    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked if
     the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported. Raises
     BuildFailedError naming every check that fails."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
@@ -157,7 +157,7 @@ def run_checks(
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
-        hint = f"a mod did not do its work in this image, or one that is baked after it undid it; see {folders}"
+        hint = f"a mod had no effect in this image, or a later mod undid it; see {folders}"
         raise _failed("\n".join(failures.values()), hint, owners)
 
 
@@ -188,7 +188,7 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
 def _failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
     options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
-    wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
+    wrong = f"if the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
@@ -197,7 +197,7 @@ def last_lines(output: str) -> str:
 
 
 def check_failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
-    """The failure of a check in a container; empty where it passes."""
+    """The failure of a check in a container; empty if it passes."""
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
@@ -205,7 +205,7 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
         argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
         failure = f"{check.file} lacks {check.contains!r}"
     else:
-        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
+        argv, failure = ["test", "-e", str(check.file)], f"{check.file} does not exist"
     result = container.run(argv, timeout=seconds, env={"WORKSPACE_DIR": WORKSPACE})
     if not result.exit_code:
         return ""
@@ -217,7 +217,7 @@ KERNEL_SECONDS = 1800
 
 
 def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
+    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None if
     nothing was checked, which a message says. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
@@ -261,7 +261,7 @@ def check_gpu(
         report(Message("checks on the GPU not finished: it had no memory left; `builder stop` the server, build again"))
         return None
     if failing:
-        hint = "the layers are kept: mend what is named, and only what comes after it is built again"
+        hint = "finished layers are kept: fix the cause, and only later steps are built again"
         message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
         raise _failed(message, hint, (name for name, _ in failing))
     return f"{facts.card}, compute capability {facts.capability}"

@@ -35,14 +35,14 @@ _PACKAGE = "vllm"
 
 @dataclass(frozen=True)
 class VllmChoices:
-    """The values that the vLLM called ``label`` takes, by option without dashes, where they can be read."""
+    """The values that the vLLM called ``label`` takes, by option without dashes, if they can be read."""
 
     label: str
     values: Mapping[str, frozenset[str]]
 
 
 def of_package(package: Package) -> VllmChoices:
-    """Reads the choices of a pinned vLLM; fetches its files where they are not here. Raises SourceError."""
+    """Reads the choices of a pinned vLLM; fetches its files if they are not here. Raises SourceError."""
     patches = b"\n".join(patch.diff for patch in package.tree.prior)
     return VllmChoices(package.label, _values(package.tree.read(_PATHS), patches))
 
@@ -63,7 +63,7 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
 
 def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> VllmChoices | None:
     """Reads the choices of the vLLM that ``lock`` pins for the image of ``chain``, if its files are on this machine: in
-    a mirror, or in the cache of wheels. Takes no network; None where they are not."""
+    a mirror, or in the cache of wheels. Takes no network; None if they are not."""
     for definition in reversed(chain):
         for pins in lock.pins.get(definition.name, {}).values():
             try:

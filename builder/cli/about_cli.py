@@ -120,7 +120,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     """
     from builder.commands import about as command
 
-    with progress.showing("comparing images.lock with what is there"):
+    with progress.showing("comparing images.lock with engine and files"):
         findings = command.verify_project(context.workspace())
         if registry:
             findings = (*findings, *command.compare_registry(context.workspace()))
@@ -131,5 +131,5 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
             text = f"{each.subject}: {each.message}" + (f" → {each.remedy}" if each.remedy else "")
             output.print_facts([(styled(each.kind, fg=_KINDS[each.kind][1]), text)], widest=("missing", ""))
         if not findings:
-            print_result("all is as images.lock has it")
+            print_result("everything matches images.lock")
     return next((code for kind, (code, _) in _KINDS.items() if any(each.kind == kind for each in findings)), 0)

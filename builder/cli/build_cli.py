@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
 @click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
-@click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
+@click.option("--ignore-disk", is_flag=True, help="Build even if the disk is expected to be too small.")
 @click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
 @click.option(
     "--without-check",
@@ -122,7 +122,7 @@ def build(
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note WHY goes with --promote-anyway and --without-check NAME, and both require it")
     if promote_anyway and no_promote:
-        raise click.UsageError("--promote-anyway goes with no --no-promote")
+        raise click.UsageError("--promote-anyway and --no-promote exclude each other")
     from builder.building.request import BuildRequest
     from builder.cli import progress
     from builder.commands import build as command
@@ -158,7 +158,7 @@ def build(
             results.extend(command.build_targets(context.workspace(report), request))
     except KeyboardInterrupt:
         if results:
-            raise KeyboardInterrupt("what is listed above is done; run it again for the rest") from None
+            raise KeyboardInterrupt("the results above are finished; run the command again for the rest") from None
         raise
     finally:
         _print_results(results, as_json=as_json)
@@ -222,7 +222,7 @@ def _print_held(waiting: HeldPointer, image: str) -> None:
     """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
     is_model = waiting.kind == "model"
     name = waiting.what if is_model else f"{waiting.what}:latest"
-    stays = f"stays at {waiting.stays}" if waiting.stays else "is nowhere yet"
+    stays = f"stays at {waiting.stays}" if waiting.stays else "points to no image yet"
     moves = f"builder pair {waiting.what} {image}" if is_model else f"builder promote {image}"
     then = f": {image} did not pass" if waiting.failed else f"; once its evidence is there: `{moves}`"
     print_result(f"  {name} {stays}{then}")

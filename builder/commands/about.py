@@ -119,8 +119,8 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     if re.fullmatch(r"\d{1,3}", wanted):
         codes = {code.code: code.meanings for code in explaining.every()}
         if int(wanted) not in codes:
-            hint = f"there are: {', '.join(map(str, codes))}"
-            raise UsageError(f"builder ends with no exit code {int(wanted)}", hint=hint)
+            hint = f"the exit codes are {', '.join(map(str, codes))}"
+            raise UsageError(f"builder has no exit code {int(wanted)}", hint=hint)
         return (Explanation("exit code", str(int(wanted)), codes[int(wanted)]),)
     if explained := tuple(_keys(wanted)):
         return explained
@@ -130,7 +130,9 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     paths = {key.path for file in explaining.every_key() for key in file.keys}
     meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
     hint = meant or "`builder schema` lists the files; `builder COMMAND --help` lists options"
-    raise UsageError(f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`", hint=hint)
+    raise UsageError(
+        f"`{text}` is not an exit code, a key of a file, or a message of `builder recipes check`", hint=hint
+    )
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:
@@ -166,7 +168,7 @@ def title(name: str) -> str:
 
 
 def program_version() -> shipped.ProgramRelease:
-    """The release that is running, with its commit where that is recorded."""
+    """The release that is running, with its commit if that is recorded."""
     return shipped.of_this_program()
 
 
@@ -209,7 +211,7 @@ def _release(address: str) -> Diagnosis:
     address = address or shipped.repository_of_releases()
     if not address:
         remedy = "name the repository: `builder doctor --check-update ADDRESS`"
-        return Diagnosis("release", "warning", f"{here}; this installation does not say where it comes from", remedy)
+        return Diagnosis("release", "warning", f"{here}; this installation does not record its repository", remedy)
     try:
         newer = shipped.newer_release(address)
     except BuilderError as error:
@@ -314,7 +316,9 @@ def _files(project: Project) -> Iterator[Diagnosis]:
         else:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
     if missing_mods:
-        yield Diagnosis("recipe mods", "warning", "\n".join(missing_mods), "nothing is built for these without them")
+        yield Diagnosis(
+            "recipe mods", "warning", "\n".join(missing_mods), "these recipes cannot be built without the mods"
+        )
 
 
 def _check_definition(project: Project, name: str) -> None:
@@ -350,7 +354,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:
-    """A warning of the models whose images need a GPU, where the engine can give a container none."""
+    """A warning of the models whose images need a GPU, if the engine can give a container none."""
     waiting = []
     for model in lock.models:
         with suppress(BuilderError):  # a file with an error is reported elsewhere
@@ -399,7 +403,7 @@ class Discrepancy:
 
 
 def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds every discrepancy, the gravest first. Raises LockError where images.lock itself cannot be read."""
+    """Finds every discrepancy, the gravest first. Raises LockError if images.lock itself cannot be read."""
     lock = lock_file.read_lock(workspace.project.lock)
     directories = tuple(_directories(workspace.project, lock))
     lost = [Discrepancy(workspace.project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)]
@@ -413,7 +417,7 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
 
 def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
     """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError
-    where no registry is set."""
+    if no registry is set."""
     pushed_to = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
     return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
 
@@ -442,7 +446,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` says more")
     for row in overview.rows:
         name = str(row.name)
-        first = ", once its build directory is what it was (see there)" if name in edited_names else ""
+        first = ", after its build directory is restored (see below)" if name in edited_names else ""
         if row.state == "missing":
             back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
             if row.image.adopted and not row.image.digest:
@@ -453,14 +457,16 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
             remedy = f"`{free}` frees the name, then `builder rebuild {name}` builds it again{first}"
             if row.image.adopted:
                 remedy = f"`{free}` frees the name, then {adopted.way_back(row.name, row.image)}"
-            yield Discrepancy(name, "moved", "the name belongs to another image than the one that was built", remedy)
+            yield Discrepancy(
+                name, "moved", "the name belongs to a different image than the one that was built", remedy
+            )
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
-        yield Discrepancy(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
+        yield Discrepancy(latest, "moved", f"does not point to {current}", f"`builder promote {current}`")
     for repository, owner in overview.foreign.items():
         current = f"{repository}:{lock.images[repository].current}"
-        yield Discrepancy(f"{repository}:latest", "foreign", f"does not stand for {current}: {owner} has it", "")
+        yield Discrepancy(f"{repository}:latest", "foreign", f"does not point to {current}: {owner} has it", "")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:

@@ -110,7 +110,7 @@ def write_directory(project: Project, planned: PlannedImage, folder: Path) -> No
 
     target = folder.resolve()
     if target.is_relative_to(project.builds.resolve()):
-        raise UsageError(f"{folder} lies in builds/, which has the folders of numbers", hint="name another folder")
+        raise UsageError(f"{folder} is in builds/, which is reserved for numbered images", hint="name another folder")
     try:
         files.make_folder(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as aside:
@@ -181,7 +181,7 @@ def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
         if each.current and each.current != each.image:
             remedies.append(f"`builder diff {each.current} {each.image}` shows what changed")
         remedies += [f"`builder prove {each.image} {model}` proves it again" for model in each.failed_models]
-    anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers nevertheless"
+    anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers anyway"
     return BuildFailedError("\n".join(lines), hint="; ".join((*remedies, anyway)))
 
 

@@ -81,7 +81,7 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
     """
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
-        raise UsageError(f"`--set {other[0]}` would make another image", hint="`builder build` makes it")
+        raise UsageError(f"`--set {other[0]}` would make another image", hint="use `builder build`")
     images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
@@ -106,11 +106,13 @@ def _built_again(
     have written the build directory: its plan gives the targets, and a copy of its files is baked."""
     if recorded.adopted:
         raise ImageStateError(
-            f"{name} was adopted from {recorded.adopted.image}: it was built elsewhere, and nothing here tells how",
+            f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built",
             hint=adopted.way_back(name, recorded),
         )
     if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
-        raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)
+        raise LockError(
+            f"images.lock: {name} cannot belong to a definition named {recorded.definition!r}", hint=TAKE_BACK
+        )
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():
         raise ImageStateError(

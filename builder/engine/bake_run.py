@@ -41,7 +41,7 @@ def run_buildx(
 ) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
     """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
     and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError, and
-    EngineError where the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
+    EngineError if the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
     import subprocess
     from shutil import which
 
@@ -174,7 +174,7 @@ def bake_targets(
     ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
     ``pushed`` are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ``
     is the whole environment of the build; ``log_path`` gets the readable log while the build runs, ``on_event`` every
-    event. Raises BuildFailedError, and EngineError where the engine stopped. After a failure or an interruption the
+    event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an interruption the
     names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"

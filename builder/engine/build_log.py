@@ -63,7 +63,7 @@ _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|r
 _COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
 _DIGEST = re.compile("@sha256:[0-9a-f]{64}$")  # of a base image: it alone is as wide as a terminal
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
-# What `builder.building.bake` adds to each step where a proxy has a password.
+# What `builder.building.bake` adds to each step if a proxy has a password.
 _PROXY_SECRETS = re.compile(
     r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
 )

@@ -184,7 +184,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 # Connections: a socket of this machine, TCP with or without TLS, or ssh.
 
-_FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind it where they are not the usual ones"
+_FORM = "an address is ssh://[USER@]HOST[:PORT]"
 
 
 def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
@@ -404,7 +404,7 @@ def request(
     except ValueError:
         raise EngineError(
             f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
-            hint="was the engine stopped meanwhile? `docker info` tells; then run this again",
+            hint="did the engine stop? `docker info` shows it; then run this again",
         ) from None
 
 

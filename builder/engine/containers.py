@@ -203,8 +203,8 @@ _FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
 
 
 def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
-    """Returns the content of a file of ``image``, None where it has none of that path. Nothing of the image runs.
-    Raises ImageStateError for what is no file, or has more than ``largest`` bytes."""
+    """Returns the content of a file of ``image``, None if it has none of that path. Nothing of the image runs.
+    Raises ImageStateError for what is not a file, or has more than ``largest`` bytes."""
     import tarfile
 
     body = {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": {"NetworkMode": "none"}}
@@ -222,13 +222,13 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
         member = archive.next()
         file = archive.extractfile(member) if member and member.isfile() else None
         if file is None:
-            raise ImageStateError(f"{path} of {image} is no file")
+            raise ImageStateError(f"{path} of {image} is not a file")
         return file.read()
 
 
 def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
     """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
-    ImageStateError where the engine refuses, as for a path through a file."""
+    ImageStateError if the engine refuses, as for a path through a file."""
     import tarfile
 
     buffer = io.BytesIO()
@@ -315,7 +315,7 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises
-    ImageStateError for a missing image, ConflictError where another container has the name."""
+    ImageStateError for a missing image, ConflictError if another container has the name."""
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
@@ -325,7 +325,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
 
 
 def start_service(endpoint: Endpoint, container: str) -> None:
-    """Starts a container. Raises EngineHTTPError where the engine cannot: no such program or device, a port in use."""
+    """Starts a container. Raises EngineHTTPError if the engine cannot: no such program or device, a port in use."""
     request(endpoint, "POST", f"/containers/{container}/start", timeout=DISK_SECONDS)
 
 

@@ -55,8 +55,8 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """Returns the fingerprint of the engine's own image of this reference; None where it has none. Raises SourceError
-    where ``platform`` is given and the image is for another."""
+    """Returns the fingerprint of the engine's own image of this reference; None if it has none. Raises SourceError
+    if ``platform`` is given and the image is for another."""
     image = inspect_image(endpoint, reference)
     if image is None:
         return None
@@ -77,7 +77,7 @@ def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str
 
 
 def _same_platform(requested: str, offered: str) -> bool:
-    """True if both name the same platform; a variant counts only where both have one."""
+    """True if both name the same platform; a variant counts only if both have one."""
     return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
 
 
@@ -138,7 +138,7 @@ class GpuFacts:
 
 
 def read_gpu(container: Container, python: str) -> GpuFacts:
-    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
+    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError if it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
         return records.parse(result.last_line, GpuFacts)
@@ -154,7 +154,7 @@ _KILLED = 128 + signal.SIGKILL
 METADATA = "/workspace/build-metadata.yaml"
 
 # Prints the Python that has vLLM, else any: those that PATH finds first, then the one that the command `vllm` runs by,
-# then virtual environments where images have them. From an empty folder: the current one comes first in Python's path.
+# then virtual environments if images have them. From an empty folder: the current one comes first in Python's path.
 _FIND_PYTHON = """\
 cd "$(mktemp -d)" || exit 1
 any=
@@ -256,7 +256,7 @@ def read_installed(
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     """The software in the answer of an image's Python; a package without a valid name or version is left out. Raises
     ImageStateError if that is vLLM or FlashInfer, and for an answer of another form."""
-    odd = ImageStateError(f"the Python of the image, {executable}, answers with something else than was asked")
+    odd = ImageStateError(f"the Python of the image, {executable}, gave an unexpected answer")
     try:
         metadata, python = _plain_values(data["metadata"]), data["python"]
         is_version = _PACKAGE_VERSION.fullmatch(python)
@@ -301,7 +301,7 @@ def read_files(
     try:
         return {name: base64.b64decode(content) for name, content in files.items() if name in paths}
     except (TypeError, ValueError):
-        raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
+        raise ImageStateError(f"{image} cannot be read: its Python gave an unexpected answer") from None
 
 
 # vLLM's own answers about recipes. Importing it takes 600 MB and some seconds, or minutes from a cold disk.
@@ -335,7 +335,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class VllmFacts:
-    """The facts about a vLLM: its ``options``, with the values that each may have where these are listed; its
+    """The facts about a vLLM: its ``options``, with the values that each may have if these are listed; its
     ``variables``; the names that are registered (``choices``) by option without dashes, and the ``fields`` of options
     that take JSON and refuse any other field."""
 
@@ -348,7 +348,7 @@ class VllmFacts:
 
 @dataclass(frozen=True)
 class VllmAnswers:
-    """The answers of an image's vLLM: facts, and one for each command, None where it took too long."""
+    """The answers of an image's vLLM: facts, and one for each command, None if it took too long."""
 
     facts: VllmFacts
     commands: tuple[CommandAnswer | None, ...]
@@ -366,7 +366,7 @@ def ask_vllm(
     ``env``, in one container without a network, a GPU or a place to write. Raises what `read_installed` raises."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
     if len(packed) > _LONGEST_QUESTION:
-        raise ImageContentsError(f"the recipes are too long to be shown to {image}", hint="check fewer at once")
+        raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer at once")
     pieces = [packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE)]
     with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
         python = require_python(container, image)
@@ -383,24 +383,24 @@ def ask_vllm(
 
 
 def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
-    """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
+    """Returns the path of the Python in a container that has vLLM, or of another if none has; empty without any."""
     result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
     return "" if result.exit_code else result.last_line
 
 
 def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
-    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError where
+    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError if
     there is none, with ``hint``, or it does not run here."""
     if not containers.can_execute(container):
         raise ImageContentsError(
-            f"this engine cannot run the programs of {image}, so nobody can tell what is in it",
-            hint="it is for another processor: do this on a machine of its own kind",
+            f"this engine cannot run the programs of {image}, so its contents are unknown",
+            hint="the image is for another processor: run this on a machine with that processor",
         )
     try:
         executable = find_python(container, seconds)
     except BuildFailedError:
         raise ImageContentsError(
-            f"the Python of {image} did not tell its version in {seconds:g} seconds", hint=hint
+            f"the Python of {image} did not report its version within {seconds:g} seconds", hint=hint
         ) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
@@ -414,14 +414,14 @@ def _answer(container: Container, image: str, argv: list[str], seconds: float = 
     except (ValueError, RecursionError):
         answer = None
     if result.exit_code == _KILLED:
-        raise ImageStateError(f"{image} cannot be looked into: its Python was killed, as for want of memory")
+        raise ImageStateError(f"{image} cannot be read: its Python was killed, probably because memory ran out")
     if result.exit_code or not isinstance(answer, dict):
-        raise ImageStateError(f"{image} cannot be looked into; its Python said:\n{result.output.strip()[-2000:]}")
+        raise ImageStateError(f"{image} cannot be read; its Python reported:\n{result.output.strip()[-2000:]}")
     return answer
 
 
 def _commit_of(version: str, *texts: str) -> str | None:
-    """The commit that a package was built from: what it says itself, written out in full where another place of the
+    """The commit that a package was built from: what it says itself, written out in full if another place of the
     image does so. A place that names another commit is not believed: it may be older than the package."""
     local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
@@ -444,7 +444,7 @@ def _plain_values(text: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
 
-# dpkg-query(1): of the packages that are installed whole, `name:arch` where several processors' are there.
+# dpkg-query(1): of the packages that are installed whole, `name:arch` if several processors' are there.
 _LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
 _SECONDS = 60.0
 # Of both the names and the versions: deb-control(5), deb-version(7).
@@ -452,8 +452,8 @@ _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 
 def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The versions of the Debian packages in ``image`` by name; none where it has no dpkg, or its programs do not run
-    here. Raises ImageStateError for a missing image, and BuildFailedError where it does not answer."""
+    """The versions of the Debian packages in ``image`` by name; none if it has no dpkg, or its programs do not run
+    here. Raises ImageStateError for a missing image, and BuildFailedError if it does not answer."""
     with containers.running(endpoint, image, labels=labels) as container:
         result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
     if result is None or result.exit_code:

@@ -47,7 +47,7 @@ def run_on_machine(
         argv = client.ssh_argv(host, _OPTIONS, command)
     else:
         raise NodeError(
-            f"its engine is reached at {host}, and its machine not at all",
+            f"its engine is reached at {host}, but no command can run on that machine",
             hint="name the node in builder.yaml as ssh://USER@HOST",
         )
     try:
@@ -194,7 +194,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class MachineResources:
-    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None where that
+    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None if that
     cannot be seen. ``data_root`` is the folder of the engine's images if it is on this machine, else empty."""
 
     processors: int
@@ -204,7 +204,7 @@ class MachineResources:
 
 
 def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | None:
-    """Returns the resources of the machine that builds; None where another one than the engine's does."""
+    """Returns the resources of the machine that builds; None if another one than the engine's does."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
@@ -217,7 +217,7 @@ def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineR
 
 
 def free_disk(data_root: str) -> int | None:
-    """Returns the bytes that are free in a folder of images; None where it cannot be looked at."""
+    """Returns the bytes that are free in a folder of images; None if it cannot be looked at."""
     import shutil
 
     try:

@@ -121,7 +121,7 @@ _HINT = "check the name and the network; a private registry needs `docker login`
 @dataclass(frozen=True)
 class PublishedImage:
     """An image of a registry: the digest that its tag stands for, the day in its tag or else the day on which it was
-    made (``YYYY-MM-DD``, empty where neither is known), what its labels say of its contents (the keys are those of
+    made (``YYYY-MM-DD``, empty if neither is known), what its labels say of its contents (the keys are those of
     ``_LABELS``), and its packed size in bytes."""
 
     tag: str
@@ -147,7 +147,7 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
 
 
 def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
-    """Returns all tags that a registry has of ``repository``. Raises SourceError where it cannot be read."""
+    """Returns all tags that a registry has of ``repository``. Raises SourceError if it cannot be read."""
     every: dict[str, None] = {}
     last = ""
     with _session(endpoint, repository) as session:
@@ -209,7 +209,7 @@ def _published(tag: str, digest: str, described: Mapping[str, Any]) -> Published
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration;
-    empty for an image that is not for ``platform``. Raises TransferError where it cannot be read."""
+    empty for an image that is not for ``platform``. Raises TransferError if it cannot be read."""
     repository, version = images.split_tag(reference)
     names = {"Os": "os", "Architecture": "architecture", "Variant": "variant", "Created": "created", "Config": "config"}
     try:
@@ -246,7 +246,7 @@ def _described(session: _RegistrySession, digest: str, platform: str) -> dict[st
 
 def _image(session: _RegistrySession, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
-    digest for ``platform``; both empty where it has none for it."""
+    digest for ``platform``; both empty if it has none for it."""
     manifest = session.get(f"manifests/{version}").json()
     if isinstance(manifest.get("manifests"), list):
         entry = next((each for each in manifest["manifests"] if _is_for(each.get("platform"), platform)), None)
@@ -270,7 +270,7 @@ def _digest(descriptor: Mapping[str, Any]) -> str:
 def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Receive) -> Descriptor:
     """Reads an image with all its platforms: ``receive`` gets the digest, the size and the pieces of each blob, what a
     blob refers to before itself, and need not take the pieces of one that it has. Returns the image's descriptor.
-    Raises SourceError as `tags` does, and where a manifest has another digest."""
+    Raises SourceError as `tags` does, and if a manifest has another digest."""
 
     def pieces(blob: str) -> Iterator[bytes]:
         # A token of its own: one lasts for minutes, and a layer of some gigabytes takes longer.
@@ -326,7 +326,7 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SourceError(f"the registry of {repository} gives an answer that is not a registry's") from None
+        raise SourceError(f"the registry of {repository} does not answer as a registry does") from None
 
 
 def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
@@ -340,7 +340,7 @@ def _successful(answer: Any, what: str) -> Any:
 
 
 def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secure: bool) -> str:
-    """The header that the registry wants, after it ``refused`` a request without one; empty where there is no login."""
+    """The header that the registry wants, after it ``refused`` a request without one; empty if there is no login."""
     scheme, _, rest = refused.headers.get("www-authenticate", "").partition(" ")
     user, password = login.get("username", ""), login.get("password", "")
     basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
@@ -349,7 +349,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
     parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = parameters.pop("realm", "")
     if urlsplit(realm).scheme != "https" and secure:
-        raise http_client.NoAnswerError(f"it sends its visitors to {realm or 'nowhere'} for a token, not by https")
+        raise http_client.NoAnswerError(f"it sends clients to {realm or 'nowhere'} for a token, without https")
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
     token = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token").json()
@@ -357,7 +357,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
-    """False where the engine speaks to the registry without TLS: on this machine, and where its configuration says so
+    """False if the engine speaks to the registry without TLS: on this machine, and if its configuration says so
     (``insecure-registries``)."""
     configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
     if index := (configuration.get("IndexConfigs") or {}).get(host):

@@ -44,7 +44,7 @@ class TaggedImages:
 
 def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
     """Returns the images ``names`` (``repository:number``) that the engine has. The file ``path`` caches the tags of
-    one set of ``repositories``. Raises EngineError where no engine answers."""
+    one set of ``repositories``. Raises EngineError if no engine answers."""
     requested = list(names)
     if not requested:
         return TaggedImages({}, {})

@@ -96,7 +96,7 @@ def push_image(
     endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> str:
     """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
-    Raises TransferError where the registry did not take all of it: the next try need not send those layers again."""
+    Raises TransferError if the registry did not take all of it: the next try need not send those layers again."""
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
@@ -111,7 +111,7 @@ def pull_layers(
     platform: str = "",
 ) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
-    Raises TransferError where not all of it came, or where the content does not match its digests."""
+    Raises TransferError if not all of it came, or if the content does not match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -130,7 +130,7 @@ def _follow(
     headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
-    stuck_hint = "does the registry answer, is its disk or the network slow?"
+    stuck_hint = "check that the registry answers, and that its disk and the network are not too slow"
     try:
         for status in client.objects(body):
             if error := status.get("error") or (status.get("errorDetail") or {}).get("message"):
@@ -141,7 +141,7 @@ def _follow(
                 raise TransferError(stuck, hint=stuck_hint)
     except json.JSONDecodeError:
         raise TransferError(
-            "the engine's response broke off", hint="`docker info` tells if the engine runs; then run this again"
+            "the engine's response broke off", hint="`docker info` shows whether the engine runs; then run this again"
         ) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
@@ -176,10 +176,10 @@ _START_WAIT = 20.0
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
     """Runs a registry (BUILDER_REGISTRY_IMAGE) during the block; yields its port on 127.0.0.1. Raises TransferError
-    where the engine is not on this machine, or the registry's image cannot be pulled or started."""
+    if the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
-            f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
+            f"the engine at {endpoint.host} is not on this machine, so no registry can be started beside it",
             hint="set `registry:` in builder.yaml: images then go through that one",
         )
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
@@ -263,7 +263,7 @@ def require_route(endpoint: Endpoint) -> None:
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
     """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
     node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
-    as `require_route` does, and where ssh fails."""
+    as `require_route` does, and if ssh fails."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port
@@ -294,5 +294,5 @@ def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
         lines.append(line.strip())
     raise TransferError(
         f"no tunnel to {endpoint.host}: {'; '.join(lines[-3:]) or 'ssh ended'}",
-        hint="does `ssh` get there without a password, and does its sshd allow TCP forwarding?",
+        hint="check that `ssh` logs in without a password, and that sshd allows TCP forwarding",
     )

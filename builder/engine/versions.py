@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
-    """Runs buildx for this engine; None where it does not start, or does not end within ``timeout`` seconds."""
+    """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
     import os
     import subprocess
 
@@ -56,13 +56,13 @@ class Versions:
 
 
 def require_engine(endpoint: Endpoint) -> str:
-    """The engine's version and platform, in words. Raises EngineError where it does not answer or is too old."""
+    """The engine's version and platform, in words. Raises EngineError if it does not answer or is too old."""
     version = _version(endpoint)
     return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
 
 
 def require_supported(endpoint: Endpoint) -> Versions:
-    """Returns the versions. Raises EngineError, with what to install, where anything is missing or too old."""
+    """Returns the versions. Raises EngineError, with what to install, if anything is missing or too old."""
     version = _version(endpoint)
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
@@ -97,7 +97,7 @@ def platform(endpoint: Endpoint) -> str:
 
 
 def buildx(endpoint: Endpoint) -> str:
-    """Returns the version of buildx. Raises EngineError where there is none."""
+    """Returns the version of buildx. Raises EngineError if there is none."""
     result = query_buildx(endpoint, "version", timeout=_BUILDX_WAIT)
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None

@@ -85,7 +85,7 @@ def test_the_state_folder_may_lie_on_another_disk(
         assert "the same content" in builder("rebuild", f"{repository}:1").stdout
         assert not list((small.state / "work").iterdir())
     assert sorted(path.name for path in (small.builds / repository).iterdir()) == ["1"]
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
 
 
 def test_nothing_changed_builds_nothing(small: Project, builder: Command, repository: str) -> None:

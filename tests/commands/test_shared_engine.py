@@ -127,7 +127,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run_command(other, "verify").stdout
     assert verified.startswith(f"foreign  {repository}:latest: does not stand for {repository}:2: the project in ")
-    assert run_command(small, "verify").stdout == "all is as images.lock has it\n"
+    assert run_command(small, "verify").stdout == "everything matches images.lock\n"
     assert run_command(small, "list").stderr == ""
     # Its first number was given by nobody here, and is none of this project's.
     run_command(other, "rebuild", f"{repository}:1", code=2)

@@ -48,7 +48,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     builder("build", "chat")
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
 
     images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
@@ -104,7 +104,7 @@ def test_an_edited_build_directory_is_restored_before_a_missing_image(
     images.remove_extra_tag(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited\n")
     missing, edited = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
-    assert missing["remedy"] == f"`builder rebuild {repository}:1`, once its build directory is what it was (see there)"
+    assert missing["remedy"] == f"`builder rebuild {repository}:1`, after its build directory is restored (see below)"
     assert edited["kind"] == "edited"
 
 
@@ -144,4 +144,4 @@ def test_what_did_not_change_is_not_locked_again(small: Project, builder: Comman
 
 
 def test_a_project_without_images_is_as_its_lock_has_it(small: Project, builder: Command) -> None:
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
