@@ -447,19 +447,12 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
     for row in overview.rows:
         name = str(row.name)
         first = ", after its build directory is restored (see below)" if name in edited_names else ""
+        back = f"{adopted.way_back(row.name, row.image)}{first}"
         if row.state == "missing":
-            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
-            if row.image.adopted and not row.image.digest:
-                back = adopted.way_back(row.name, row.image)
             yield Discrepancy(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
-            free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
-            remedy = f"`{free}` frees the name, then `builder rebuild {name}` builds it again{first}"
-            if row.image.adopted:
-                remedy = f"`{free}` frees the name, then {adopted.way_back(row.name, row.image)}"
-            yield Discrepancy(
-                name, "moved", "the name belongs to a different image than the one that was built", remedy
-            )
+            remedy = f"`docker tag {name} OTHER-NAME; docker image rm {name}` frees the name, then {back}"
+            yield Discrepancy(name, "moved", "the name belongs to a different image", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"

@@ -120,7 +120,10 @@ def test_others_of_the_same_build_move_at_once(small: Project, builder: Command,
     change(small, "version two")
     lines = builder("build", "chat", "--model", "Org/Other").stdout.splitlines()
     assert f"  paired with {MODEL}" in lines
-    assert f"  Org/Other points to no image yet; once its evidence is there: `builder pair Org/Other {repository}:2`" in lines
+    assert (
+        f"  Org/Other points to no image yet; once its evidence is there: `builder pair Org/Other {repository}:2`"
+        in lines
+    )
     assert where(small, repository) == (1, 2)
 
 

@@ -54,7 +54,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
     output = builder("verify", code=7).stdout
     assert output == (
-        f"moved    {repository}:latest: does not stand for {repository}:2 → `builder promote {repository}:2`\n"
+        f"moved    {repository}:latest: does not point to {repository}:2 → `builder promote {repository}:2`\n"
     )
     # The remedy mends it, also where the number is marked bad by now, and where the tag is gone.
     builder("mark", f"{repository}:2", "bad")
@@ -104,7 +104,8 @@ def test_an_edited_build_directory_is_restored_before_a_missing_image(
     images.remove_extra_tag(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited\n")
     missing, edited = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
-    assert missing["remedy"] == f"`builder rebuild {repository}:1`, after its build directory is restored (see below)"
+    again = f"`builder rebuild {repository}:1` builds it again, after its build directory is restored (see below)"
+    assert missing["remedy"] == again
     assert edited["kind"] == "edited"
 
 
