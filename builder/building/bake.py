@@ -140,14 +140,14 @@ def with_builder(workspace: Workspace, name: str | None) -> Workspace:
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
 
-def _cache_options(project: Project, definition: str) -> dict[str, str]:
-    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it. A build
-    does not fail because the registry does not answer."""
+def _cache_options(project: Project, definition: str) -> dict[str, list[str]]:
+    """The keys of a target that import and export the build cache of a definition; none unless builder.yaml enables
+    it. A build does not fail because the registry does not answer."""
     config = configuration.load_configuration(project)
     if not config.cache:
         return {}
     cache = f"type=registry,ref={config.required_registry()}/{definition}:buildcache"
-    return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}
+    return {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
 
 
 # Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
@@ -156,11 +156,10 @@ _JOBS = "BUILD_JOBS"
 
 @dataclass(frozen=True)
 class BakeJob:
-    """An image to build: its build directory, the name of its definition, its targets as a plan has them, and the work
-    folder whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository of a
-    registry, the result goes only there, by its digest."""
+    """An image to build: the name of its definition, its targets as a plan has them, and the work folder with its build
+    directory, whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository
+    of a registry, the result goes only there, by its digest."""
 
-    directory: Path
     definition: str
     targets: Mapping[str, Any]
     work: WorkFolder
@@ -187,8 +186,10 @@ def bake_images(
     # Secrets that the steps may use and must not keep; an index's address may contain a password.
     indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
     hidden = {name: value for name, value in {**indexes, _JOBS: str(compilers or "")}.items() if value} | logins
-    secrets = [engine_bake.Secret(name, env=name) for name in hidden]
-    secrets += [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
+    secrets = [f"id={name},env={name}" for name in hidden]
+    secrets += [f"id=ca,{plan_bake.csv_field(f'src={settings.ca_file}')}"] if settings.ca_file else []
+    # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
+    common = {"args": arguments, "secret": secrets, "contexts": {"find-links": str(work.wheels)} if staged else {}}
     addresses = {
         each for job in jobs for target in job.targets.values() for each in target.get("contexts", {}).values()
     }
@@ -197,18 +198,14 @@ def bake_images(
     for address in sorted(each for each in addresses if each.startswith("file:")):  # BuildKit cannot reach these
         replaced[address] = _from_mirror(project, address, work.path / f"tree-{len(replaced)}")
     while True:
-        targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced, bases), work, logins)})
-        files.write_plain_file(work.path / engine_bake.BAKE_FILE, targets.encode())
+        targets = _targets(jobs, {**common, **_cache_options(project, jobs[0].definition)}, replaced, bases)
+        bake_file = plan_bake.dump_bake({"target": _with_logins(targets, work, logins)})
+        files.write_plain_file(work.path / engine_bake.BAKE_FILE, bake_file.encode())
         try:
             baked = engine_bake.bake_targets(
                 workspace.engine,
                 work.path,
                 names=names,
-                secrets=secrets,
-                contexts={"find-links": str(work.wheels)} if staged else {},
-                # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
-                args=arguments,
-                cache=_cache_options(project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
                 environ={**workspace.environment, **hidden},
@@ -263,10 +260,13 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
     return str(folder)
 
 
-def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str], bases: Mapping[str, str]) -> dict[str, Any]:
-    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders, and the ``bases``
-    come from elsewhere."""
+def _targets(
+    jobs: Sequence[BakeJob], common: Mapping[str, Any], replaced: Mapping[str, str], bases: Mapping[str, str]
+) -> dict[str, Any]:
+    """The targets of all jobs, made distinct by a number, with the ``common`` arguments, secrets, contexts and cache;
+    some contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere."""
     targets: dict[str, Any] = {}
+    cache = {key: value for key, value in common.items() if key.startswith("cache-")}
     for number, job in enumerate(jobs, start=1):
         renamed = {
             name: _target(job, number) if name == plan_bake.TARGET else f"{name}-below-{number}" for name in job.targets
@@ -278,11 +278,16 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str], bases: Mappin
                 else replaced.get(source, source)
                 for key, source in target.get("contexts", {}).items()
             }
-            contexts |= bases
-            folder = str((job.directory / target["context"]).resolve())
-            secrets = {"secret": [plan_bake.packages_secret(folder)]} if "secret" in target else {}
-            more = {**secrets, **({"contexts": contexts} if contexts else {})}
-            targets[renamed[name]] = {**target, "context": folder, **more}
+            folder = str((job.work.directory / target["context"]).resolve())
+            packages = [plan_bake.packages_secret(folder)] if "secret" in target else []
+            targets[renamed[name]] = {
+                **target,
+                "context": folder,
+                "contexts": {**contexts, **bases, **common["contexts"]},
+                "secret": [*packages, *common["secret"]],
+                "args": {**target.get("args", {}), **common["args"]},
+                **(cache if name == plan_bake.TARGET else {}),
+            }
     return targets
 
 
@@ -309,7 +314,7 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     for name, target in job.targets.items():
         # A name that leads elsewhere is none of ours, and no template looks for it.
         definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
-        for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
+        for file in sorted((job.work.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
             hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))
     return hashes
@@ -352,7 +357,7 @@ def baked_images(
             plan = image.plan
             work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
             push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
-            jobs.append(BakeJob(work.directory, plan.definition.name, plan.targets, work, push_to))
+            jobs.append(BakeJob(plan.definition.name, plan.targets, work, push_to))
         results, log = bake_images(workspace, jobs, compilers=compilers)
         baked = []
         for image, job, result in zip(planned, jobs, results, strict=True):

@@ -125,7 +125,7 @@ def _built_again(
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, build_files) as work:
         workspace.report(Message(f"building {name} again from {directory.shown}"))
-        job = bake.BakeJob(work.directory, recorded.definition, targets, work)
+        job = bake.BakeJob(recorded.definition, targets, work)
         _, log = bake.bake_images(workspace, [job], compilers)
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:

@@ -128,15 +128,6 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Secret:
-    """A secret for RUN --mount=type=secret: from a file, or from a variable of the build's environment."""
-
-    id: str
-    src: str = ""
-    env: str = ""
-
-
-@dataclass(frozen=True)
 class Material:
     """A source in BuildKit's provenance of a build: ``uri`` as BuildKit writes it, ``digest`` as ``algorithm:hex``."""
 
@@ -159,23 +150,16 @@ def bake_targets(
     directory: Path,
     *,
     names: Mapping[str, str],
-    secrets: Sequence[Secret],
-    contexts: Mapping[str, str],
-    args: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
-    cache: Mapping[str, str] | None = None,
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
-    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. ``secrets``,
-    ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every target, in
-    addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
-    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
-    ``pushed`` are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ``
-    is the whole environment of the build; ``log_path`` gets the readable log while the build runs, ``on_event`` every
-    event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an interruption the
-    names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
+    are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
+    whole environment of the build, with its secrets; ``log_path`` gets the readable log while the build runs,
+    ``on_event`` every event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an
+    interruption the names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)
@@ -183,10 +167,10 @@ def bake_targets(
     outputs = {target: f"{output},name={name}" for target, name in names.items()}
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
-        targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
-        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {})
-        every = {**environ, **args, **environment(endpoint), **_ENVIRONMENT}
-        progress, compiled = run_buildx(endpoint, directory, arguments, every, log_path, on_event)
+        arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
+        arguments += [word for target, output in outputs.items() for word in ("--set", f"{target}.output={output}")]
+        every = {**environ, **environment(endpoint), **_ENVIRONMENT}
+        progress, compiled = run_buildx(endpoint, directory, [*arguments, *outputs], every, log_path, on_event)
         results = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
@@ -203,38 +187,6 @@ def bake_targets(
         image_id = str(result.get("containerimage.digest") or result["containerimage.config.digest"])
         built[target] = BakeResult(image_id, steps, compiled, _materials(result))
     return built
-
-
-def _arguments(
-    targets: Mapping[str, Any],
-    outputs: Mapping[str, str],
-    secrets: Sequence[Secret],
-    contexts: Mapping[str, str],
-    args: Iterable[str],
-    metadata: Path,
-    cache: Mapping[str, str],
-) -> list[str]:
-    arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
-    for target, output in outputs.items():
-        arguments += ["--set", f"{target}.output={output}"]
-        for direction, location in cache.items():
-            arguments += ["--set", f"{target}.cache-{direction}={location}"]
-    # `--set` replaces the secrets that a target has in the bake file.
-    sources = [f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}" for secret in secrets]
-    given = [f"{_field(f'id={secret.id}')},{_field(source)}" for secret, source in zip(secrets, sources, strict=True)]
-    for target, definition in targets.items():
-        for option in (*definition.get("secret", ()), *given):
-            arguments += ["--set", f"{target}.secrets={option}"]
-    for context, location in contexts.items():
-        arguments += ["--set", f"*.contexts.{context}={location}"]
-    for arg in args:
-        arguments += ["--set", f"*.args.{arg}"]
-    return [*arguments, *outputs]
-
-
-def _field(text: str) -> str:
-    """Quotes a field of a line that buildx reads as CSV."""
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
 
 
 def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
