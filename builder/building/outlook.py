@@ -62,29 +62,25 @@ class BuildOutlook:
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
-    """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
-    there = read_build_machine(workspace.engine) if _to_build(request, planned) else None
+    """Returns the outlook of each planned image; an image that exists already has nothing ahead of it."""
+    is_ahead = [request.force or image.comparison.existing is None for image in planned]
+    there = read_build_machine(workspace.engine) if any(is_ahead) else None
     machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
     data_root = there.data_root if there else ""
-    free = free_disk(data_root)
-    outlooks = []
-    for image in planned:
-        outlook = BuildOutlook(image.plan.definition.name)
-        if _to_build(request, [image]):
-            outlook = BuildOutlook(
-                definition=image.plan.definition.name,
-                jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
-                seconds=_seconds(workspace.project, image),
-                disk=_disk(image),
-                data_root=data_root,
-                free=free,
-            )
-        outlooks.append(outlook)
-    return tuple(outlooks)
-
-
-def _to_build(request: BuildRequest, planned: Sequence[PlannedImage]) -> bool:
-    return request.force or any(image.comparison.existing is None for image in planned)
+    free, compilers = free_disk(data_root), build_jobs(request.settings)
+    return tuple(
+        BuildOutlook(
+            definition=image.plan.definition.name,
+            jobs=rules.of_plan(image.plan, image.kept_steps, machine, compilers),
+            seconds=_seconds(workspace.project, image),
+            disk=_disk(image),
+            data_root=data_root,
+            free=free,
+        )
+        if ahead
+        else BuildOutlook(image.plan.definition.name)
+        for image, ahead in zip(planned, is_ahead, strict=True)
+    )
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:

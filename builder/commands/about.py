@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.base.errors import (
-    BuilderError,
-    FileProblemsError,
-    TransferError,
-    UsageError,
-    require_no_problems,
-)
+from builder.base.errors import BuilderError, FileProblemsError, TransferError, UsageError, require_no_problems
 from builder.base.events import Diagnosis, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -415,22 +409,16 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
     )
 
 
-def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError
-    if no registry is set."""
-    pushed_to = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
-    return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
-
-
-def _in_registry(pushed_to: named_registry.Registry, endpoint: endpoints.Endpoint, lock: Lock) -> Iterator[Discrepancy]:
-    for name, image in _numbers(lock):
-        if image.digest is None:
-            continue
-        reference = f"{pushed_to.repository(name)}:{name.number}"
+def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
+    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError if
+    no registry is set."""
+    registry = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
+    for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
+        reference = f"{registry.repository(name)}:{name.number}"
         try:
-            state = named_registry.state(endpoint, pushed_to, name, image)
+            state = named_registry.state(workspace.engine, registry, name, image) if image.digest else "present"
         except TransferError as error:
-            yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
+            yield Discrepancy(registry.address, "unknown", error.message, error.hint)
             return
         if state == "missing":
             yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
-from builder.base.errors import (
-    ImageStateError,
-    LockError,
-    UsageError,
-)
+from builder.base.errors import ImageStateError, LockError, UsageError
 from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
@@ -58,17 +54,6 @@ class Rebuilt:
     layers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class RebuiltImage:
-    """A numbered image that was built again, under a temporary ``tag``; ``log`` is the file of the whole log,
-    ``labels`` those of containers that work with it."""
-
-    tag: str
-    details: ImageDetails
-    log: str
-    labels: Mapping[str, str]
-
-
 def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
     ``settings`` only the number of jobs may differ from those that the number was built with.
@@ -85,25 +70,30 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
     images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
-    with _built_again(workspace, name, recorded, build_jobs(settings or {})) as built:
-        fingerprint = images.fingerprint(built.details)
+    with _built_again(workspace, name, recorded, build_jobs(settings or {})) as (tag, details, log):
+        fingerprint = images.fingerprint(details)
         same = fingerprint == recorded.fingerprint
         restored = same and images.inspect_image(workspace.engine, str(name)) is None
         if restored:
-            images_lock.restore_tag(workspace, name, built.tag)
+            images_lock.restore_tag(workspace, name, tag)
         seconds = time.monotonic() - started
-        result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, built.log)
-        if not same:
-            return _other_content(workspace, result, built)
-        return result
+        result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, log)
+        if same:
+            return result
+        kept = f"{name}-rebuilt"
+        images.tag_image(workspace.engine, tag, kept)
+        layers = _recorded_layers(workspace.project, name)
+        differing = _differing_layers(workspace.engine, layers, details) if layers else ()
+        return replace(result, kept=kept, layers=differing)
 
 
 @contextmanager
 def _built_again(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, compilers: int | None
-) -> Iterator[RebuiltImage]:
-    """Builds a number again; the image is removed at the end of the block, unless it was given another tag. Anybody may
-    have written the build directory: its plan gives the targets, and a copy of its files is baked."""
+) -> Iterator[tuple[str, ImageDetails, str]]:
+    """Builds a number again, and yields the temporary tag of the image, its details and the file of the log. The image
+    is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
+    its plan gives the targets, and a copy of its files is baked."""
     if recorded.adopted:
         raise ImageStateError(
             f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built",
@@ -130,16 +120,7 @@ def _built_again(
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")
-        yield RebuiltImage(work.tag, details, workspace.project.relative(log), work.labels)
-
-
-def _other_content(workspace: Workspace, result: Rebuilt, built: RebuiltImage) -> Rebuilt:
-    """The result for other content than the recorded one: the image is kept, and its layers are compared."""
-    engine, name = workspace.engine, result.image
-    kept = f"{name}-rebuilt"
-    images.tag_image(engine, built.tag, kept)
-    layers = _recorded_layers(workspace.project, name)
-    return replace(result, kept=kept, layers=_differing_layers(engine, layers, built.details) if layers else ())
+        yield work.tag, details, workspace.project.relative(log)
 
 
 def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
