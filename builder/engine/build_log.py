@@ -141,7 +141,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class LayersPacked:
-    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks: see `packed_layers`."""
+    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks."""
 
     step: str
     size: int

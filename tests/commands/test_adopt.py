@@ -209,7 +209,9 @@ def test_what_cannot_be_done_with_one_says_why(
     name = foreign("0.24.0")
     builder("adopt", name, "--as", repository)
     refused = builder("rebuild", f"{repository}:1", code=7).stderr
-    assert f"{repository}:1 was adopted from {name}: this project does not record how it was built" in " ".join(refused.split())
+    assert f"{repository}:1 was adopted from {name}: this project does not record how it was built" in " ".join(
+        refused.split()
+    )
     builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     images.remove_image(endpoint, f"{repository}:1")
     for arguments in (["rollback", repository], ["promote", f"{repository}:1"]):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import BuildFailedError, EngineError
-from builder.engine import bake_run, images, packed_layers
+from builder.engine import bake_run, images
 from builder.engine.bake_run import BakeResult, Material
 from builder.engine.build_log import Event, LayersPacked, StepFinished, StepOutput, StepStarted
 from builder.engine.client import Endpoint
@@ -70,7 +70,7 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
 def test_the_bytes_that_are_packed_are_told_while_layers_are_exported(
     endpoint: Endpoint, repository: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_layers, "_PAUSE", 0.01)
+    monkeypatch.setattr(bake_run, "_REPORT_SECONDS", 0.01)
     events: list[Event] = []
     step = f"{RUN}head -c 150000000 /dev/urandom >/{secrets.token_hex(8)}\n"
     build(f"{repository}:1", FROM + step, on_event=events.append)
