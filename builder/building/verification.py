@@ -77,8 +77,8 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
 def _transformers(plan: Plan) -> str:
     """The version of transformers that the pins of the chain bring; the last one counts."""
     brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
-    found = [package.version for each in brought for package in each.packages if package.name == "transformers"]
-    return found[-1] if found else ""
+    named = [package.version for each in brought for package in each.packages if package.name == "transformers"]
+    return named[-1] if named else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:

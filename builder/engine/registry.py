@@ -62,7 +62,7 @@ _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
 def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
-    """What a registry says of ``reference``: its descriptor and platforms. The engine asks, with its network, proxies
+    """The descriptor and the platforms of ``reference`` in its registry. The engine asks, with its network, proxies
     and mirrors and the user's login, for ``wait`` seconds at most. Raises EngineHTTPError, EngineTimeoutError."""
     path = f"/distribution/{quoted(reference)}/json"
     answer: dict[str, Any] = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=wait)
