@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from builder.building.work_folder import WorkFolder
     from builder.engine import bake_run as engine_bake
     from builder.engine.bake_run import BakeResult
-    from builder.engine.build_log import BuildStep
+    from builder.engine.build_log import StepFinished
     from builder.engine.client import Endpoint
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan
@@ -63,14 +63,14 @@ def compiles(title: str) -> bool:
 
 
 def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """The seconds that these steps took before, together; None where one that compiles never ran here."""
+    """The seconds that these steps took before, together; None if one that compiles never ran here."""
     wanted = tuple(titles)
     if any(compiles(title) and title not in times.seconds for title in wanted):
         return None
     return sum(times.seconds.get(title, 0.0) for title in wanted)
 
 
-def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
+def store_step_times(project: Project, steps: Iterable[StepFinished]) -> None:
     fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.
@@ -134,36 +134,20 @@ def _instructions(lines: list[str]) -> Iterator[int]:
                 number += 1
 
 
-_CACHE_TAG = "buildcache"
-
-
 def with_builder(workspace: Workspace, name: str | None) -> Workspace:
     """The workspace with the buildx instance that builds: ``name``, that of builder.yaml, or the engine's own."""
     instance = name or configuration.load_configuration(workspace.project).builder
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
 
-def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
-    """Raises UsageError where a BuildKit outside this engine needs a base image that only this engine has."""
-    if not endpoint.builds_elsewhere:
-        return
-    for plan in plans:
-        base = plan.chain[0].pins.base
-        if base and base.resolved.startswith("local:"):
-            raise UsageError(
-                f"the buildx instance `{endpoint.instance}` cannot see {base.requested}, which only this engine has",
-                hint="push that image to a registry and name it there in image.yaml, or build without --builder",
-            )
-
-
-def cache_options(project: Project, definition: str) -> dict[str, str]:
-    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it. A build
-    does not fail because the registry does not answer."""
+def _cache_options(project: Project, definition: str) -> dict[str, list[str]]:
+    """The keys of a target that import and export the build cache of a definition; none unless builder.yaml enables
+    it. A build does not fail because the registry does not answer."""
     config = configuration.load_configuration(project)
     if not config.cache:
         return {}
-    cache = f"type=registry,ref={config.required_registry()}/{definition}:{_CACHE_TAG}"
-    return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}
+    cache = f"type=registry,ref={config.required_registry()}/{definition}:buildcache"
+    return {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
 
 
 # Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
@@ -172,11 +156,10 @@ _JOBS = "BUILD_JOBS"
 
 @dataclass(frozen=True)
 class BakeJob:
-    """An image to build: its build directory, the name of its definition, its targets as a plan has them, and the work
-    folder whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository of a
-    registry, the result goes only there, by its digest."""
+    """An image to build: the name of its definition, its targets as a plan has them, and the work folder with its build
+    directory, whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository
+    of a registry, the result goes only there, by its digest."""
 
-    directory: Path
     definition: str
     targets: Mapping[str, Any]
     work: WorkFolder
@@ -187,61 +170,52 @@ def bake_images(
     workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``compilers`` is how many a step may run at once, where not as many as fit. A source tree that its repository no
-    longer provides is taken from the mirror. Raises BuildFailedError where a step fails."""
+    ``compilers`` is how many a step may run at once, None for as many as fit. A source tree that its repository no
+    longer provides is taken from the mirror. Raises BuildFailedError if a step fails."""
     from builder.engine import bake_run as engine_bake
     from builder.sources import wheels
 
     workspace.report(load_step_times(workspace.project))
     settings = git.read_index_settings(workspace.environment)
-    first = jobs[0].work
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    log = workspace.project.state / "logs" / f"{stamp}-{first.name}.log"
+    work, project = jobs[0].work, workspace.project
+    log = project.state / "logs" / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{work.name}.log"
     hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
-    staged = wheels.stage(first.wheels, hashes, settings)
+    staged = wheels.stage(work.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     arguments, logins = split(settings.proxies)
     # Secrets that the steps may use and must not keep; an index's address may contain a password.
     indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
     hidden = {name: value for name, value in {**indexes, _JOBS: str(compilers or "")}.items() if value} | logins
-    secrets = [engine_bake.Secret(name, env=name) for name in hidden]
-    secrets += [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
-    pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
+    secrets = [f"id={name},env={name}" for name in hidden]
+    secrets += [f"id=ca,{plan_bake.csv_field(f'src={settings.ca_file}')}"] if settings.ca_file else []
+    # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
+    common = {"args": arguments, "secret": secrets, "contexts": {"find-links": str(work.wheels)} if staged else {}}
+    addresses = {
+        each for job in jobs for target in job.targets.values() for each in target.get("contexts", {}).values()
+    }
     replaced: dict[str, str] = {}
     bases: dict[str, str] = {}
-    local = {
-        address
-        for job in jobs
-        for target in job.targets.values()
-        for address in target.get("contexts", {}).values()
-        if address.startswith("file:")
-    }
-    for address in sorted(local):  # BuildKit reaches no repository of this machine
-        replaced[address] = _from_mirror(workspace.project, address, first.path / f"tree-{len(replaced)}")
+    for address in sorted(each for each in addresses if each.startswith("file:")):  # BuildKit cannot reach these
+        replaced[address] = _from_mirror(project, address, work.path / f"tree-{len(replaced)}")
     while True:
-        targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced, bases), first, logins)})
-        files.write_plain_file(first.path / engine_bake.BAKE_FILE, targets.encode())
+        targets = _targets(jobs, {**common, **_cache_options(project, jobs[0].definition)}, replaced, bases)
+        bake_file = plan_bake.dump_bake({"target": _with_logins(targets, work, logins)})
+        files.write_plain_file(work.path / engine_bake.BAKE_FILE, bake_file.encode())
         try:
             baked = engine_bake.bake_targets(
                 workspace.engine,
-                first.path,
+                work.path,
                 names=names,
-                secrets=secrets,
-                contexts={"find-links": str(first.wheels)} if staged else {},
-                # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
-                args=arguments,
-                cache=cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
                 environ={**workspace.environment, **hidden},
-                pushed=pushed,
+                pushed={target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to},
             )
         except TreeGoneError as error:
-            folder = first.path / f"tree-{len(replaced)}"
-            replaced[error.address] = _from_mirror(workspace.project, error.address, folder, error)
+            folder = work.path / f"tree-{len(replaced)}"
+            replaced[error.address] = _from_mirror(project, error.address, folder, error)
             url, _, commit = error.address.partition("#")
             workspace.report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
-            continue
         except BaseGoneError as error:
             # BuildKit looks a context up by the name as Docker shows it.
             name = images.familiar(error.reference)
@@ -249,8 +223,8 @@ def bake_images(
             if copy is None:
                 raise
             bases[name] = copy
-            continue
-        return tuple(baked[name] for name in names), log
+        else:
+            return tuple(baked[name] for name in names), log
 
 
 def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
@@ -278,7 +252,7 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
         raise BuildFailedError(
             f"{gone.message}\n{error.message}" if gone else error.message,
             log=gone.log if gone else "",
-            hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
+            hint="check the network; a commit that no longer exists is only in the mirror (.builder/mirrors) of a "
             "machine that pinned it",
         ) from None
     # BuildKit applies it to a folder, but not to a repository.
@@ -286,10 +260,13 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
     return str(folder)
 
 
-def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str], bases: Mapping[str, str]) -> dict[str, Any]:
-    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders, and the ``bases``
-    come from elsewhere."""
+def _targets(
+    jobs: Sequence[BakeJob], common: Mapping[str, Any], replaced: Mapping[str, str], bases: Mapping[str, str]
+) -> dict[str, Any]:
+    """The targets of all jobs, made distinct by a number, with the ``common`` arguments, secrets, contexts and cache;
+    some contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere."""
     targets: dict[str, Any] = {}
+    cache = {key: value for key, value in common.items() if key.startswith("cache-")}
     for number, job in enumerate(jobs, start=1):
         renamed = {
             name: _target(job, number) if name == plan_bake.TARGET else f"{name}-below-{number}" for name in job.targets
@@ -301,11 +278,16 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str], bases: Mappin
                 else replaced.get(source, source)
                 for key, source in target.get("contexts", {}).items()
             }
-            contexts |= bases
-            folder = str((job.directory / target["context"]).resolve())
-            secrets = {"secret": [plan_bake.packages_secret(folder)]} if "secret" in target else {}
-            more = {**secrets, **({"contexts": contexts} if contexts else {})}
-            targets[renamed[name]] = {**target, "context": folder, **more}
+            folder = str((job.work.directory / target["context"]).resolve())
+            packages = [plan_bake.packages_secret(folder)] if "secret" in target else []
+            targets[renamed[name]] = {
+                **target,
+                "context": folder,
+                "contexts": {**contexts, **bases, **common["contexts"]},
+                "secret": [*packages, *common["secret"]],
+                "args": {**target.get("args", {}), **common["args"]},
+                **(cache if name == plan_bake.TARGET else {}),
+            }
     return targets
 
 
@@ -332,7 +314,7 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     for name, target in job.targets.items():
         # A name that leads elsewhere is none of ours, and no template looks for it.
         definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
-        for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
+        for file in sorted((job.work.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
             hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))
     return hashes
@@ -354,19 +336,18 @@ class BakedImage:
 @contextmanager
 def baked_images(
     workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
-) -> Iterator[Iterator[BakedImage]]:
-    """Bakes the planned images, what they share only once, and yields an iterator over the results; an image that has
-    no number by the end of the block is removed. Images built by another BuildKit than the engine's own are loaded as a
-    whole or, where ``registry_address`` is given, go through that registry, so that only the layers that either side
-    lacks are transferred. ``compilers`` as for `bake_images`. Raises BuildFailedError where a step fails, and
-    UsageError and ImageStateError for a base image that has changed."""
+) -> Iterator[list[BakedImage]]:
+    """Bakes the planned images, what they share only once, and yields the results; an image that has no number by the
+    end of the block is removed. Images built by another BuildKit than the engine's own are loaded as a whole or, with
+    ``registry_address``, go through that registry, so that only the layers that either side lacks are transferred.
+    ``compilers`` as for `bake_images`. Raises BuildFailedError if a step fails, and UsageError and ImageStateError for
+    a base image that cannot be used."""
     from builder.building import work_folder
     from builder.numbers import named_registry
 
     engine = workspace.engine
     host_platform = versions.require_supported(engine).platform
     work_folder.remove_stale(workspace)
-    require_reachable_bases(engine, (image.plan for image in planned))
     for image in planned:
         _require_local_base(engine, image.plan)
         work_folder.require_writable(workspace.project, image.plan.repository)
@@ -376,32 +357,36 @@ def baked_images(
             plan = image.plan
             work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
             push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
-            jobs.append(BakeJob(work.directory, plan.definition.name, plan.targets, work, push_to))
+            jobs.append(BakeJob(plan.definition.name, plan.targets, work, push_to))
         results, log = bake_images(workspace, jobs, compilers=compilers)
-
-        def baked_one_by_one() -> Iterator[BakedImage]:
-            for image, job, result in zip(planned, jobs, results, strict=True):
-                store_step_times(workspace.project, result.steps)
-                if job.push_to:
-                    named_registry.pull_by_digest(engine, job.push_to, result.id, job.work.tag, workspace.report)
-                details = images.inspect_image(engine, job.work.tag)
-                if details is None:
-                    message = "the image was removed from the engine while it was being checked"
-                    raise ImageStateError(message, hint="build again")
-                yield BakedImage(image, job.work, result, details, host_platform, workspace.project.relative(log))
-
-        yield baked_one_by_one()
+        baked = []
+        for image, job, result in zip(planned, jobs, results, strict=True):
+            store_step_times(workspace.project, result.steps)
+            if job.push_to:
+                named_registry.pull_by_digest(engine, job.push_to, result.id, job.work.tag, workspace.report)
+            details = images.inspect_image(engine, job.work.tag)
+            if details is None:
+                raise ImageStateError("the image was removed from the engine after the build", hint="build again")
+            log_file = workspace.project.relative(log)
+            baked.append(BakedImage(image, job.work, result, details, host_platform, log_file))
+        yield baked
 
 
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:
-    """Raises ImageStateError where a base that only this engine has is not what is pinned: its tag may have moved."""
+    """Raises UsageError if a BuildKit outside this engine needs a base that only this engine has, and ImageStateError
+    if that base is not what is pinned: its tag may have moved."""
     from builder.engine import installed
 
     pin = plan.chain[0].pins.base
-    if pin is None or not pin.resolved.startswith("local:"):
+    if pin is None or not pin.resolved.startswith(installed.LOCAL):
         return
+    if engine.builds_elsewhere:
+        raise UsageError(
+            f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has",
+            hint="push that image to a registry and name it there in image.yaml, or build without --builder",
+        )
     fingerprint = installed.local_fingerprint(engine, pin.requested)
-    if fingerprint != pin.resolved.removeprefix("local:"):
+    if fingerprint != pin.resolved.removeprefix(installed.LOCAL):
         here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
         raise ImageStateError(
             f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}",

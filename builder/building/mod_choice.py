@@ -149,13 +149,13 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 def fetch_mod_files(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
     """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
-    takes no network. Raises SourceError where an address has other content than mod.yaml says, or does not answer, and
+    takes no network. Raises SourceError if an address has other content than mod.yaml says, or does not answer, and
     FileProblemsError where it is a chat template that cannot be compiled."""
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
 
 
 def stale(project: Project) -> tuple[Path, ...]:
-    """The downloads that no mod of the project names, and what killed processes left of others; none where a mod cannot
+    """The downloads that no mod of the project names, and what killed processes left of others; none if a mod cannot
     be read, since nobody knows what it names. Other files in their folder are not among them."""
     try:
         mods = load_all(project, mod_names(project))
@@ -201,9 +201,9 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
     digest = hashlib.sha256(content).hexdigest()
     if digest != copy.sha256:
         raise SourceError(
-            f"{mod.location('files', index, 'from')}: {address} has another content:\n"
-            f"  sha256 {digest} is what is there today,\n  sha256 {copy.sha256} is what mod.yaml says",
-            hint=f"look at what has changed there; `builder mods pin {mod.name}` takes what is there today",
+            f"{mod.location('files', index, 'from')}: {address} has other content:\n"
+            f"  sha256 {digest} was downloaded,\n  sha256 {copy.sha256} is in mod.yaml",
+            hint=f"check what changed there; `builder mods pin {mod.name}` takes the new content",
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, content)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ModState = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
 FindPackage = Callable[[str], "Package | None"]
-"""Returns the package that a patch names, or None where nothing is known of it before the build."""
+"""Returns the package that a patch names, or None if nothing is known of it before the build."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ModVerdict:
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
     """Loads the mods ``names``; if there are none all that can be read. Raises what ``load_all`` does, and
-    FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
+    FileProblemsError if their ``after`` names a mod that does not exist, or forms a cycle."""
     mods = load_all(project, names) if names else readable_mods(project)[0]
     if names:
         require_templates(mods)
@@ -124,7 +124,7 @@ def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[Ca
 def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -> None:
     """Raises FileProblemsError with every patch of ``mods`` that does not apply. Those that apply with part of their
     context, are in place already or cannot be tried here are reported: the step in the image decides."""
-    patches = _with_scripts(mods, try_all(mods, find), find)
+    patches = try_all(mods, find)
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
         reduced = [str(shift) for shift in patch.outcome.shifts if shift.context]
@@ -144,7 +144,7 @@ def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -
             )
             for patch in failed
         )
-        hint = f"`builder mods check {failed[0].mod.name} --against VERSION…` tells what it applies to"
+        hint = f"`builder mods check {failed[0].mod.name} --against VERSION…` shows which versions it applies to"
         raise FileProblemsError(tuple(problems), hint=hint)
 
 
@@ -156,7 +156,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
         if patch.package == name and (package is None or patch.fits(package.version))
     ]
     if package is None:
-        untried = PatchOutcome("not tried", problem=f"no pin says which {name} it will be")
+        untried = PatchOutcome("not tried", problem=f"no version of {name} is pinned")
         return [TriedPatch(mod, index, name, untried) for mod, index in patches]
     try:
         outcomes = dry_run(package.tree, candidates(mods, name, package.version))
@@ -168,7 +168,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
 
 
 def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
-    """Turns a failure into "not tried" where a script or an unfetched file may change what the patch is applied to."""
+    """Turns a failure into "not tried" if a script or an unfetched file may change what the patch is applied to."""
     if tried.outcome.state != "fails":
         return tried
     patch = tried.mod.patches[tried.index]
@@ -181,21 +181,6 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
     names = " and ".join(mod.name for mod in before)
     problem = f"{tried.outcome.problem}; but {names} may have changed that by then"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
-
-
-def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPackage) -> tuple[TriedPatch, ...]:
-    """``tried``, where those that do not apply are tried once more after the patches that scripts apply themselves."""
-    open_states = ("fails", "not tried")
-    if all(patch.outcome.state not in open_states for patch in tried):
-        return tuple(tried)
-    again = {(each.mod.name, each.file): each.outcome for each in try_all([as_declared(mod) for mod in mods], find)}
-    return tuple(
-        replace(patch, outcome=outcome)
-        if patch.outcome.state in open_states
-        and (outcome := again[patch.mod.name, patch.file]).state in ("applies", "in place")
-        else patch
-        for patch in tried
-    )
 
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -285,7 +270,7 @@ def _within(diff: bytes, patch: ModPatch) -> bytes:
 
 
 def _patch(file: str, diff: bytes) -> ModPatch | None:
-    """The patch to the package that most files of ``diff`` belong to; None where that cannot be told."""
+    """The patch to the package that most files of ``diff`` belong to; None if that cannot be told."""
     names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
     roots = Counter(root for name in sorted(names) if (root := _root(name)))
     return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None

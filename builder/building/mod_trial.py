@@ -56,7 +56,7 @@ def apply_tried(
     workspace: Workspace, server: RunningServer, planned: Sequence[PlannedContainer], mods: Sequence[Mod]
 ) -> None:
     """Applies the mods in each container of a server that waits for them, and lets it serve. Raises BuildFailedError
-    where one fails or does not pass its checks, as a build does."""
+    if one fails or does not pass its checks, as a build does."""
     settings = git.read_index_settings(workspace.environment)
     indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
     environ = {**dict(settings.proxies), **{name: value for name, value in indexes.items() if value}}
@@ -95,7 +95,7 @@ def _apply(container: Container, each: Mod, parts: dict[str, str], environ: dict
     if result.exit_code:
         raise BuildFailedError(
             f"mod {each.name} cannot be applied:\n{verification.last_lines(result.output)}",
-            hint=f"nothing is left of this try; see mods/{each.name}",
+            hint=f"this attempt was undone; see mods/{each.name}",
         )
     container.run(["rm", "-rf", str(_FOLDER)], timeout=_SLACK)
 
@@ -108,4 +108,4 @@ def _check(container: Container, each: Mod, *, on_gpu: bool) -> None:
         seconds = verification.KERNEL_SECONDS if check.gpu else verification.CHECK_SECONDS
         image_check = ImageCheck(each.name, check, texts[check.run] if check.run else None)
         if failure := verification.check_failure(container, image_check, seconds):
-            raise BuildFailedError(failure, hint=f"the mod did not do its work; see mods/{each.name}")
+            raise BuildFailedError(failure, hint=f"the mod had no effect; see mods/{each.name}")

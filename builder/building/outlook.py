@@ -3,65 +3,24 @@
 from __future__ import annotations
 
 import re
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import ConflictError
 from builder.building import bake
 from builder.definitions.image import build_jobs
-from builder.engine import images, machine
 from builder.engine.machine import free_disk, read_build_machine
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from builder.base.project import Project
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
     from builder.numbers.workspace import Workspace
     from builder.plan.rules import CompileJobs
-
-
-# The disk space that long builds took in this project's engine. The file may be deleted at any time.
-
-_DISK, _FINISHED, _BEGUN = "builddisk.json", "disk", "unfinished"
-# In a shorter one, what else runs on the machine counts for more.
-_LONG = 300.0
-
-
-@contextmanager
-def measured(project: Project, kind: str, data_root: str, images: int) -> Iterator[None]:
-    """Measures a long build of one image in the block; of several ``images`` nothing tells which took what."""
-    before, began = machine.free_disk(data_root), time.monotonic()
-    succeeded = False
-    try:
-        yield
-        succeeded = True
-    finally:
-        after = machine.free_disk(data_root)
-        if images == 1 and before is not None and after is not None and time.monotonic() - began >= _LONG:
-            remember(project, kind, max(before - after, 0), succeeded=succeeded)
-
-
-def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
-    begun, finished = _section(project, _BEGUN), _section(project, _FINISHED)
-    total = taken + begun.get(kind, 0)
-    rest = {name: size for name, size in begun.items() if name != kind}
-    if succeeded:
-        most = max(total, finished.get(kind, 0))
-        images.store_cache(project.state / _DISK, _FINISHED, {**finished, kind: most})
-    images.store_cache(project.state / _DISK, _BEGUN, rest if succeeded else {**rest, kind: total})
-
-
-def _section(project: Project, name: str) -> dict[str, int]:
-    """By the kind of a build, the most bytes that it took, or those that failed ones took: what they have finished is
-    there when they go on."""
-    stored = images.load_cache(project.state / _DISK).get(name, {})
-    return {kind: size for kind, size in stored.items() if isinstance(size, int)}
 
 
 _GB = 1_000_000_000
@@ -80,12 +39,10 @@ class Expectation:
 @dataclass(frozen=True)
 class BuildOutlook:
     """The outlook of the build of one image: the jobs of each source that may have to be compiled, the seconds and the
-    bytes that it will take, None where nothing tells, and the folder of the engine's images with the bytes free there,
-    empty and None where that is not on this machine. ``disk_kind`` is the kind of build that is measured together: of a
-    definition from its beginning, or on what an earlier one has left."""
+    bytes that it will take, None if nothing tells, and the folder of the engine's images with the bytes free there,
+    empty and None if that is not on this machine."""
 
     definition: str
-    disk_kind: str = ""
     jobs: tuple[CompileJobs, ...] = ()
     seconds: Expectation | None = None
     disk: Expectation | None = None
@@ -105,34 +62,29 @@ class BuildOutlook:
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
-    """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
-    there = read_build_machine(workspace.engine) if _to_build(request, planned) else None
+    """Returns the outlook of each planned image; an image that exists already has nothing ahead of it."""
+    is_ahead = [request.force or image.comparison.existing is None for image in planned]
+    there = read_build_machine(workspace.engine) if any(is_ahead) else None
     machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
     data_root = there.data_root if there else ""
-    free = free_disk(data_root)
-    outlooks = []
-    for image in planned:
-        outlook = BuildOutlook(image.plan.definition.name)
-        if _to_build(request, [image]):
-            outlook = BuildOutlook(
-                definition=image.plan.definition.name,
-                disk_kind=_disk_kind(image),
-                jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
-                seconds=_seconds(workspace.project, image),
-                disk=_disk(workspace.project, image),
-                data_root=data_root,
-                free=free,
-            )
-        outlooks.append(outlook)
-    return tuple(outlooks)
-
-
-def _to_build(request: BuildRequest, planned: Sequence[PlannedImage]) -> bool:
-    return request.force or any(image.comparison.existing is None for image in planned)
+    free, compilers = free_disk(data_root), build_jobs(request.settings)
+    return tuple(
+        BuildOutlook(
+            definition=image.plan.definition.name,
+            jobs=rules.of_plan(image.plan, image.kept_steps, machine, compilers),
+            seconds=_seconds(workspace.project, image),
+            disk=_disk(image),
+            data_root=data_root,
+            free=free,
+        )
+        if ahead
+        else BuildOutlook(image.plan.definition.name)
+        for image, ahead in zip(planned, is_ahead, strict=True)
+    )
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:
-    """Raises ConflictError where the engine's disk has not what the images together are expected to take."""
+    """Raises ConflictError if the engine's disk has not what the images together are expected to take."""
     expected = [outlook for outlook in outlooks if outlook.disk and outlook.free is not None]
     if not expected:
         return
@@ -145,12 +97,12 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     raise ConflictError(
         f"building {names} takes {words.size_text(needed)} of disk ({origins}), and {data_root} has "
         f"{words.size_text(free)} free: nothing was built",
-        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds all the same",
+        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds anyway",
     )
 
 
 def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
-    """The time of all that may have to run: as long as each step took before, where those that compile all did."""
+    """The time of all that may have to run: as long as each step took before, if those that compile all did."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
     seconds = bake.expected_steps(bake.load_step_times(project), titles)
@@ -160,30 +112,22 @@ def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
     return Expectation(minutes * 60.0, "says image.yaml") if minutes else None
 
 
-def _disk_kind(image: PlannedImage) -> str:
-    return f"{image.plan.definition.name}{' again' if image.kept_steps else ''}"
-
-
-def _disk(project: Project, image: PlannedImage) -> Expectation | None:
-    """The space that a build of this kind took, or that image.yaml says of the first one, less what one that failed has
-    left; the size of the number before is the least that another one takes. Nothing of a few gigabytes."""
+def _disk(image: PlannedImage) -> Expectation | None:
+    """The space that image.yaml says for the first build; for a later one, at least the size of the number before. An
+    amount of a few gigabytes is not reported."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
-    kind = _disk_kind(image)
-    figures = sum(part.definition.first_build.disk_gb or 0 for part in parts) * _GB
-    repository = image.lock.images.get(image.plan.repository)
-    numbers = repository.numbers if repository else {}
     if not parts:
         return None
-    if before := _section(project, _FINISHED).get(kind):
-        expected = Expectation(before, "as much as before")
-    elif figures and not image.kept_steps:
+    figures = sum(part.definition.first_build.disk_gb or 0 for part in parts) * _GB
+    repository = image.lock.images.get(image.plan.repository)
+    if figures and not image.kept_steps:
         expected = Expectation(figures, "says image.yaml")
-    elif numbers:
-        expected = Expectation(numbers[max(numbers)].size, f"the size of {image.plan.repository}:{max(numbers)}")
+    elif repository and repository.numbers:
+        last = max(repository.numbers)
+        expected = Expectation(repository.numbers[last].size, f"the size of {image.plan.repository}:{last}")
     else:
         return None
-    left = expected.amount - _section(project, _BEGUN).get(kind, 0)
-    return replace(expected, amount=left) if left >= _WORTH_TELLING else None
+    return expected if expected.amount >= _WORTH_TELLING else None
 
 
 def _jobs_line(jobs: CompileJobs) -> str:

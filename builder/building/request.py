@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.engine.build_log import StepMemory
     from builder.evidence.store import ProvedImage
 
@@ -15,14 +14,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class BuildRequest:
     """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
-    recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
-    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. With ``ignore_disk``
-    it is built where the disk is expected to be too small; without ``prove`` its behaviour is not looked at.
-    ``without_checks`` names checks of the finished image that do not run, each with the reason. With a note in
-    ``promote_anyway``, the pointers move although evidence is missing or failed, and it is recorded. A ``candidate``
-    gets its number and moves nothing else: no pin, no pairing, no ``latest``. Without ``older`` nothing is built where
-    a package or a source would go back to an older version. With ``local_base`` it is built on this engine's own copy
-    of a base image that the registry does not give."""
+    recipe. ``update`` maps each source to resolve again to the git ref to use instead of the definition's, or None;
+    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. ``ignore_disk``
+    builds even if the disk is expected to be too small. ``without_checks`` names checks of the finished image that do
+    not run, each with the reason. A note in ``promote_anyway`` moves the pointers although evidence is missing or
+    failed, and is recorded. A ``candidate`` gets its number and moves nothing else: no pin, no pairing, no ``latest``.
+    Without ``older``, a package or source that would go back to an older version ends the build."""
 
     targets: tuple[str, ...]
     mods: tuple[str, ...] = ()
@@ -41,60 +38,64 @@ class BuildRequest:
     prove: bool = True
     without_checks: Mapping[str, str] = field(default_factory=dict)
     older: bool = True
-    local_base: bool = False
 
 
 @dataclass(frozen=True)
 class ModelOutcome:
-    """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
-    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``waiting`` there because
-    evidence is ``missing``: each part as text, and the command that brings it. ``failed`` if some of that evidence was
-    taken and did not pass."""
+    """The pairing of a model after a build: ``paired`` with this ``image``, ``unpaired`` because this image is marked
+    bad, or ``elsewhere``, with another ``image``. ``taken_from`` is the image of another repository before."""
 
     model: str
-    state: Literal["paired", "unpaired", "elsewhere", "waiting"]
-    image: str = ""
-    missing: tuple[tuple[str, str], ...] = ()
-    failed: bool = False
+    state: Literal["paired", "unpaired", "elsewhere"]
+    image: str | None
+    taken_from: str | None = None
 
 
 @dataclass(frozen=True)
-class AlreadyBuilt:
-    """A target with nothing to build: ``image`` was built from the same inputs and still exists. ``bad`` if it is
-    marked so; ``current`` is the image that ``latest`` means, if that is another one, or ``nothing``; ``unchecked`` are
-    the checks that were left out when it was built, with the reason."""
+class MissingPart:
+    """A missing part of the evidence, in words, and the command that brings it."""
 
-    image: str
-    bad: bool
-    current: str
-    models: tuple[ModelOutcome, ...]
-    unchecked: Mapping[str, str] = field(default_factory=dict)
+    text: str
+    command: str
 
 
 @dataclass(frozen=True)
 class HeldPointer:
-    """A model's pairing, or the ``latest`` of a repository, that a build left at ``stays`` (empty where it is nowhere);
-    what is missing, each as text and the command that brings it; ``failed`` if some of that was taken and did not
-    pass."""
+    """A model's pairing, or the ``latest`` of the repository ``what``, that a build left at ``stays``: evidence is
+    ``missing``. ``failed`` if some evidence was taken and did not pass."""
 
     what: str
-    is_model: bool
-    stays: str
-    missing: tuple[tuple[str, str], ...]
-    failed: bool = False
+    kind: Literal["model", "repository"]
+    stays: str | None
+    failed: bool
+    missing: tuple[MissingPart, ...] = ()
 
 
 @dataclass(frozen=True)
-class Built:
-    """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
-    relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there;
-    ``taken_from`` is the image of another repository that a model was paired with before, by model. ``current`` is what
-    ``latest`` means now, empty where that is nothing. ``unchecked`` are the checks that were left out, with the reason.
-    """
+class BuildOutcome:
+    """The numbered image of a target, which exists already unless it is `Built`. ``current`` is the current image of
+    its repository; ``models`` are those of the target, except those in ``waiting``; ``unchecked`` are the checks that
+    were left out when it was built, with the reason."""
 
     image: str
-    models: tuple[str, ...]
+    current: str | None
+    models: tuple[ModelOutcome, ...] = ()
+    waiting: tuple[HeldPointer, ...] = ()
+    bad: bool = False
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed_models(self) -> tuple[str, ...]:
+        """The models whose evidence was taken from this image and did not pass."""
+        return tuple(each.what for each in self.waiting if each.kind == "model" and each.failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(BuildOutcome):
+    """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
+    relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
+    output of BuildKit."""
+
     changes: tuple[str, ...]
     seconds: float
     size: int
@@ -103,9 +104,5 @@ class Built:
     steps: int
     cached_steps: int
     compiled: tuple[StepMemory, ...]
+    proofs: tuple[ProvedImage, ...]
     log: str
-    waiting: tuple[HeldPointer, ...] = ()
-    proofs: tuple[ProvedImage, ...] = ()
-    taken_from: Mapping[str, str] = field(default_factory=dict)
-    current: str = ""
-    unchecked: Mapping[str, str] = field(default_factory=dict)

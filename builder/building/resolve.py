@@ -10,9 +10,9 @@ from builder.base.errors import SourceError, UsageError
 from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions import build_target, image, mod, recipe_problems
-from builder.engine import installed, versions
+from builder.engine import versions
 from builder.lock import lock_file
-from builder.lock.model import BasePin, ImageName, Lock
+from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.lock.model import Pins
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
 
@@ -35,39 +36,51 @@ if TYPE_CHECKING:
 _MOST_NAMES = 3  # in an error; all of them are reported
 
 
-@dataclass(frozen=True)
-class ResolvedTarget:
-    """A target with everything that goes into its image: the definitions of its chain, the base first, and the mods of
-    each in the order in which they are baked. ``models`` are the recipe's own and those requested."""
-
-    recipe: Recipe | None
-    models: tuple[str, ...]
-    chain: chains.Chain
-    mods: tuple[tuple[Mod, ...], ...]
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """All targets of a build, the pins of their definitions by name, and images.lock as it was read."""
-
-    targets: tuple[ResolvedTarget, ...]
-    pins: Mapping[str, pinning.ResolvedPins]
-    lock: Lock
-
-
-def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
-    """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
-    Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
-    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError."""
+def plan_images(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, ...]:
+    """Reads the targets' files, resolves what is not pinned, and plans every target; no source is queried twice, and
+    nothing is written. Raises FileProblemsError with all problems in the files, and if a mod's patch does not apply to
+    what is pinned; LockError if images.lock is damaged or, for a ``locked`` request, lacks a pin; SourceError if a
+    source cannot be resolved; and UsageError."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
+    recipes, all_chains = _targets(workspace, lock, request)
+    all_mods = [
+        mod_choice.load_mods(project, chain, recipe, request.mods)
+        for recipe, chain in zip(recipes, all_chains, strict=True)
+    ]
+    mod.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
+    for recipe, mods in zip(recipes, all_mods, strict=True):
+        for message in mod_choice.left_out(project, recipe, mods) if recipe else ():
+            workspace.report(Message(message))
+    pins = _complete_pins(workspace, lock, all_chains, request)
+    complete_mods = [
+        _complete_mods(workspace, chain, mods, [pins[definition.name].pins for definition in chain])
+        for chain, mods in zip(all_chains, all_mods, strict=True)
+    ]
+    planned: list[PlannedImage] = []
+    for recipe, chain, mods in zip(recipes, all_chains, complete_mods, strict=True):
+        own = [recipe.model] if recipe and recipe.model else []
+        models = tuple(dict.fromkeys([*own, *request.models]))
+        image = _plan(workspace, lock, recipe, models, [*zip(chain, mods, strict=True)], pins)
+        _dry_run(workspace, image)
+        planned.append(image)
+        for part in image.plan.chain:
+            lock = lock.with_pins(part.definition.name, part.definition.platform, part.pins)
+    return tuple(planned)
+
+
+def _targets(
+    workspace: Workspace, lock: Lock, request: BuildRequest
+) -> tuple[list[Recipe | None], list[tuple[ImageDefinition, ...]]]:
+    """The recipe of each target, if it has one, and its definitions, the base first."""
+    project = workspace.project
     # A model stands for the recipe that serves it, as everywhere.
     by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
     targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
         if named.recipe and named.recipe.number:
             raise UsageError(
-                f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
+                f"{named.recipe.file} serves {named.recipe.container}, an image that already exists",
                 hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
             )
     definitions = [build_target.definition_of(project, named) for named in targets]
@@ -77,29 +90,19 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
         raise UsageError("`--locked` resolves nothing, and `--update` resolves again: give only one of them")
-    if request.locked:
-        for chain in all_chains:
-            chains.refuse_stale(lock, chain)
-    all_mods = [
-        mod_choice.load_mods(project, chain, named.recipe, request.mods)
-        for named, chain in zip(targets, all_chains, strict=True)
-    ]
-    mod.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
-    for named, mods in zip(targets, all_mods, strict=True):
-        for message in mod_choice.left_out(project, named.recipe, mods) if named.recipe else ():
-            workspace.report(Message(message))
-    pins = _complete_pins(workspace, lock, all_chains, request)
-    resolved = []
-    for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
-        of_chain = [pins[definition.name].pins for definition in chain]
-        ordered = mod_choice.arrange_mods(project, chain, mods, of_chain)
-        if any(mod.packages for own in ordered for mod in own):
-            mod_choice.check_mod_versions(chain, ordered, of_chain)
-        with_files = mod_choice.fetch_mod_files(workspace, ordered)
-        own = [named.recipe.model] if named.recipe and named.recipe.model else []
-        models = tuple(dict.fromkeys([*own, *request.models]))
-        resolved.append(ResolvedTarget(named.recipe, models, chain, with_files))
-    return Resolution(tuple(resolved), pins, lock)
+    for chain in all_chains if request.locked else ():
+        chains.refuse_stale(lock, chain)
+    return [named.recipe for named in targets], all_chains
+
+
+def _complete_mods(
+    workspace: Workspace, chain: chains.Chain, mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
+) -> tuple[tuple[Mod, ...], ...]:
+    """The mods of each definition of a chain in the order in which they are baked, with the files from addresses."""
+    ordered = mod_choice.arrange_mods(workspace.project, chain, mods, pins)
+    if any(mod.packages for own in ordered for mod in own):
+        mod_choice.check_mod_versions(chain, ordered, pins)
+    return mod_choice.fetch_mod_files(workspace, ordered)
 
 
 def _complete_pins(
@@ -108,39 +111,18 @@ def _complete_pins(
     pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise pinning.error_of(faults)
-    if request.local_base:
-        pins = _on_local_bases(workspace, all_chains, pins)
     say_older(workspace, lock, all_chains, pins, request)
     completed = {}
-    for name, definition in _definitions(all_chains).items():
-        patches = pins[name].patches
+    for definition in _definitions(all_chains):
+        own = pins[definition.name]
         # Patches that images.lock pins and the project does not have.
-        fetched = vendored.refetch_pull(workspace.project, definition, pins[name].pins, patches, workspace.report)
-        completed[name] = replace(pins[name], patches={**patches, **fetched})
+        fetched = vendored.refetch_pull(workspace.project, definition, own.pins, own.patches, workspace.report)
+        completed[definition.name] = replace(own, patches={**own.patches, **fetched})
     return completed
 
 
-def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
-    return {definition.name: definition for chain in all_chains for definition in chain}
-
-
-def _on_local_bases(
-    workspace: Workspace, all_chains: Sequence[chains.Chain], pins: Mapping[str, pinning.ResolvedPins]
-) -> dict[str, pinning.ResolvedPins]:
-    """``pins`` with each base of a registry replaced by this engine's copy of the same name. Raises SourceError where
-    the registry gives that name after all, where this engine has no copy, and for a base whose packages are pinned with
-    it: the packages of the copy may be others."""
-    local = dict(pins)
-    for definition in {chain[0].name: chain[0] for chain in all_chains}.values():
-        own = local[definition.name]
-        pin = own.pins.base
-        if pin is None or pin.resolved.startswith(installed.LOCAL):
-            continue
-        resolved = installed.resolve_base(workspace.engine, pin.requested, definition.platform)
-        if not resolved.startswith(installed.LOCAL) or definition.base_sources:
-            raise SourceError(f"this engine's copy of {pin.requested} does not take the place of the pinned base")
-        local[definition.name] = replace(own, pins=replace(own.pins, base=BasePin(pin.requested, resolved)))
-    return local
+def _definitions(all_chains: Sequence[chains.Chain]) -> tuple[ImageDefinition, ...]:
+    return tuple({definition.name: definition for chain in all_chains for definition in chain}.values())
 
 
 def say_older(
@@ -150,11 +132,11 @@ def say_older(
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError where that is not
+    """Reports each package and source that goes back to an older version. Raises SourceError if that is not
     allowed."""
     settings = git.read_index_settings(workspace.environment)
     older: list[pinning.OlderVersion] = []
-    for definition in _definitions(all_chains).values():
+    for definition in _definitions(all_chains):
         before, after = lock.pins_of(definition.name, definition.platform), pins[definition.name].pins
         if before != after:
             older += pinning.versions_between(definition, before, after, request.update, settings)
@@ -215,35 +197,18 @@ class PlannedImage:
         )
 
 
-def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage, ...]:
-    """Plans every target. Raises FileProblemsError where a mod's patch does not apply to what is pinned, for an image
-    that is to be built and as far as the files can be reached."""
-    planned: list[PlannedImage] = []
-    lock = resolution.lock
-    for resolved in resolution.targets:
-        image = _plan(workspace, lock, resolution, resolved)
-        _dry_run(workspace, image)
-        planned.append(image)
-        for part in image.plan.chain:
-            lock = lock.with_pins(part.definition.name, part.definition.platform, part.pins)
-    return tuple(planned)
-
-
-def split(
-    planned: Sequence[PlannedImage], *, force: bool
-) -> tuple[list[tuple[PlannedImage, ImageName]], list[PlannedImage]]:
-    """Parts the plans with nothing to build, each with its number, from those to build: all, if ``force``."""
-    existing = [(image, None if force else image.comparison.existing) for image in planned]
-    built = [(image, number) for image, number in existing if number is not None]
-    return built, [image for image, number in existing if number is None]
-
-
-def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:
-    recipe, models = resolved.recipe, resolved.models
+def _plan(
+    workspace: Workspace,
+    lock: Lock,
+    recipe: Recipe | None,
+    models: tuple[str, ...],
+    chain: Sequence[tuple[ImageDefinition, tuple[Mod, ...]]],
+    pins: Mapping[str, pinning.ResolvedPins],
+) -> PlannedImage:
     plan: Plan | None = None
     patches: dict[str, bytes] = {}
-    for definition, mods in zip(resolved.chain, resolved.mods, strict=True):
-        completed, is_last = resolution.pins[definition.name], definition is resolved.chain[-1]
+    for number, (definition, mods) in enumerate(chain, start=1):
+        completed, is_last = pins[definition.name], number == len(chain)
         patches.update(completed.patches)
         own_patches = vendored.load_vendored(workspace.project, definition.name, completed.pins, patches)
         inputs = ImageInputs(definition, completed.pins, own_patches, mods)
@@ -285,7 +250,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
     before = build_directory.read_if_possible(directory)
     if before is None:
         unreadable = workspace.project.relative(directory / build_directory.FILE)
-        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
+        return Comparison(None, (), (f"its inputs differ from {last}; {unreadable} cannot be read for details",))
     return Comparison(None, before, rules.explain_changes(before, plan.steps))
 
 
@@ -310,7 +275,7 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
 
 
 def _pull_bases(workspace: Workspace, plan: Plan) -> None:
-    """Pulls a base that brings packages, for their files: the build on it needs it anyway, where this engine builds."""
+    """Pulls a base that brings packages, for their files: the build on it needs it anyway, if this engine builds."""
     from builder.pins import base_contents
 
     base = plan.chain[0].pins.base

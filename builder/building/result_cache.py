@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, records
-from builder.building.request import AlreadyBuilt  # noqa: TC001 (the type of a record)
+from builder.building.request import BuildOutcome  # noqa: TC001 (the type of a record)
 from builder.engine import tag_cache
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-_MOST_ENTRIES = 64
 # Looking at more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
 _MOST_FILES = 20_000
@@ -55,12 +53,12 @@ class CachedResults:
     files: str
     repositories: tuple[str, ...]
     images: Mapping[str, str]
-    results: tuple[AlreadyBuilt, ...]
+    results: tuple[BuildOutcome, ...]
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, where
-    the project has too many files or one that cannot be read, and where a build is running or was killed."""
+    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, if
+    the project has too many files or one that cannot be read, and if a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None
@@ -83,7 +81,7 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     return CacheKey(workspace.project.state / "unchanged" / name, states.hexdigest(), newest < time.time_ns() - tick)
 
 
-def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
+def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | None:
     """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
     try:
         stored = records.read_file(key.path, CachedResults, largest=_LARGEST)
@@ -96,16 +94,15 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
     return stored.results if existing.fingerprints == stored.images else None
 
 
-def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
+def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[BuildOutcome]) -> None:
     """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
     do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
     recipe lies outside the project's recipes/, if a source is a local checkout, which the state of the project does not
     cover, or if evidence is missing, which may be recorded any time."""
     images: dict[str, str] = {}
     definitions = [part.definition for image in planned for part in image.plan.chain]
-    if any(source.checkout for definition in definitions for source in definition.git_sources.values()):
-        return
-    if any(outcome.state == "waiting" for result in results for outcome in result.models):
+    has_checkout = any(source.checkout for each in definitions for source in each.git_sources.values())
+    if not key.settled or not planned or has_checkout or any(result.waiting for result in results):
         return
     for image in planned:
         name = image.comparison.existing
@@ -115,15 +112,8 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
         if name.number != max(n for n, record in numbers.items() if record.input_hash == image.plan.input_hash):
             return
         images[str(name)] = numbers[name.number].fingerprint
-    if not key.settled or not planned:
-        return
     content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
-    # Another process may be doing the same.
-    with suppress(OSError):
-        oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
-        for path in oldest_first[:-_MOST_ENTRIES]:
-            path.unlink()
 
 
 def _files(project: Project) -> Iterator[Path]:

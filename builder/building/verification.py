@@ -1,12 +1,12 @@
 """The fourth step of a build checks that the image contains everything that was planned.
 
-The GPU checks run only where the engine has a GPU, and the record of the image says which one they ran on."""
+The GPU checks run only if the engine has a GPU, and the record of the image says which one they ran on."""
 
 from __future__ import annotations
 
-import re
 import time
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
@@ -20,13 +20,12 @@ from builder.plan import plan_model
 from builder.plan.plan_model import WORKSPACE, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from builder.base.errors import Location
     from builder.base.project import Project
     from builder.building.bake import BakedImage
     from builder.definitions.recipe import Recipe
-    from builder.engine.bake_run import BakeResult
     from builder.engine.client import Endpoint
     from builder.engine.containers import Container
     from builder.engine.installed import GpuFacts
@@ -49,13 +48,13 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     """Returns the record of a baked image that has passed every check but those ``without``, which the user left out,
     each with the reason. Raises BuildFailedError for an image that has not."""
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
-    require_pinned_base(engine, plan, baked.result, baked.details)
-    unchecked = left_out(plan, without)
-    templates = expected(workspace.project, plan, planned.recipe)
+    _require_pinned_base(engine, baked)
+    unchecked = _left_out(plan, without)
+    templates = expected_templates(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
     _keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
-    gpu = None if GPU in unchecked else run_gpu_checks(workspace, baked, unchecked)
+    gpu = None if GPU in unchecked else _run_gpu_checks(workspace, baked, unchecked)
     return NumberedImage(
         built=words.now(),
         definition=plan.definition.name,
@@ -77,13 +76,9 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
 
 def _transformers(plan: Plan) -> str:
     """The version of transformers that the pins of the chain bring; the last one counts."""
-    pins = [part.pins for part in plan.chain]
-    brought = [
-        *(each.base.packages for each in pins if each.base),
-        *(each.python.packages for each in pins if each.python),
-    ]
-    versions = [package.version for packages in brought for package in packages if package.name == "transformers"]
-    return versions[-1] if versions else ""
+    brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
+    named = [package.version for each in brought for package in each.packages if package.name == "transformers"]
+    return named[-1] if named else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
@@ -102,19 +97,19 @@ def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
             files.write_plain_file(baked.work.directory / path, f"# installed {installed_at}\n".encode() + index)
 
 
-def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
-    """Raises BuildFailedError where the image was built on another base than the pinned one. A digest is compared with
+def _require_pinned_base(endpoint: Endpoint, baked: BakedImage) -> None:
+    """Raises BuildFailedError if the image was built on another base than the pinned one. A digest is compared with
     those that BuildKit reports; the layers of a base that only this engine has must be the lowest ones of the image."""
-    pin = plan.chain[0].pins.base
+    pin, materials = baked.planned.plan.chain[0].pins.base, baked.result.materials
     if pin is None:
         return
-    if pin.resolved.startswith("local:"):
+    if pin.resolved.startswith(installed.LOCAL):
         base = images.inspect_image(endpoint, pin.requested)
-        holds = base is not None and built.layers[: len(base.layers)] == base.layers
+        holds = base is not None and baked.details.layers[: len(base.layers)] == base.layers
     else:
-        holds = pin.resolved in {material.digest for material in baked.materials}
+        holds = pin.resolved in {material.digest for material in materials}
     if not holds:
-        used = ", ".join(f"{material.uri} {material.digest}" for material in baked.materials) or "nothing"
+        used = ", ".join(f"{material.uri} {material.digest}" for material in materials) or "nothing"
         raise BuildFailedError(
             f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
             hint="the base was replaced during the build: build again",
@@ -128,11 +123,11 @@ def run_checks(
     labels: dict[str, str],
     host_platform: str,
     report: Report,
-    templates: Sequence[ExpectedTemplate] = (),
+    templates: Mapping[str, Location],
     without: Collection[str] = (),
 ) -> None:
     """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
-    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked where
+    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked if
     the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported. Raises
     BuildFailedError naming every check that fails."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
@@ -148,20 +143,22 @@ def run_checks(
         python = installed.find_python(container) or "python3"
         if "vllm" in plan.versions and VERSION not in without:
             _require_version(container, python, plan.versions["vllm"].version)
-        if "vllm" in plan.versions and IMPORT not in without:
-            if platform == host_platform:
-                _import_vllm(container, python)
-            else:
-                report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+        if "vllm" in plan.versions and IMPORT not in without and platform != host_platform:
+            report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+        elif "vllm" in plan.versions and IMPORT not in without:
+            result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
+            if result.exit_code:
+                message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
+                raise _failed(message, "", [IMPORT])
         if TEMPLATE not in without:
-            require_usable(container, python, templates)
+            _require_templates(container, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
         failures = {check: text for check in wanted if (text := check_failure(container, check, CHECK_SECONDS))}
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
-        hint = f"a mod did not do its work in this image, or one that is baked after it undid it; see {folders}"
-        raise failed("\n".join(failures.values()), hint, owners)
+        hint = f"a mod had no effect in this image, or a later mod undid it; see {folders}"
+        raise _failed("\n".join(failures.values()), hint, owners)
 
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
@@ -169,17 +166,10 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
     installed = ("" if result.exit_code else result.last_line) or "of no version"
     if installed.partition("+")[0] != pinned.partition("+")[0]:
         message = f"check {VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
-        raise failed(message, "", [VERSION])
+        raise _failed(message, "", [VERSION])
 
 
-def _import_vllm(container: containers.Container, python: str) -> None:
-    result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
-    if result.exit_code:
-        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{last_lines(result.output)}"
-        raise failed(message, "", [IMPORT])
-
-
-def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
+def _left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
     """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
     names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
     return {name: reason for name, reason in without.items() if name in names}
@@ -187,7 +177,7 @@ def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
 
 def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
     """Raises UsageError for a name in ``without`` that is no check of any of the images."""
-    if unknown := [name for name in without if not any(left_out(plan, {name: ""}) for plan in plans)]:
+    if unknown := [name for name in without if not any(_left_out(plan, {name: ""}) for plan in plans)]:
         own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
         raise UsageError(
             f"`--without-check {unknown[0]}`: the image has no check of that name",
@@ -195,10 +185,10 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
         )
 
 
-def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
+def _failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
     options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
-    wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
+    wrong = f"if the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
@@ -207,7 +197,7 @@ def last_lines(output: str) -> str:
 
 
 def check_failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
-    """The failure of a check in a container; empty where it passes."""
+    """The failure of a check in a container; empty if it passes."""
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
@@ -215,7 +205,7 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
         argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
         failure = f"{check.file} lacks {check.contains!r}"
     else:
-        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
+        argv, failure = ["test", "-e", str(check.file)], f"{check.file} does not exist"
     result = container.run(argv, timeout=seconds, env={"WORKSPACE_DIR": WORKSPACE})
     if not result.exit_code:
         return ""
@@ -226,8 +216,8 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
 KERNEL_SECONDS = 1800
 
 
-def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
+def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
+    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None if
     nothing was checked, which a message says. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
@@ -238,8 +228,7 @@ def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[
     if not versions.has_nvidia(workspace.engine):
         workspace.report(Message("checks on a GPU not run: this engine has none"))
         return None
-    details = images.inspect_image(workspace.engine, baked.work.tag) if settings.keep_entrypoint else None
-    entrypoint = tuple(details.config.get("Entrypoint", ())) if details else ()
+    entrypoint = tuple(baked.details.config.get("Entrypoint", ())) if settings.keep_entrypoint else ()
     plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))
     return check_gpu(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report, entrypoint=entrypoint)
 
@@ -253,7 +242,7 @@ def check_gpu(
     devices: containers.Devices = containers.ALL_GPUS,
     entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `run_gpu_checks`."""
+    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `_run_gpu_checks`."""
     report(Message("checking the image on the GPU"))
     try:
         with containers.running(
@@ -269,14 +258,12 @@ def check_gpu(
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None
     if any("out of memory" in problem.lower() for _, problem in failing):
-        report(
-            Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
-        )
+        report(Message("checks on the GPU not finished: it had no memory left; `builder stop` the server, build again"))
         return None
     if failing:
-        hint = "the layers are kept: mend what is named, and only what comes after it is built again"
+        hint = "finished layers are kept: fix the cause, and only later steps are built again"
         message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
-        raise failed(message, hint, (name for name, _ in failing))
+        raise _failed(message, hint, (name for name, _ in failing))
     return f"{facts.card}, compute capability {facts.capability}"
 
 
@@ -287,123 +274,43 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
             "import": f"vLLM cannot be imported: {text}",
             "kernel": f"vLLM's kernel rms_norm does not run: {text}",
         }.get(part, f"{part}: {text}")
-    if not facts.capability:
-        if "torch" not in facts.failures:
-            yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
-    elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
-        named = ", ".join(facts.architectures) or "nothing"
-        yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"
-    yield from _flashinfer(facts, plan)
-
-
-def runs_on(architecture: str, capability: str) -> bool:
-    """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
-    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with ``f``
-    on its family. PTX is compiled for any later card:
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability"""
-    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
-    if match is None:
-        return False
-    kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
-    card = tuple(map(int, capability.split(".")))
-    if suffix == "a":
-        return (major, minor) == card
-    if kind == "compute" and not suffix:
-        return (major, minor) <= card
-    return major == card[0] and minor <= card[1]
-
-
-def _flashinfer(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    have = {name: version.partition("+")[0] for name, version in facts.versions.items()}
-    main = have.get("flashinfer-python")
-    for name, version in have.items():
+    if not facts.capability and "torch" not in facts.failures:
+        yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
+    versions = {name: version.partition("+")[0] for name, version in facts.versions.items()}
+    main, pinned = versions.get("flashinfer-python"), plan.versions.get("flashinfer")
+    for name, version in versions.items():
         if main and version != main:
             yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
-    pinned = plan.versions.get("flashinfer")
     if pinned and main and pinned.version.partition("+")[0] != main:
         yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
-    for line in facts.wanted:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        version = have.get(requirement.name.lower().replace("_", "-"), "")
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and version and not requirement.specifier.contains(version, prereleases=True):
-            yield f"vLLM names {requirement.name}{requirement.specifier}, and the image holds {version}"
 
 
-# The chat templates that recipes expect in an image. Each is there, and the image's own transformers compiles it.
-
-_COMPILE = """\
-import sys
-try:
-    from transformers.utils.chat_template_utils import _compile_jinja_template as compile_template
-except Exception:
-    sys.exit(0)
-for path in sys.argv[1:]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            compile_template(file.read())
-    except Exception as error:
-        print("fault", path, getattr(error, "lineno", 1), " ".join(str(error).split()), sep="\\t")
-"""
-
-
-@dataclass(frozen=True)
-class ExpectedTemplate:
-    """A chat template that a recipe names at ``location``: its ``path`` in the image, relative to the server's
-    folder."""
-
-    path: str
-    location: Location
-
-
-def expected(project: Project, plan: Plan, own: Recipe | None) -> tuple[ExpectedTemplate, ...]:
-    """The templates that the image of ``plan`` has to have: that of the recipe which is built, and those of all others
-    that use the image as it is. A recipe with further mods brings its template by those."""
+def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict[str, Location]:
+    """The chat templates that the image of ``plan`` must have, each with a place that names it: for the recipe that is
+    built, and for all others that use the image unchanged. A recipe with further mods brings its template by those.
+    Paths are relative to the server's folder."""
     baked = {mod.name for part in plan.chain for mod in part.mods}
     using = [
         each
         for _, each in recipe.readable_recipes(project)
         if each.repository == plan.repository and not each.number and {*map(mod.name_of, each.mods)} <= baked
     ]
-    recipes = {each.file: each for each in [*using, *([own] if own else [])]}
-    return tuple(template for each in recipes.values() for template in _named(each))
+    templates = {}
+    for each in [*using, *([own] if own else [])]:
+        # A recipe that cannot be served at all is reported by `recipes check`.
+        with suppress(FileProblemsError, UsageError):
+            rendered = command.render_command(each, {})
+            used = recipe_problems.template_of_image(each, rendered)
+            # A script may change the folder before it starts the server.
+            if used and used.value and (not rendered.is_script or used.value.startswith("/")):
+                templates[used.value] = command.of_value(each, used)
+    return templates
 
 
-def require_usable(container: Container, python: str, templates: Sequence[ExpectedTemplate]) -> None:
-    """Raises BuildFailedError naming every template that is not in the image of ``container``, or is none."""
-    paths = {template.path for template in templates}
-    missing = {path for path in paths if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code}
-    there, output = sorted(paths - missing), ""
-    if there:
-        output = container.run([python, "-c", _COMPILE, *there], timeout=CHECK_SECONDS).output
-    rows = [line.split("\t", 3) for line in output.splitlines() if line.startswith("fault\t")]
-    faults = {row[1]: f"line {row[2]}: {row[3]}" for row in rows if len(row) == 4}
-    wrong = [
-        f"{template.location}: the image has no chat template {template.path}"
-        if template.path in missing
-        else f"{template.location}: {template.path} in the image is no chat template: {faults[template.path]}"
-        for template in templates
-        if template.path in missing or template.path in faults
-    ]
-    if wrong:
-        raise failed(
-            "\n".join([f"check {TEMPLATE}:", *wrong]),
-            "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
-            [TEMPLATE],
-        )
-
-
-def _named(each: Recipe) -> Iterator[ExpectedTemplate]:
-    try:
-        rendered = command.render_command(each, {})
-    except (FileProblemsError, UsageError):  # it cannot be served at all, which `recipes check` says
-        return
-    used = recipe_problems.template_of_image(each, rendered)
-    # A script may change the folder before it starts the server.
-    if used and used.value and (not rendered.is_script or used.value.startswith("/")):
-        yield ExpectedTemplate(used.value, command.of_value(each, used))
+def _require_templates(container: Container, templates: Mapping[str, Location]) -> None:
+    """Raises BuildFailedError naming every template that the image of ``container`` lacks."""
+    missing = [path for path in templates if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code]
+    if missing:
+        lines = [f"{templates[path]}: the image has no chat template {path}" for path in missing]
+        hint = "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it"
+        raise _failed("\n".join([f"check {TEMPLATE}:", *lines]), hint, [TEMPLATE])

@@ -13,7 +13,7 @@ from builder.pins import vendored
 from builder.sources import mirror, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
@@ -35,14 +35,14 @@ _PACKAGE = "vllm"
 
 @dataclass(frozen=True)
 class VllmChoices:
-    """The values that the vLLM called ``label`` takes, by option without dashes, where they can be read."""
+    """The values that the vLLM called ``label`` takes, by option without dashes, if they can be read."""
 
     label: str
     values: Mapping[str, frozenset[str]]
 
 
 def of_package(package: Package) -> VllmChoices:
-    """Reads the choices of a pinned vLLM; fetches its files where they are not here. Raises SourceError."""
+    """Reads the choices of a pinned vLLM; fetches its files if they are not here. Raises SourceError."""
     patches = b"\n".join(patch.diff for patch in package.tree.prior)
     return VllmChoices(package.label, _values(package.tree.read(_PATHS), patches))
 
@@ -63,7 +63,7 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
 
 def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> VllmChoices | None:
     """Reads the choices of the vLLM that ``lock`` pins for the image of ``chain``, if its files are on this machine: in
-    a mirror, or in the cache of wheels. Takes no network; None where they are not."""
+    a mirror, or in the cache of wheels. Takes no network; None if they are not."""
     for definition in reversed(chain):
         for pins in lock.pins.get(definition.name, {}).values():
             try:
@@ -84,14 +84,10 @@ def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmC
     name = definition.wheel_sources[_PACKAGE].package if _PACKAGE in definition.wheel_sources else _PACKAGE
     for locked in pins.python.packages if pins.python else ():
         if locked.name == name:
-            files = _cached(project, locked.hashes)
+            cached = (wheels.read_cached(project.state / "wheels", sha256, _PATHS) for sha256 in locked.hashes)
+            files = next(filter(None, cached), {})
             return VllmChoices(f"vLLM {locked.version}", _values(files, b"")) if files else None
     return None
-
-
-def _cached(project: Project, hashes: Collection[str]) -> dict[str, bytes]:
-    folders = (wheels.read_cached(project.state / "wheels", sha256, _PATHS) for sha256 in hashes)
-    return next((files for files in folders if files), {})
 
 
 def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[str]]:
@@ -106,34 +102,27 @@ def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[s
 
 def _names(source: bytes, name: str) -> frozenset[str]:
     """The keys of the mapping called ``name`` in ``source``, or the texts of the ``Literal`` type of that name, which
-    may name other such types; empty where it is no plain one."""
-    texts: dict[str, frozenset[str]] = {}
+    may name other such types; empty if it has another form."""
+    assigned: dict[str, ast.expr | None] = {}
     try:
-        nodes = ast.parse(source).body
+        for node in ast.parse(source).body:
+            match node:
+                case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(ast.Name(target), _, value):
+                    assigned[target] = value
+        return _texts(assigned.get(name), assigned)
     except (SyntaxError, ValueError, RecursionError):
         return frozenset()
-    for node in nodes:
-        match node:
-            case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(ast.Name(target), _, value):
-                pass
-            case _:
-                continue
-        match value:
-            case ast.Dict(parts) | ast.Subscript(ast.Name("Literal"), ast.Tuple(parts)):
-                pass
-            case ast.Subscript(ast.Name("Literal"), part):
-                parts = [part]
-            case _:
-                continue
-        collected = [_texts(part, texts) for part in parts]
-        texts[target] = frozenset().union(*collected) if all(collected) else frozenset()
-    return texts.get(name, frozenset())
 
 
-def _texts(part: ast.expr | None, types: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    match part:
+def _texts(value: ast.expr | None, assigned: Mapping[str, ast.expr | None]) -> frozenset[str]:
+    match value:
         case ast.Constant(value=str(text)):
             return frozenset({text})
         case ast.Name(id=name):
-            return types.get(name, frozenset())
+            return _texts(assigned.get(name), assigned)
+        case ast.Dict(parts) | ast.Subscript(ast.Name("Literal"), ast.Tuple(parts)):
+            collected = [_texts(part, assigned) for part in parts]
+            return frozenset().union(*collected) if all(collected) else frozenset()
+        case ast.Subscript(ast.Name("Literal"), part):
+            return _texts(part, assigned)
     return frozenset()

@@ -108,7 +108,7 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
 
 
 def require_writable(project: Project, repository: str) -> None:
-    """Raises OSError where this user may not write what the next number takes, before a build that would be for
+    """Raises OSError if this user may not write what the next number takes, before a build that would be for
     nothing."""
     for folder in (project.root, project.journal, project.builds / repository):
         existing = next(path for path in (folder, *folder.parents) if path.exists())

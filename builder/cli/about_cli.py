@@ -100,7 +100,6 @@ _KINDS = {
     "moved": (ImageStateError.exit_code, "red"),
     "unknown": (EngineError.exit_code, "yellow"),
     "edited": (ConflictError.exit_code, "red"),
-    "changed": (0, "cyan"),
     "foreign": (0, "cyan"),
 }
 
@@ -117,11 +116,11 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       7  if an image is missing or moved
       5  if no engine answers
       1  if a build directory or a vendored patch was edited or is gone
-      0  otherwise; what has changed since, and a `latest` of another project, are listed, but are no errors
+      0  otherwise; a `latest` of another project is listed, but is no error
     """
     from builder.commands import about as command
 
-    with progress.showing("comparing images.lock with what is there"):
+    with progress.showing("comparing images.lock with engine and files"):
         findings = command.verify_project(context.workspace())
         if registry:
             findings = (*findings, *command.compare_registry(context.workspace()))
@@ -132,5 +131,5 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
             text = f"{each.subject}: {each.message}" + (f" → {each.remedy}" if each.remedy else "")
             output.print_facts([(styled(each.kind, fg=_KINDS[each.kind][1]), text)], widest=("missing", ""))
         if not findings:
-            print_result("all is as images.lock has it")
+            print_result("everything matches images.lock")
     return next((code for kind, (code, _) in _KINDS.items() if any(each.kind == kind for each in findings)), 0)

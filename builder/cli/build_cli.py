@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.base import words
-from builder.building.request import AlreadyBuilt, Built, HeldPointer
+from builder.building.request import BuildOutcome, Built, HeldPointer
 from builder.cli import output
 from builder.cli.options import (
     Context,
@@ -25,13 +24,11 @@ from builder.cli.options import (
 from builder.cli.output import data, print_json, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from builder.building.outlook import BuildOutlook
-    from builder.building.repeating import Kind
-    from builder.building.request import BuildRequest, ModelOutcome
+    from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
-    from builder.commands.build import Rebuilt
     from builder.commands.transfers import PushedImage
 
 
@@ -55,7 +52,7 @@ if TYPE_CHECKING:
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
 @click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
-@click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
+@click.option("--ignore-disk", is_flag=True, help="Build even if the disk is expected to be too small.")
 @click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
 @click.option(
     "--without-check",
@@ -125,7 +122,7 @@ def build(
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note WHY goes with --promote-anyway and --without-check NAME, and both require it")
     if promote_anyway and no_promote:
-        raise click.UsageError("--promote-anyway goes with no --no-promote")
+        raise click.UsageError("--promote-anyway and --no-promote exclude each other")
     from builder.building.request import BuildRequest
     from builder.cli import progress
     from builder.commands import build as command
@@ -154,14 +151,14 @@ def build(
     if dry_run:
         _preview(context, request, folder, as_json=as_json)
         return
-    results: list[AlreadyBuilt | Built | PushedImage] = []
+    results: list[BuildOutcome | PushedImage] = []
     try:
         with progress.reporter() as report:
             # Those that succeeded are printed even if a later one fails.
             results.extend(command.build_targets(context.workspace(report), request))
     except KeyboardInterrupt:
         if results:
-            raise KeyboardInterrupt("what is listed above is done; run it again for the rest") from None
+            raise KeyboardInterrupt("the results above are finished; run the command again for the rest") from None
         raise
     finally:
         _print_results(results, as_json=as_json)
@@ -182,60 +179,55 @@ def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as
         print_result(f"the build directory is in {folder}: `{folder / 'Dockerfile'}` is the first file to read")
 
 
-def _print_results(results: Sequence[AlreadyBuilt | Built | PushedImage], *, as_json: bool) -> None:
+def _print_results(results: Sequence[BuildOutcome | PushedImage], *, as_json: bool) -> None:
     if as_json and results:
         print_json(document(results))
     for result in () if as_json else results:
-        if isinstance(result, AlreadyBuilt):
-            _print_already_built(result)
-        elif isinstance(result, Built):
+        if isinstance(result, Built):
             _print_built(result)
+        elif isinstance(result, BuildOutcome):
+            _print_existing(result)
         else:
             from builder.cli.transfers_cli import print_pushed
 
             print_pushed(result)
 
 
-def _print_already_built(result: AlreadyBuilt) -> None:
-    repository, _, number = result.image.rpartition(":")
-    print_result(
-        f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else "")
-    )
-    has_failed = any(outcome.failed for outcome in result.models)  # what failed is not recommended
-    if result.current == "nothing":
-        go = f"; `builder promote {result.image}` makes {result.image} current"
-        print_result("no image is current" + ("" if has_failed else go))
-    elif result.current and has_failed:
-        print_result(f"current is {result.current}")
-    elif result.current:
-        go = f"builder rollback {repository} --to {number}"
-        print_result(f"current is {result.current}; `{go}` makes {result.image} current")
-    for outcome in result.models:
-        model = outcome.model
-        if outcome.state == "paired":
-            print_result(f"{model} is now paired with {result.image}")
-        elif outcome.state == "waiting":
-            _print_held(_waiting(outcome), result.image)
-        elif outcome.state == "unpaired":
-            print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
+def _print_existing(result: BuildOutcome) -> None:
+    image, current = result.image, result.current
+    repository, _, number = image.rpartition(":")
+    print_result(f"already built as {image}" + (", which is marked bad: --force builds it again" if result.bad else ""))
+    # An image that failed is not recommended.
+    if not current:
+        go = "" if result.failed_models else f"; `builder promote {image}` makes {image} current"
+        print_result(f"no image is current{go}")
+    elif current != image:
+        go = "" if result.failed_models else f"; `builder rollback {repository} --to {number}` makes {image} current"
+        print_result(f"current is {current}{go}")
+    for each in result.models:
+        model = each.model
+        if each.state == "paired":
+            print_result(f"{model} is now paired with {image}")
+        elif each.state == "unpaired":
+            print_result(f"{model} is not paired with it; `builder pair {model} {image} --force` does that")
         else:
-            is_here = outcome.image.rpartition(":")[0] == repository
-            go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {result.image}"
-            print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
-
-
-def _waiting(outcome: ModelOutcome) -> HeldPointer:
-    return HeldPointer(outcome.model, True, outcome.image, outcome.missing, outcome.failed)
+            is_here = str(each.image).rpartition(":")[0] == repository
+            go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {image}"
+            print_result(f"{model} stays paired with {each.image}; `{go}` moves it")
+    for waiting in result.waiting:
+        _print_held(waiting, image)
 
 
 def _print_held(waiting: HeldPointer, image: str) -> None:
     """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
-    stays = f"stays at {waiting.stays}" if waiting.stays else "is nowhere yet"
-    moves = f"builder pair {waiting.what} {image}" if waiting.is_model else f"builder promote {image}"
+    is_model = waiting.kind == "model"
+    name = waiting.what if is_model else f"{waiting.what}:latest"
+    stays = f"stays at {waiting.stays}" if waiting.stays else "points to no image yet"
+    moves = f"builder pair {waiting.what} {image}" if is_model else f"builder promote {image}"
     then = f": {image} did not pass" if waiting.failed else f"; once its evidence is there: `{moves}`"
-    print_result(f"  {waiting.what} {stays}{then}")
-    for missing, command in waiting.missing:
-        print_result(f"    {missing}; `{command}`", hanging=6)
+    print_result(f"  {name} {stays}{then}")
+    for missing in waiting.missing:
+        print_result(f"    {missing.text}; `{missing.command}`", hanging=6)
 
 
 def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
@@ -264,9 +256,8 @@ def _print_built(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
     cost = f"{words.size_text(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
     print_result(styled(f"built {built.image}", bold=True) + f" in {words.duration_text(built.seconds)}: {cost}")
-    for model in built.models:
-        before = built.taken_from.get(model)
-        print_result(f"  paired with {model}" + (f", in place of {before}" if before else ""))
+    for each in built.models:
+        print_result(f"  paired with {each.model}" + (f", in place of {each.taken_from}" if each.taken_from else ""))
     for waiting in built.waiting:
         _print_held(waiting, built.image)
     for name, reason in built.unchecked.items():
@@ -291,17 +282,21 @@ def _print_built(built: Built) -> None:
         print_note(f"  log: {built.log}")
 
 
+_COMMON = "image current models waiting bad unchecked"
+_MEASURES = "seconds size layers new_layers steps cached_steps log"
+
+
 def document(
-    results: Sequence[AlreadyBuilt | Built | PushedImage] = (),
+    results: Sequence[BuildOutcome | PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
     written: Path | None = None,
 ) -> dict[str, Any]:
     """The results of a build, or with ``--dry-run`` what it would build, and the folder that it was written to."""
-    images = [each for each in results if isinstance(each, AlreadyBuilt | Built)]
+    images = [each for each in results if isinstance(each, BuildOutcome)]
     content: dict[str, Any] = data(
         {
-            "images": [_built(each) if isinstance(each, Built) else _existing(each) for each in images],
-            "pushed": data(each for each in results if each not in images),
+            "images": [_outcome(each) for each in images],
+            "pushed": [each for each in results if each not in images],
             "planned": [_planned(image, outlook) for image, outlook in planned],
             "written": written,
         }
@@ -309,52 +304,15 @@ def document(
     return content
 
 
-def _existing(result: AlreadyBuilt) -> dict[str, Any]:
+def _outcome(result: BuildOutcome) -> dict[str, Any]:
+    if not isinstance(result, Built):
+        nothing: dict[str, Any] = {"changes": [], "compiled": [], "proofs": [], **dict.fromkeys(_MEASURES.split())}
+        return {"outcome": "existing", **data(result, _COMMON), **nothing}
     return {
-        "image": result.image,
-        "outcome": "existing",
-        "current": None if result.current == "nothing" else result.current or result.image,
-        "bad": result.bad,
-        "models": [
-            _model(each.model, each.state, result.image if each.state == "paired" else each.image or None)
-            for each in result.models
-            if each.state != "waiting"
-        ],
-        "waiting": [_held(_waiting(each)) for each in result.models if each.state == "waiting"],
-        "unchecked": result.unchecked,
-        "changes": [],
-        **dict.fromkeys(("seconds", "size", "layers", "new_layers", "steps", "cached_steps")),
-        "compiled": [],
-        "proofs": [],
-        "log": None,
-    }
-
-
-def _model(model: str, state: str, image: str | None, taken_from: str | None = None) -> dict[str, str | None]:
-    return {"model": model, "state": state, "image": image, "taken_from": taken_from}
-
-
-def _built(built: Built) -> dict[str, Any]:
-    return {
-        "image": built.image,
         "outcome": "built",
-        "current": built.current or None,
-        "bad": False,
-        "models": [_model(model, "paired", built.image, built.taken_from.get(model)) for model in built.models],
-        "waiting": list(map(_held, built.waiting)),
-        **data(built, "unchecked changes seconds~ size layers new_layers steps cached_steps"),
-        "compiled": data(built.compiled, "source jobs mib"),
-        "proofs": data(built.proofs, "model=evidence.subject.model verdict=evidence.verdict file"),
-        "log": built.log,
-    }
-
-
-def _held(pointer: HeldPointer) -> dict[str, Any]:
-    return {
-        "what": pointer.what if pointer.is_model else pointer.what.removesuffix(":latest"),
-        "kind": "model" if pointer.is_model else "repository",
-        **data(pointer, "stays? failed"),
-        "missing": [{"text": text, "command": command} for text, command in pointer.missing],
+        **data(result, f"{_COMMON} changes {_MEASURES.replace('seconds', 'seconds~')}"),
+        "compiled": data(result.compiled, "source jobs mib"),
+        "proofs": data(result.proofs, "model=evidence.subject.model verdict=evidence.verdict file"),
     }
 
 
@@ -374,88 +332,33 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
     }
 
 
-_MOST_PATHS = 20
-_KINDS: dict[Kind, str] = {
-    "time": "times of change alone",
-    "bytecode": "bytecode",
-    "compiled": "compiled objects",
-    "package": "records of packages",
-    "file": "other files",
-}
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@click.option(
-    "--accept-equivalent",
-    is_flag=True,
-    help="Take the new image for the number if nothing but times and bytecode differ.",
-)
-@click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
-@click.option("--sign-with", "key", type=click.Path(path_type=Path), metavar="KEY", help="Sign that with an SSH key.")
 @set_option
 @verbosity_options
 @pass_context
-def rebuild(
-    context: Context,
-    image: str,
-    accept_equivalent: bool,
-    witness: bool,
-    key: Path | None,
-    settings: tuple[str, ...],
-) -> int:
+def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
-    new image is kept as IMAGE:N-rebuilt, the differences are listed by layer, path and kind, and the exit code is 1. A
-    number that was proven is proven again then. --set takes build_jobs alone.
+    new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set takes
+    build_jobs alone.
     """
     from builder.cli import progress
-    from builder.commands import build as command
+    from builder.commands import rebuild as command
 
     with progress.reporter() as report:
-        workspace = context.workspace(report)
-        result = command.rebuild_image(
-            workspace,
-            image,
-            parse_settings(settings),
-            accept_equivalent=accept_equivalent,
-            witness=witness or key is not None,
-            key=key,
-        )
-    took = f"in {words.duration_text(result.seconds)}"
+        result = command.rebuild_image(context.workspace(report), image, parse_settings(settings))
+    outcome = f"other content: {result.kept}" if result.kept else "the same content"
+    again = ", tagged again" if result.restored else ""
+    print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")
     if result.same:
-        print_result(
-            f"{result.image} built again {took}: the same content" + (", tagged again" if result.restored else "")
-        )
-        if result.statement:
-            print_result(f"  witnessed in {result.statement}")
         return 0
-    outcome = f"equivalent content, which is {result.image} now" if result.accepted else f"other content: {result.kept}"
-    print_result(f"{result.image} built again {took}: {outcome}")
-    for line in _lines(result):
-        print_result(f"  {line}")
-    return 0 if result.accepted else 1
-
-
-def _lines(result: Rebuilt) -> Iterator[str]:
-    yield f"recorded  {result.recorded}"
-    yield f"built     {result.fingerprint}"
+    print_result(f"  recorded  {result.recorded}")
+    print_result(f"  built     {result.fingerprint}")
     if result.layers:
-        yield "layers that differ: " + ", ".join(result.layers)
-    if result.differences is None:
-        yield "the first image is not in this engine, so its files cannot be compared"
-    else:
-        counts = Counter(each.kind for each in result.differences)
-        yield "files that differ: " + ", ".join(
-            f"{words} {counts[kind]}" for kind, words in _KINDS.items() if counts[kind]
-        )
-        telling = [each for each in result.differences if each.kind != "time"] or list(result.differences)
-        yield from (f"  {each.path}: {each.what}" for each in telling[:_MOST_PATHS])
-        if len(telling) > _MOST_PATHS:
-            yield f"  and {len(telling) - _MOST_PATHS} more"
-    for proof in result.proofs:
-        yield f"proof for {proof.evidence.subject.model}: {proof.evidence.verdict}"
-    if not result.accepted:
-        yield f"`builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it"
-    yield f"log: {result.log}"
+        print_result(f"  layers that differ: {', '.join(result.layers)}")
+    print_result(f"  `diffoci diff docker://{result.image} docker://{result.kept}` compares their files")
+    print_result(f"  `builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it")
+    print_result(f"  log: {result.log}")
+    return 1

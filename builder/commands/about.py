@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.base import files
-from builder.base.errors import (
-    BuilderError,
-    EngineError,
-    FileProblemsError,
-    TransferError,
-    UsageError,
-    require_no_problems,
-)
+from builder.base.errors import BuilderError, FileProblemsError, TransferError, UsageError, require_no_problems
 from builder.base.events import Diagnosis, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -27,7 +18,7 @@ from builder.definitions import checkpoint_definition, configuration, mod, recip
 from builder.definitions.image import definition_names, load_image
 from builder.engine import client as endpoints
 from builder.engine import machine, versions
-from builder.evidence import matrix, store
+from builder.evidence import store
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.kinds import TAKE_BACK
@@ -122,8 +113,8 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     if re.fullmatch(r"\d{1,3}", wanted):
         codes = {code.code: code.meanings for code in explaining.every()}
         if int(wanted) not in codes:
-            hint = f"there are: {', '.join(map(str, codes))}"
-            raise UsageError(f"builder ends with no exit code {int(wanted)}", hint=hint)
+            hint = f"the exit codes are {', '.join(map(str, codes))}"
+            raise UsageError(f"builder has no exit code {int(wanted)}", hint=hint)
         return (Explanation("exit code", str(int(wanted)), codes[int(wanted)]),)
     if explained := tuple(_keys(wanted)):
         return explained
@@ -133,7 +124,9 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     paths = {key.path for file in explaining.every_key() for key in file.keys}
     meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
     hint = meant or "`builder schema` lists the files; `builder COMMAND --help` lists options"
-    raise UsageError(f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`", hint=hint)
+    raise UsageError(
+        f"`{text}` is not an exit code, a key of a file, or a message of `builder recipes check`", hint=hint
+    )
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:
@@ -169,7 +162,7 @@ def title(name: str) -> str:
 
 
 def program_version() -> shipped.ProgramRelease:
-    """The release that is running, with its commit where that is recorded."""
+    """The release that is running, with its commit if that is recorded."""
     return shipped.of_this_program()
 
 
@@ -179,13 +172,7 @@ GB = 1000**3
 # A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
-# ccache may hold 50 GB, and the layers of a GPU image beside it.
-ROOM_FOR_BUILD_CACHE = 80 * GB
 PROC = Path("/proc")
-# BuildKit writes this where it leaves out the rest of a step's output.
-_CLIPPED = b"[output clipped, log limit"
-_LARGEST_LOG = 256 << 20
-_LOGS_READ = 20
 
 
 def run_doctor(
@@ -206,9 +193,7 @@ def run_doctor(
         results += _spark(project, environ, proc)
     results += _files(project)
     results += _lock(project, endpoint, environ)
-    results += _logs(project)
-    results += _settings(environ)
-    results += _proxies(environ)
+    results += _environment(environ)
     if releases is not None:
         results.append(_release(releases))
     return tuple(results)
@@ -220,7 +205,7 @@ def _release(address: str) -> Diagnosis:
     address = address or shipped.repository_of_releases()
     if not address:
         remedy = "name the repository: `builder doctor --check-update ADDRESS`"
-        return Diagnosis("release", "warning", f"{here}; this installation does not say where it comes from", remedy)
+        return Diagnosis("release", "warning", f"{here}; this installation does not record its repository", remedy)
     try:
         newer = shipped.newer_release(address)
     except BuilderError as error:
@@ -249,24 +234,22 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         message = "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device"
         remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
-    settings = machine.read_daemon_settings(endpoint)
-    if not settings.limits_memory:
+    if not engine.limits_memory:
         message = "the engine cannot limit the memory of a container: `run --memory` does nothing"
         remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
         yield Diagnosis("limits", "warning", message, remedy)
-    if settings.endless_logs:
-        message = "the engine keeps the output of a server for as long as it runs, without a limit"
-        remedy = 'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each; restart Docker'
-        yield Diagnosis("server logs", "warning", message, remedy)
-    if settings.build_cache is not None and settings.build_cache < ROOM_FOR_BUILD_CACHE:
-        size = f"{settings.build_cache / GB:.0f} GB"
-        message = f"BuildKit keeps {size}: what a GPU image compiled is gone by the next build"
-        remedy = (
-            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or remove it'
-        )
-        yield Diagnosis("build cache", "warning", message, remedy)
-    if engine.data_root:
-        yield from _disk(engine.data_root)
+    # The disk cannot be seen if the engine is on another machine, or its folder is not readable.
+    free = machine.free_disk(engine.data_root)
+    if free is not None:
+        message = f"{free / GB:.0f} GB free in {engine.data_root}"
+        if free >= ROOM_FOR_A_GPU_IMAGE:
+            yield Diagnosis("disk", "ok", message)
+        elif free >= ROOM_FOR_ANY_IMAGE:
+            remedy = "a GPU image needs up to 35 GB, and as much again while it is built"
+            yield Diagnosis("disk", "warning", message, remedy)
+        else:
+            remedy = "free some space: even the cpu image needs 12 GB while it is built"
+            yield Diagnosis("disk", "error", message, remedy)
 
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
@@ -288,26 +271,11 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
 
 def _architectures(project: Project) -> dict[str, str]:
     """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    architectures = {}
+    architectures: dict[str, object] = {}
     for name in definition_names(project):
         with suppress(BuilderError):
             architectures[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
     return {name: str(architecture) for name, architecture in architectures.items() if architecture is not None}
-
-
-def _disk(folder: str) -> Iterator[Diagnosis]:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return  # the engine is on another machine, or its folder is not readable
-    message = f"{free / GB:.0f} GB free in {folder}"
-    if free >= ROOM_FOR_A_GPU_IMAGE:
-        yield Diagnosis("disk", "ok", message)
-    elif free >= ROOM_FOR_ANY_IMAGE:
-        remedy = "a GPU image needs up to 35 GB, and as much again while it is built"
-        yield Diagnosis("disk", "warning", message, remedy)
-    else:
-        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
@@ -342,7 +310,9 @@ def _files(project: Project) -> Iterator[Diagnosis]:
         else:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
     if missing_mods:
-        yield Diagnosis("recipe mods", "warning", "\n".join(missing_mods), "nothing is built for these without them")
+        yield Diagnosis(
+            "recipe mods", "warning", "\n".join(missing_mods), "these recipes cannot be built without the mods"
+        )
 
 
 def _check_definition(project: Project, name: str) -> None:
@@ -378,7 +348,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:
-    """A warning of the models whose images need a GPU, where the engine can give a container none."""
+    """A warning of the models whose images need a GPU, if the engine can give a container none."""
     waiting = []
     for model in lock.models:
         with suppress(BuilderError):  # a file with an error is reported elsewhere
@@ -386,56 +356,39 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
             if serve_settings(project, selection).gpus == "all":
                 waiting.append(f"{model} on {selection.image}")
     if waiting and not versions.has_nvidia(endpoint):
-        message = f"this engine can give a container no GPU, which these need: {', '.join(waiting)}"
+        message = f"this engine cannot give a container the GPU that these need: {', '.join(waiting)}"
         remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
         yield Diagnosis("models", "warning", message, remedy)
 
 
-def _logs(project: Project) -> Iterator[Diagnosis]:
-    """Warns of the latest cut log: BuildKit keeps 2 MiB of a step, and a compiler's error stands at its end."""
-    for log in sorted((project.state / "logs").glob("*.log"))[: -_LOGS_READ - 1 : -1]:
-        with suppress(OSError):
-            if _CLIPPED in files.read_plain_file(log, _LARGEST_LOG):
-                message = f"BuildKit cut the output of a step short in {project.relative(log)}"
-                remedy = "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…)"
-                yield Diagnosis("build logs", "warning", message, f"{remedy} and restart it")
-                return
-
-
-def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Reports a proxy on a loopback address, which means the container itself to a build step."""
+def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Reports the certificates and indexes that a build uses, and a proxy on a loopback address, which means the
+    container itself to a build step."""
     from urllib.parse import urlsplit
 
-    for name, value in git.read_index_settings(environ).proxies:
-        if name == "NO_PROXY":
-            continue
-        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
-        if host in {"localhost", "::1"} or host.startswith("127."):
-            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
-            yield Diagnosis("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
-
-
-def _settings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     settings = git.read_index_settings(environ)
     if settings.ca_file:
         message = f"{settings.ca_file} is given to steps that use the network, and not kept"
         yield Diagnosis("certificates", "ok", message)
     if settings.index_url or settings.find_links:
         yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
+    for name, value in settings.proxies:
+        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
+            message = f"{name} is {host}, which means the container itself to a build step"
+            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
+            yield Diagnosis("proxy", "error", message, remedy)
 
 
 # The verify command: compares images.lock with the engine, the build directories, and the project's files.
 
-SHOWN_REASONS = 3
-
-Kind = Literal["missing", "moved", "edited", "unknown", "changed", "foreign"]
+Kind = Literal["missing", "moved", "edited", "unknown", "foreign"]
 
 
 @dataclass(frozen=True)
 class Discrepancy:
     """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
-    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today. Nor is
-    ``foreign``: another project in the engine has that name."""
+    left; ``unknown`` could not be checked; ``foreign`` is no fault: another project in the engine has that name."""
 
     subject: str
     kind: Kind
@@ -444,7 +397,7 @@ class Discrepancy:
 
 
 def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds every discrepancy, the gravest first. Raises LockError where images.lock itself cannot be read."""
+    """Finds every discrepancy, the gravest first. Raises LockError if images.lock itself cannot be read."""
     lock = lock_file.read_lock(workspace.project.lock)
     directories = tuple(_directories(workspace.project, lock))
     lost = [Discrepancy(workspace.project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)]
@@ -453,26 +406,19 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
         *_engine_discrepancies(workspace, lock, {finding.subject for finding in directories}),
         *directories,
         *_changed_files(workspace.project, lock),
-        *_changed(workspace, lock),
     )
 
 
-def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError
-    where no registry is set."""
-    pushed_to = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
-    return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
-
-
-def _in_registry(pushed_to: named_registry.Registry, endpoint: endpoints.Endpoint, lock: Lock) -> Iterator[Discrepancy]:
-    for name, image in _numbers(lock):
-        if image.digest is None:
-            continue
-        reference = f"{pushed_to.repository(name)}:{name.number}"
+def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
+    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError if
+    no registry is set."""
+    registry = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
+    for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
+        reference = f"{registry.repository(name)}:{name.number}"
         try:
-            state = named_registry.state(endpoint, pushed_to, name, image)
+            state = named_registry.state(workspace.engine, registry, name, image) if image.digest else "present"
         except TransferError as error:
-            yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
+            yield Discrepancy(registry.address, "unknown", error.message, error.hint)
             return
         if state == "missing":
             yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
@@ -488,25 +434,20 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` says more")
     for row in overview.rows:
         name = str(row.name)
-        first = ", once its build directory is what it was (see there)" if name in edited_names else ""
+        first = ", after its build directory is restored (see below)" if name in edited_names else ""
+        back = f"{adopted.way_back(row.name, row.image)}{first}"
         if row.state == "missing":
-            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
-            if row.image.adopted and not row.image.digest:
-                back = adopted.way_back(row.name, row.image)
             yield Discrepancy(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
-            free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
-            remedy = f"`{free}` frees the name, then `builder rebuild {name}` builds it again{first}"
-            if row.image.adopted:
-                remedy = f"`{free}` frees the name, then {adopted.way_back(row.name, row.image)}"
-            yield Discrepancy(name, "moved", "the name belongs to another image than the one that was built", remedy)
+            remedy = f"`docker tag {name} OTHER-NAME; docker image rm {name}` frees the name, then {back}"
+            yield Discrepancy(name, "moved", "the name belongs to a different image", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
-        yield Discrepancy(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
+        yield Discrepancy(latest, "moved", f"does not point to {current}", f"`builder promote {current}`")
     for repository, owner in overview.foreign.items():
         current = f"{repository}:{lock.images[repository].current}"
-        yield Discrepancy(f"{repository}:latest", "foreign", f"does not stand for {current}: {owner} has it", "")
+        yield Discrepancy(f"{repository}:latest", "foreign", f"does not point to {current}: {owner} has it", "")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
@@ -529,8 +470,7 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
 
 
 def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds vendored patches, files of evidence and statements of witnesses that were changed since they were written,
-    or are of other content."""
+    """Finds vendored patches and files of evidence that were changed since they were written."""
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
@@ -539,32 +479,3 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         for problem in store.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
-    for name, image in _numbers(lock):
-        for problem in matrix.read_statements(project, name, image.fingerprint).problems:
-            file = problem.location.file
-            yield Discrepancy(file, "edited", problem.message, f"`git checkout -- {file}`")
-
-
-def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds the current images that are no longer what a build makes."""
-    for repository, record in sorted(lock.images.items()):
-        if record.current is None:
-            continue
-        name, image = ImageName(repository, record.current), record.numbers[record.current]
-        if image.adopted:
-            continue
-        try:
-            build = changes.original_build(workspace, name, image)
-            reasons = changes.rebuild_reasons(workspace, name, image, build)
-        except EngineError:
-            return  # another finding says that no engine answers
-        except BuilderError as error:
-            yield Discrepancy(str(name), "changed", f"cannot be built today: {error.message}", error.hint)
-            continue
-        if reasons:
-            more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
-            message = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
-            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")
-        elif build.mods:
-            message = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
-            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")

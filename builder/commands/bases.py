@@ -217,7 +217,8 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         except TransferError as error:
             why = error.message
         all_there = False
-        finding = _gone(workspace, reference, f"{', '.join(used_by)}: {why or 'its registry no longer has it'}")
+        message = f"{', '.join(used_by)}: {why or 'its registry no longer has it'}"
+        finding = _gone(workspace, reference, message, answered=not why)
         yield finding
         if not why and finding.verdict != "ok":  # a registry that does not answer may have it all the same
             gone[reference] = ", ".join(user for user in used_by if user not in numbers)
@@ -231,7 +232,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     status.record_upstream(workspace.project, status.UpstreamAnswers(words.now(), used, tuple(alone)))
 
 
-def _gone(workspace: Workspace, reference: str, message: str) -> Diagnosis:
+def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool) -> Diagnosis:
     """The finding for an image that its registry does not give; it is ``ok`` where the owner has a copy."""
     subject, at, _ = reference.partition("@")
     if not at:  # of an image that is named by its tag this engine may know the digest
@@ -244,7 +245,8 @@ def _gone(workspace: Workspace, reference: str, message: str) -> Diagnosis:
     if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
         remedy = f"`builder mirror {reference}` makes a copy"
         return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
-    return Diagnosis(subject, "warning", f"{message}; no copy is known", "choose another image or tag")
+    remedy = "choose another image or tag" if answered else "check the network and `docker login`, and ask again"
+    return Diagnosis(subject, "warning", f"{message}; no copy is known", remedy)
 
 
 def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:

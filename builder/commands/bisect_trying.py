@@ -209,7 +209,7 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
         bake_file = making.bake_file(targets)
         with work_folder.create(workspace, "bisect", {**own_files, making.FILE: bake_file}) as work:
             # The definition's own name: its template looks below it for wheels of this machine.
-            job = BakeJob(work.directory, points.definition(workspace.project, span.new) or "bisect", targets, work)
+            job = BakeJob(points.definition(workspace.project, span.new) or "bisect", targets, work)
             bake.bake_images(workspace, [job])
             images.tag_image(workspace.engine, work.tag, tag)
     except DiskFullError as error:

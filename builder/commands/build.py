@@ -1,72 +1,40 @@
-"""The build command makes a numbered image, and the rebuild command repeats a recorded build."""
+"""The build command makes a numbered image: resolve, plan, bake, verify, commit."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BaseGoneError, BuildFailedError, ConflictError, SourceError, UsageError
-from builder.base.events import Message, task
+from builder.base.errors import BuildFailedError, ConflictError, UsageError
+from builder.base.events import Message
 from builder.building import result_cache
-from builder.building.request import AlreadyBuilt, Built
-from builder.definitions.image import BUILD_JOBS, build_jobs
-from builder.engine import images, versions
+from builder.building.request import BuildOutcome, Built, ModelOutcome
+from builder.definitions.image import build_jobs
+from builder.engine import images
 from builder.lock import lock_file
-from builder.numbers import status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
     from builder.building.bake import BakedImage
     from builder.building.outlook import BuildOutlook
-    from builder.building.repeating import FileDifference, RebuiltImage
     from builder.building.request import BuildRequest, HeldPointer
     from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
-    from builder.evidence.store import Proof, ProvedImage
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.evidence.store import ProvedImage
+    from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
 
 
-# The build command on one page: resolve, plan, bake, verify, commit.
+def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[BuildOutcome | PushedImage]:
+    """Builds the targets of a request, and yields the result of each, first of those with nothing to build.
 
-
-def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
-    """Builds the targets of a request, and yields the result of each, first of those with nothing to build. Where the
-    registry does not give a pinned base, this engine's own copy takes its place, and is what is pinned then.
-
-    Raises what `_results` does.
-    """
-    yielded: list[AlreadyBuilt | Built | PushedImage] = []
-    try:
-        for result in _results(workspace, request):
-            yielded.append(result)
-            yield result
-    except BaseGoneError as gone:
-        if request.locked or request.local_base:
-            raise
-        from builder.building import resolve
-
-        local = replace(request, local_base=True)
-        try:
-            resolve.resolve_images(workspace, local)
-        except SourceError:
-            raise gone from None
-        workspace.report(Message(f"{gone.message.splitlines()[0]}\nbuilding on this engine's own copy of the base"))
-        yield from (result for result in _results(workspace, local) if result not in yielded)
-
-
-def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
-    """The results of a build on the bases that are pinned.
-
-    Raises what `resolve.resolve_images`, `resolve.plan_all` and `bake.baked_images` do, ConflictError where the
-    engine's disk is too small, and BuildFailedError where a check fails; lock, tags and numbers are then as they were,
-    but for the images yielded before. An image whose proof fails is yielded, too: it keeps its number, is not pushed,
-    moves no pointer, and BuildFailedError is raised at the end.
+    Raises what `resolve.plan_images` and `bake.baked_images` do, ConflictError if the engine's disk is too small, and
+    BuildFailedError if a check fails; lock, tags and numbers are then unchanged, except for the images yielded before.
+    An image whose proof fails is yielded, too: it keeps its number, is not pushed, moves no pointer, and
+    BuildFailedError is raised at the end.
     """
     key = result_cache.cache_key(workspace, request)
     if key and (remembered := result_cache.look_up(workspace, key)):
@@ -79,17 +47,15 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
 
     work_folder.recover(workspace)
     registry = _registry(workspace) if request.push else None
-    resolved = resolve.resolve_images(workspace, request)
-    planned = resolve.plan_all(workspace, resolved)
+    planned = resolve.plan_images(workspace, request)
     verification.require_known([image.plan for image in planned], request.without_checks)
-
-    existing, to_build = resolve.split(planned, force=request.force)
-    outcomes = [commit.commit_existing(workspace, image, number, request) for image, number in existing]
-    yield from outcomes
+    existing = [(image, image.comparison.existing) for image in planned if not request.force]
+    results = [commit.commit_existing(workspace, image, number, request) for image, number in existing if number]
+    yield from results
+    to_build = [image for image in planned if request.force or not image.comparison.existing]
     if key and not to_build:
-        result_cache.store(key, planned, outcomes)
+        result_cache.store(key, planned, results)
 
-    results: list[AlreadyBuilt | Built] = [*outcomes]
     if to_build:
         workspace = bake.with_builder(workspace, request.builder)
         outlooks = outlook.of_images(workspace, request, to_build)
@@ -98,39 +64,32 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
         _advise(workspace, to_build)
         if not request.ignore_disk:
             outlook.require_room(outlooks)
-        compilers = build_jobs(request.settings)
         started = time.monotonic()
-        with (
-            outlook.measured(workspace.project, outlooks[0].disk_kind, outlooks[0].data_root, len(outlooks)),
-            bake.baked_images(workspace, to_build, registry, compilers) as baked_images,
-        ):
+        with bake.baked_images(workspace, to_build, registry, build_jobs(request.settings)) as baked_images:
             for baked in baked_images:
                 record = verification.verify_image(workspace, baked, request.without_checks)
                 proofs = prove.of_build(workspace, baked, record, request)
-                moves = commit.moves_of(workspace, baked.planned, request, proofs)
-                number = commit.commit_image(workspace, baked, record, moves)
-                kept = tuple(keep_proof(workspace.project, number, each) for each in proofs)
-                models_held = moves.waiting
-                waiting = commit.move(workspace, baked.planned, number, request, models_held) if models_held else ()
-                results.append(_built(workspace, baked, record, number, kept, waiting, time.monotonic() - started))
+                name, kept_back = commit.commit_image(workspace, baked, record, request, proofs)
+                kept = tuple(keep_proof(workspace.project, name, each) for each in proofs)
+                waiting = commit.move(workspace, baked.planned, name, request, kept_back) if kept_back else ()
+                results.append(_built(workspace, baked, record, name, kept, waiting, time.monotonic() - started))
                 yield results[-1]
-    failed = {each.image: models for each in results if (models := _failed_for(each))}
     if registry:
         from builder.commands import transfers
 
-        yield from transfers.push_images(workspace, tuple(each.image for each in results if each.image not in failed))
-    if failed:
-        raise _failed_evidence(failed, {each.image: each.current for each in results})
+        yield from transfers.push_images(workspace, tuple(each.image for each in results if not each.failed_models))
+    if failed := [each for each in results if each.failed_models]:
+        raise _failed_evidence(failed)
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `build_targets` does, and tells what is ahead of each image; nothing is written. Raises what
-    `resolve.resolve_images` and `resolve.plan_all` do."""
+    """Plans as `build_targets` does, with the outlook of each image; nothing is written. Raises what
+    `resolve.plan_images` does."""
     from builder.building import bake, outlook, resolve, verification
 
     if request.push:
         _registry(workspace)
-    planned = resolve.plan_all(workspace, resolve.resolve_images(workspace, request))
+    planned = resolve.plan_images(workspace, request)
     verification.require_known([image.plan for image in planned], request.without_checks)
     workspace = bake.with_builder(workspace, request.builder)
     return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
@@ -151,7 +110,7 @@ def write_directory(project: Project, planned: PlannedImage, folder: Path) -> No
 
     target = folder.resolve()
     if target.is_relative_to(project.builds.resolve()):
-        raise UsageError(f"{folder} lies in builds/, which has the folders of numbers", hint="name another folder")
+        raise UsageError(f"{folder} is in builds/, which is reserved for numbered images", hint="name another folder")
     try:
         files.make_folder(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as aside:
@@ -168,67 +127,62 @@ def _built(
     workspace: Workspace,
     baked: BakedImage,
     record: NumberedImage,
-    number: ImageName,
+    name: ImageName,
     proofs: tuple[ProvedImage, ...],
     waiting: tuple[HeldPointer, ...],
     seconds: float,
 ) -> Built:
     from builder.building import commit
 
+    planned, layers = baked.planned, baked.details.layers
     steps = [step for step in baked.result.steps if not step.internal]
-    models = tuple(model for model in baked.planned.models if model not in {each.what for each in waiting})
-    lock = baked.planned.lock
-    current = lock_file.read_project_lock(workspace.project).images[number.repository].current
-    before = {model: lock.models[model].pairing.image for model in models if model in lock.models}
+    repository = planned.lock.images.get(name.repository)
+    numbers = repository.numbers if repository else {}
+    previous = images.inspect_image(workspace.engine, f"{name.repository}:{max(numbers)}") if numbers else None
+    reasons = planned.comparison.reasons
+    if not numbers and name.number > 1:
+        from builder.numbers import claims
+
+        reasons = (*reasons, f"it is number {name.number}: {claims.reason(workspace, name)}")
     return Built(
-        image=str(number),
-        models=models,
-        taken_from={model: str(name) for model, name in before.items() if name.repository != number.repository},
-        changes=(*baked.planned.comparison.reasons, *_reason_of_number(workspace, lock, number)),
+        image=str(name),
+        current=commit.current_image(lock_file.read_project_lock(workspace.project), name.repository),
+        models=tuple(_paired(planned, name, {each.what for each in waiting})),
+        waiting=waiting,
+        unchecked=record.unchecked,
+        changes=reasons,
         seconds=seconds,
         size=record.size,
-        layers=len(baked.details.layers),
-        new_layers=commit.new_layers(workspace, baked),
+        layers=len(layers),
+        new_layers=len(set(layers) - set(previous.layers if previous else ())),
         steps=len(steps),
         cached_steps=sum(step.cached for step in steps),
         compiled=baked.result.compiled,
-        log=baked.log,
-        waiting=waiting,
         proofs=proofs,
-        current=f"{number.repository}:{current}" if current else "",
-        unchecked=record.unchecked,
+        log=baked.log,
     )
 
 
-def _failed_for(result: AlreadyBuilt | Built) -> tuple[str, ...]:
-    """The models that an image did not pass for."""
-    if isinstance(result, Built):
-        return tuple(each.what for each in result.waiting if each.is_model and each.failed)
-    return tuple(each.model for each in result.models if each.failed)
+def _paired(planned: PlannedImage, name: ImageName, kept_back: set[str]) -> Iterator[ModelOutcome]:
+    for model in planned.models:
+        if model not in kept_back:
+            before = planned.lock.models[model].pairing.image if model in planned.lock.models else name
+            taken_from = str(before) if before.repository != name.repository else None
+            yield ModelOutcome(model, "paired", str(name), taken_from)
 
 
-def _failed_evidence(failed: Mapping[str, Sequence[str]], current: Mapping[str, str]) -> BuildFailedError:
-    """The error for images that did not pass for some of their models; ``current`` is the current image beside each,
-    empty or ``nothing`` where there is none."""
+def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
+    """The error for images that did not pass for some of their models."""
     lines = []
     remedies = []
-    for image, models in failed.items():
-        lines.append(f"{image} did not pass for {', '.join(models)}: the number is kept, and nothing was moved to it")
-        if ":" in current[image]:
-            remedies.append(f"`builder diff {current[image]} {image}` shows what changed")
-        remedies += [f"`builder prove {image} {model}` proves it again" for model in models]
-    anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers nevertheless"
+    for each in failed:
+        names = ", ".join(each.failed_models)
+        lines.append(f"{each.image} did not pass for {names}: the number is kept, and nothing was moved to it")
+        if each.current and each.current != each.image:
+            remedies.append(f"`builder diff {each.current} {each.image}` shows what changed")
+        remedies += [f"`builder prove {each.image} {model}` proves it again" for model in each.failed_models]
+    anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers anyway"
     return BuildFailedError("\n".join(lines), hint="; ".join((*remedies, anyway)))
-
-
-def _reason_of_number(workspace: Workspace, lock: Lock, number: ImageName) -> tuple[str, ...]:
-    """The reason why the first image of a repository in images.lock is not its number 1."""
-    repository = lock.images.get(number.repository)
-    if number.number == 1 or (repository and repository.numbers):
-        return ()
-    from builder.numbers import claims
-
-    return (f"it is number {number.number}: {claims.reason(workspace, number)}",)
 
 
 def _registry(workspace: Workspace) -> str:
@@ -258,168 +212,5 @@ def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlo
     else:
         lines.append(f"building {plan.repository} for {plan.definition.platform}, because")
         lines += [f"  {reason}" for reason in comparison.reasons]
-    lines += ahead.lines
-    for line in lines:
+    for line in [*lines, *ahead.lines]:
         workspace.report(Message(line))
-
-
-# The rebuild command: builds a number again from its build directory, and compares the content.
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
-
-    Where the content is not ``same``: the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
-    differ; ``differences`` are by path, None where the first image is not here to compare with; ``proofs`` are those of
-    the models with which the number was proven. ``accepted`` is true if the number stands for the new content now.
-    ``statement`` is the file in which this machine witnesses the same content, where that was asked.
-    """
-
-    image: ImageName
-    same: bool
-    restored: bool
-    fingerprint: str
-    recorded: str
-    seconds: float
-    log: str
-    kept: str = ""
-    layers: tuple[str, ...] = ()
-    differences: tuple[FileDifference, ...] | None = None
-    proofs: tuple[Proof, ...] = ()
-    accepted: bool = False
-    statement: str = ""
-
-
-def rebuild_image(
-    workspace: Workspace,
-    text: str,
-    settings: Mapping[str, str] | None = None,
-    *,
-    accept_equivalent: bool = False,
-    witness: bool = False,
-    key: Path | None = None,
-) -> Rebuilt:
-    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
-    ``settings`` only the number of jobs may differ from those that the number was built with.
-
-    A number that is missing gets its tag again where the content is the recorded one. Other content is kept under the
-    tag ``REPOSITORY:N-rebuilt``, compared with the first image, and proven where the number was; ``accept_equivalent``
-    takes it for the number where nothing but times of change and bytecode differ. With ``witness`` this machine states
-    the same content in evidence/, signed with the SSH ``key``, if given.
-
-    Raises ImageStateError where the build directory is gone, or the image was adopted; FileProblemsError where it is
-    damaged, or would do what no build of this program does; BuildFailedError where a step fails; ConflictError for
-    content that cannot be accepted.
-    """
-    from builder.building import repeating
-    from builder.numbers import images_lock
-
-    started = time.monotonic()
-    if other := [key for key in settings or {} if key != BUILD_JOBS]:
-        raise UsageError(f"`--set {other[0]}` would make another image", hint="`builder build` makes it")
-    compilers = build_jobs(settings or {})
-    images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
-    lock = lock_file.read_project_lock(workspace.project)
-    name, recorded = status.named_number(workspace.project, lock, text)
-    repeating.require_built_here(name, recorded)
-    versions.require_supported(workspace.engine)
-    with repeating.rebuilt_image(workspace, name, recorded, compilers=compilers) as built:
-        same = built.fingerprint == recorded.fingerprint
-        restored = same and images.inspect_image(workspace.engine, str(name)) is None
-        if restored:
-            images_lock.restore_tag(workspace, name, built.tag)
-        result = Rebuilt(
-            name, same, restored, built.fingerprint, recorded.fingerprint, time.monotonic() - started, built.log
-        )
-        if not same:
-            return _other_content(workspace, lock, result, recorded, built, accept=accept_equivalent)
-        return replace(result, statement=_state(workspace, result, built, key)) if witness else result
-
-
-def _state(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path | None) -> str:
-    from builder.evidence import matrix
-    from builder.moving import shipped
-
-    engine = versions.require_supported(workspace.engine)
-    tools = {"builder": str(shipped.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
-    project = workspace.project
-    path = matrix.state_witness(
-        project, result.image, result.fingerprint, built.details.id, engine.platform, tools, key
-    )
-    return project.relative(path)
-
-
-def _other_content(
-    workspace: Workspace, lock: Lock, result: Rebuilt, recorded: NumberedImage, built: RebuiltImage, *, accept: bool
-) -> Rebuilt:
-    """The result for other content than the recorded one: kept, compared, proven, and accepted where that is asked."""
-    from builder.building import repeating
-    from builder.numbers import images_lock
-
-    engine, name = workspace.engine, result.image
-    kept = f"{name}-rebuilt"
-    images.tag_image(engine, built.tag, kept)
-    first = images.inspect_image(engine, str(name))
-    is_here = first is not None and images.fingerprint(first) == recorded.fingerprint
-    layers = first.layers if first and is_here else repeating.recorded_layers(workspace.project, name)
-    differences = None
-    if is_here:
-        with task(workspace.report, f"comparing the files of {name} and {kept}"):
-            differences = repeating.of_files(engine, str(name), kept, built.labels)
-    result = replace(
-        result,
-        kept=kept,
-        layers=repeating.differing_layers(engine, layers, built.details) if layers else (),
-        differences=differences,
-        proofs=_proofs(workspace, lock, result, built),
-    )
-    if not accept:
-        return result
-    if differences is None:
-        raise ConflictError(
-            f"{name} is missing from this engine, so nothing tells whether {kept} is equivalent: it was not accepted",
-            hint=f"`builder adopt {kept}` gives it a number of its own",
-        )
-    counts = Counter(each.kind for each in differences)
-    if beyond := [each for each in differences if each.kind not in repeating.HARMLESS]:
-        raise ConflictError(
-            f"{kept} differs from {name} in more than times and bytecode: {beyond[0].path} ({beyond[0].what}) and "
-            f"{len(beyond) - 1} more; it was not accepted",
-            hint=f"`builder rebuild {name}` lists all; `builder adopt {kept}` gives it a number of its own",
-        )
-    note = f"{counts['time']} times of change and {counts['bytecode']} files of bytecode differ"
-    images_lock.accept_equivalent(workspace, name, kept, result.fingerprint, note)
-    images.remove_image(engine, kept)
-    return replace(result, accepted=True, kept="")
-
-
-def _proofs(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltImage) -> tuple[Proof, ...]:
-    """Proves an image that was built again for the models with which its number was proven. That it cannot be proven is
-    told, and is no error."""
-    import functools
-
-    from builder.base.errors import FileProblemsError, ImageContentsError
-    from builder.evidence import store
-    from builder.evidence.run_record import Subject
-
-    name = result.image
-    runs = [each for each in store.of_image(workspace.project, name) if each.kind == "prove" and each.verdict == "pass"]
-    revisions = {each.subject.model: each.subject.revision for each in runs if each.subject.model}
-    if not revisions:
-        return ()
-    from builder.evidence import requirements
-    from builder.lab.prove import judging, prove
-
-    try:
-        pairings = [
-            prove.ProvedPairing(model, revision, recipe)
-            for model, revision in revisions.items()
-            if (recipe := requirements.recipe_of(workspace.project, lock, name, model))
-        ]
-        find = functools.partial(judging.find_reference, workspace.project, lock, name.repository, name.number)
-        subject = Subject(str(name), result.fingerprint)
-        return prove.prove_models(workspace, built.tag, subject, pairings, find, built.labels)
-    except (BuildFailedError, FileProblemsError, ImageContentsError, UsageError) as error:
-        workspace.report(Message(f"not proven: {error.message}"))
-        return ()

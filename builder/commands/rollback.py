@@ -339,10 +339,10 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
         return "copied"
     if recorded.adopted:
         raise ImageStateError(f"{name} is missing from this engine", hint=adopted.way_back(name, recorded))
-    from builder.commands import build
+    from builder.commands import rebuild
 
     workspace.report(Message(f"{name} is missing from this engine"))
-    rebuilt = build.rebuild_image(workspace, str(name))
+    rebuilt = rebuild.rebuild_image(workspace, str(name))
     if not rebuilt.same:
         raise ImageStateError(
             f"{name} is missing from this engine, and building it again made other content, kept as {rebuilt.kept}",

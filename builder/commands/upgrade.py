@@ -411,7 +411,7 @@ def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
     record = lock_file.read_project_lock(workspace.project).image(before) if before else None
     return BuildRequest(
         (upgrade.target,),
-        mods=changes.original_build(workspace, before, record).mods if before and record and not record.adopted else (),
+        mods=changes.extra_mods(workspace, before, record) if before and record and not record.adopted else (),
         models=upgrade.models,
         update=upgrade.update,
         promote=False,

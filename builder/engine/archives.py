@@ -134,7 +134,7 @@ _LARGEST_MANIFEST = 1 << 20
 
 
 def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
-    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError where the engine refuses the
+    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError if the engine refuses the
     archive, and whatever ``pieces`` raise: no image has a name then."""
     status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, LOAD_IDLE)
     values = [client.parse_json_line(line) or {} for line in body.splitlines()]
@@ -153,8 +153,8 @@ def save_archive(
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
     the number of bytes that the engine has sent. Returns the image's descriptor and its manifest. The classic image
-    store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError where the
-    engine stops midway; ValueError, KeyError and TypeError where the archive does not hold exactly the blobs that its
+    store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError if the
+    engine stops midway; ValueError, KeyError and TypeError if the archive does not hold exactly the blobs that its
     manifest names."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
@@ -174,7 +174,8 @@ def save_archive(
                     top = descriptor(json.loads(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
         raise TransferError(
-            "the engine stopped in the middle of the image", hint="`docker info` tells if it runs; then run this again"
+            "the engine stopped in the middle of the image",
+            hint="`docker info` shows whether it runs; then run this again",
         ) from None
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
@@ -214,7 +215,7 @@ def folder_has(folder: Path, digest: str) -> bool:
 
 
 def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-    """Writes a blob into a folder, unless it is there. Raises TransferError where the content has another digest, or
+    """Writes a blob into a folder, unless it is there. Raises TransferError if the content has another digest, or
     the disk does not take it."""
     path = folder / blob_name(digest)
     if path.is_file() and path.stat().st_size == size:
@@ -228,7 +229,7 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
             if file.tell() > size:
                 break
         if f"sha256:{content.hexdigest()}" != digest:
-            raise TransferError(f"the content of {digest} is another", hint="run this again")
+            raise TransferError(f"the content does not match {digest}", hint="run this again")
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:

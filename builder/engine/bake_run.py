@@ -6,16 +6,26 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
 from builder.base.processes import tied_to_parent
-from builder.engine import client, packed_layers
-from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, StepProgress, build_error
+from builder.engine import client
+from builder.engine.build_log import (
+    EXPORTING,
+    BuildLog,
+    BuildProgress,
+    Event,
+    LayersPacked,
+    StepProgress,
+    build_error,
+)
 from builder.engine.client import START_HINT, environment, request
 from builder.engine.images import remove_image
 
@@ -24,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.build_log import BuildStep, StepMemory
+    from builder.engine.build_log import StepFinished, StepMemory
     from builder.engine.client import Endpoint
 
 
@@ -41,7 +51,7 @@ def run_buildx(
 ) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
     """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
     and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError, and
-    EngineError where the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
+    EngineError if the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
     import subprocess
     from shutil import which
 
@@ -52,7 +62,7 @@ def run_buildx(
     other_lines: list[str] = []
     followed = endpoint.builds_elsewhere  # that BuildKit's amounts come from buildx
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(log_path) as file, ExitStack() as export:
+    with naming(log_path), log_path.open("w", encoding="utf-8", errors="replace") as file, ExitStack() as export:
         log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), program, *endpoint.buildx[1:], *arguments],
@@ -70,16 +80,14 @@ def run_buildx(
                 for line in process.stderr or ():
                     if (message := client.parse_json_line(line)) is None:
                         other_lines.append(line.rstrip("\n"))
-                        with naming(log_path):
-                            log.write_line(line)
+                        log.write_line(line)
                         continue
                     for event in progress.feed(message):
-                        with naming(log_path):
-                            log.write(event)
+                        log.write(event)
                         on_event(event)
                         if not followed and isinstance(event, StepProgress) and event.what == EXPORTING:
                             followed = True
-                            export.enter_context(packed_layers.followed(endpoint, event.step, on_event))
+                            export.enter_context(_packing_reported(endpoint, event.step, on_event))
                 process.wait()
             finally:
                 # After KeyboardInterrupt or an exception from on_event, the build must not go on alone.
@@ -89,21 +97,10 @@ def run_buildx(
     return progress, log.compiled
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    file = path.open("w", encoding="utf-8", errors="replace")
-    try:
-        yield file
-    finally:
-        with naming(path):  # a full disk refuses once more what it has refused
-            file.close()
-
-
 def _end(process: subprocess.Popen[str]) -> None:
     """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
     import signal
     import subprocess
-    from contextlib import suppress
 
     if process.poll() is not None:
         return
@@ -141,15 +138,6 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Secret:
-    """A secret for RUN --mount=type=secret: from a file, or from a variable of the build's environment."""
-
-    id: str
-    src: str = ""
-    env: str = ""
-
-
-@dataclass(frozen=True)
 class Material:
     """A source in BuildKit's provenance of a build: ``uri`` as BuildKit writes it, ``digest`` as ``algorithm:hex``."""
 
@@ -159,12 +147,10 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the duration, the steps, what compiling took, and the
-    materials."""
+    """A finished build: the engine's id of the image, the steps, what compiling took, and the materials."""
 
     id: str
-    seconds: float
-    steps: tuple[BuildStep, ...]
+    steps: tuple[StepFinished, ...]
     compiled: tuple[StepMemory, ...]
     materials: tuple[Material, ...]
 
@@ -174,26 +160,16 @@ def bake_targets(
     directory: Path,
     *,
     names: Mapping[str, str],
-    secrets: Sequence[Secret],
-    contexts: Mapping[str, str],
-    args: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
-    cache: Mapping[str, str] | None = None,
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
-    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. ``secrets``,
-    ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every target, in
-    addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
-    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
-    ``pushed`` are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ``
-    is the whole environment of the build; ``log_path`` gets the readable log while the build runs, ``on_event`` every
-    event. Raises BuildFailedError, and EngineError where the engine stopped. After a failure or an interruption the
-    names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
-    from contextlib import suppress
-
-    began = time.monotonic()
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
+    are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
+    whole environment of the build, with its secrets; ``log_path`` gets the readable log while the build runs,
+    ``on_event`` every event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an
+    interruption the names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)
@@ -201,10 +177,10 @@ def bake_targets(
     outputs = {target: f"{output},name={name}" for target, name in names.items()}
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
-        targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
-        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {})
-        every = {**environ, **args, **environment(endpoint), **_ENVIRONMENT}
-        progress, compiled = run_buildx(endpoint, directory, arguments, every, log_path, on_event)
+        arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
+        arguments += [word for target, output in outputs.items() for word in ("--set", f"{target}.output={output}")]
+        every = {**environ, **environment(endpoint), **_ENVIRONMENT}
+        progress, compiled = run_buildx(endpoint, directory, [*arguments, *outputs], every, log_path, on_event)
         results = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
@@ -213,47 +189,14 @@ def bake_targets(
         raise
     finally:
         metadata.unlink(missing_ok=True)
-    seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
     built = {}
     for target in names:
         result = results[target]
         # The engine's id is the manifest's digest on the containerd store, else the config's.
         image_id = str(result.get("containerimage.digest") or result["containerimage.config.digest"])
-        built[target] = BakeResult(image_id, seconds, steps, compiled, _materials(result))
+        built[target] = BakeResult(image_id, steps, compiled, _materials(result))
     return built
-
-
-def _arguments(
-    targets: Mapping[str, Any],
-    outputs: Mapping[str, str],
-    secrets: Sequence[Secret],
-    contexts: Mapping[str, str],
-    args: Iterable[str],
-    metadata: Path,
-    cache: Mapping[str, str],
-) -> list[str]:
-    arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
-    for target, output in outputs.items():
-        arguments += ["--set", f"{target}.output={output}"]
-        for direction, location in cache.items():
-            arguments += ["--set", f"{target}.cache-{direction}={location}"]
-    # `--set` replaces the secrets that a target has in the bake file.
-    sources = [f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}" for secret in secrets]
-    given = [f"{_field(f'id={secret.id}')},{_field(source)}" for secret, source in zip(secrets, sources, strict=True)]
-    for target, definition in targets.items():
-        for option in (*definition.get("secret", ()), *given):
-            arguments += ["--set", f"{target}.secrets={option}"]
-    for context, location in contexts.items():
-        arguments += ["--set", f"*.contexts.{context}={location}"]
-    for arg in args:
-        arguments += ["--set", f"*.args.{arg}"]
-    return [*arguments, *outputs]
-
-
-def _field(text: str) -> str:
-    """Quotes a field of a line that buildx reads as CSV."""
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
 
 
 def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
@@ -265,6 +208,85 @@ def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
         for material in materials
         for algorithm, value in (material.get("digest") or {}).items()
     )
+
+
+# The bytes of layers that the engine's BuildKit has packed so far. buildx 0.29 reports ``exporting layers`` without an
+# amount. BuildKit's content store has it, and whoever may build may read that store:
+# https://github.com/moby/buildkit/blob/master/control/control.go (roContentStore), and
+# api/services/content/v1/content.proto of containerd. One gRPC call needs few of HTTP/2's frames (RFC 9113).
+
+_UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n"
+_METHOD = "/containerd.services.content.v1.Content/ListStatuses"
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
+_END, _WHOLE, _ACKNOWLEDGED = 1, 4, 1  # flags
+_ANSWER_SECONDS = 10.0
+_REPORT_SECONDS = 1.0
+# A Status in protobuf's encoding: its ref (field 3) and its offset (4). BuildKit's ref for a layer that it packs is a
+# random word; what an engine pulls has a digest in its ref.
+_STATUS = re.compile(rb"\x1a.([a-z0-9]{20,})\x20([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
+
+
+@contextmanager
+def _packing_reported(endpoint: Endpoint, step: str, on_event: Callable[[LayersPacked], None]) -> Iterator[None]:
+    """Reports the bytes that ``step`` packed since the block began, each second in which they grew. The engine tells
+    nothing with the classic image store, which packs no layers. Other builds that export meanwhile are counted, too."""
+    over = threading.Event()
+
+    def follow() -> None:
+        sizes: dict[bytes, int] = {}
+        listings = _packed_sizes(endpoint)
+        with suppress(OSError, EngineError):
+            while not over.wait(_REPORT_SECONDS):
+                before = sum(sizes.values())
+                sizes |= next(listings, {})
+                if (amount := sum(sizes.values())) > before:
+                    on_event(LayersPacked(step, amount))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_REPORT_SECONDS)
+
+
+def _packed_sizes(endpoint: Endpoint) -> Iterator[dict[bytes, int]]:
+    """The size of each layer that is being packed now, by its name, each time that one is asked for."""
+    headers = {":method": "POST", ":scheme": "http", ":path": _METHOD, ":authority": "docker"}
+    headers["content-type"] = "application/grpc"
+    # Each as a literal without a table (RFC 7541, 6.2.2).
+    block = b"".join(b"\0" + b"".join(bytes((len(x),)) + x.encode() for x in pair) for pair in headers.items())
+    with client.connected(endpoint, _ANSWER_SECONDS) as (connection, _):
+        connection.sendall(_UPGRADE)
+        stream = connection.makefile("rb")
+        upgraded = b" 101 " in stream.readline()
+        while upgraded and stream.readline().strip():
+            pass
+        # However much comes in the end, it need not be confirmed.
+        window = _frame(_WINDOW, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0) + window)
+        for number in count(1, 2) if upgraded else ():
+            connection.sendall(_frame(_HEADERS, _WHOLE, number, block) + _frame(_DATA, _END, number, bytes(5)))
+            answer, ended = b"", False
+            while not ended:
+                head = stream.read(9)
+                content = stream.read(int.from_bytes(head[:3], "big"))
+                if len(head) < 9 or head[3] in (_RESET, _GOAWAY):
+                    return
+                kind, flags = head[3], head[4]
+                if kind in (_SETTINGS, _PING) and not flags & _ACKNOWLEDGED:
+                    connection.sendall(_frame(kind, _ACKNOWLEDGED, 0, content if kind == _PING else b""))
+                answer += content if kind == _DATA else b""
+                ended = kind in (_DATA, _HEADERS) and bool(flags & _END)
+            yield {
+                ref: sum((byte & 127) << 7 * place for place, byte in enumerate(offset))
+                for ref, offset in _STATUS.findall(answer)
+            }
+
+
+def _frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
 
 
 # BuildKit's build cache: layers and cache mounts of earlier builds. A record has no labels, but names the step of a

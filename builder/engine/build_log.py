@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# What the steps that compile say of themselves (dockerfiles/_parts/wheels.j2).
+# What the steps that compile print (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(
     r"compiling (\S+) with MAX_JOBS=(\d+)(?:: \d+ GiB at| took (\d+) MiB of memory$| ran out of memory: (the kernel))"
 )
@@ -29,34 +29,25 @@ _COMPILING = re.compile(
 _SIGNS = re.compile(
     r"\bKilled\b|(?:Killed|Terminated) signal terminated program|signal: killed|signal: 9, SIGKILL"
     r"|(?:died due to|terminated with) signal 9|Signals\.SIGKILL|\[code=137\]|exit (?:status|code):? (?:137|-9)\b"
-    r"|Cannot allocate memory|cannot allocate memory|virtual memory exhausted|std::bad_alloc|: out of memory"
+    r"|[Cc]annot allocate memory|virtual memory exhausted|std::bad_alloc|: out of memory"
 )
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of one step, as far as its output tells: the source that it compiles and with how many jobs, the most
-    that those took in MiB, both 0 where it does not say. ``killed`` if there are signs of a killed process,
-    ``by_kernel`` if the step saw the kernel do it."""
+    """The memory of one step, as its output tells it: the source that it compiles and with how many jobs, the most that
+    those took in MiB, both 0 if unknown. ``killed`` if there are signs of a killed process."""
 
     source: str = ""
     jobs: int = 0
     mib: int = 0
     killed: bool = False
-    by_kernel: bool = False
 
     def after(self, line: str) -> StepMemory:
         """The same with what one more line of output tells."""
         if own := _COMPILING.search(line):
             source, jobs, mib, kernel = own.groups()
-            return replace(
-                self,
-                source=source,
-                jobs=int(jobs),
-                mib=int(mib or self.mib),
-                killed=self.killed or bool(kernel),
-                by_kernel=self.by_kernel or bool(kernel),
-            )
+            return StepMemory(source, int(jobs), int(mib or self.mib), self.killed or bool(kernel))
         return self if self.killed or not _SIGNS.search(line) else replace(self, killed=True)
 
 
@@ -72,13 +63,17 @@ _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|r
 _COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
 _DIGEST = re.compile("@sha256:[0-9a-f]{64}$")  # of a base image: it alone is as wide as a terminal
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
-# What `builder.building.bake` adds to each step where a proxy has a password.
+# What `builder.building.bake` adds to each step if a proxy has a password.
 _PROXY_SECRETS = re.compile(
     r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
 )
 
 
-class _Named:
+@dataclass(frozen=True)
+class _Step:
+    """BuildKit's digest of a step, and its ``name`` there, ``[2/3] RUN make``."""
+
+    step: str
     name: str
 
     @property
@@ -94,28 +89,32 @@ class _Named:
     @property
     def label(self) -> str:
         """The title without the step's position, by which its times are remembered."""
-        position = _POSITION.match(self.name)
-        return title(self.name[position.end() :] if position else self.name)
+        return title(_POSITION.sub("", self.name))
 
 
 @dataclass(frozen=True)
-class StepStarted(_Named):
-    """The start of a step: BuildKit's digest of it, and its ``name`` there, ``[2/3] RUN make``."""
-
-    step: str
-    name: str
+class StepStarted(_Step):
+    """The start of a step."""
 
 
 @dataclass(frozen=True)
-class StepFinished(_Named):
-    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled. A few internal steps
-    end more than once: the last end counts."""
+class StepFinished(_Step):
+    """The end of a step after ``seconds``, 0 if it was cached; ``error`` is empty unless it failed or was cancelled. A
+    few internal steps end more than once: the last end counts."""
 
-    step: str
-    name: str
-    cached: bool
-    seconds: float
+    cached: bool = False
+    seconds: float = 0.0
     error: str = ""
+
+    @property
+    def cancelled(self) -> bool:
+        """True if it ended only because another step failed or the user stopped the build."""
+        return "context canceled" in self.error
+
+    @property
+    def exit_code(self) -> int | None:
+        match = re.search(r"exit code: (\d+)", self.error)
+        return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class LayersPacked:
-    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks: see `packed_layers`."""
+    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks."""
 
     step: str
     size: int
@@ -151,31 +150,11 @@ class LayersPacked:
 Event = StepStarted | StepFinished | StepOutput | StepProgress | LayersPacked
 
 
-@dataclass(frozen=True)
-class BuildStep(_Named):
-    """The state of a step; ``seconds`` is 0 for one that was cached or has not ended."""
-
-    name: str
-    cached: bool = False
-    seconds: float = 0.0
-    error: str = ""
-
-    @property
-    def cancelled(self) -> bool:
-        """True if it ended only because another step failed or the user stopped the build."""
-        return "context canceled" in self.error
-
-    @property
-    def exit_code(self) -> int | None:
-        match = re.search(r"exit code: (\d+)", self.error)
-        return int(match[1]) if match else None
-
-
 @dataclass
 class BuildProgress:
-    """The state of a build, from its progress messages in order."""
+    """The steps of a build that have ended, from its progress messages in order."""
 
-    steps: dict[str, BuildStep] = field(default_factory=dict)
+    steps: dict[str, StepFinished] = field(default_factory=dict)
     _running: dict[str, str] = field(default_factory=dict)
     _decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = field(default_factory=dict)
 
@@ -198,26 +177,23 @@ class BuildProgress:
             yield StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
 
     def _vertex(self, vertex: Mapping[str, Any]) -> Iterator[Event]:
-        digest, started, completed = vertex["digest"], vertex.get("started"), vertex.get("completed")
-        name = vertex.get("name", "")
+        digest, name = vertex["digest"], vertex.get("name", "")
+        started, completed = vertex.get("started"), vertex.get("completed")
         if not started:
             return
-        if digest not in self.steps:
-            self.steps[digest] = BuildStep(name)
+        if digest not in self._running:
             yield StepStarted(digest, name)
-        if not completed:
-            self._running[digest] = started
-            return
         # A repetition: the end of this same interval was reported before.
-        if self._running.get(digest) == completed:
+        repeated = completed and self._running.get(digest) == completed
+        self._running[digest] = completed or started
+        if not completed or repeated:
             return
-        self._running[digest] = completed
-        step = self.steps[digest]
-        cached = bool(vertex.get("cached"))
+        before = self.steps[digest].seconds if digest in self.steps else 0.0
         begin, end = map(datetime.fromisoformat, (started, completed))
-        seconds = 0.0 if cached else step.seconds + max((end - begin).total_seconds(), 0.0)
-        self.steps[digest] = replace(step, cached=cached, seconds=seconds, error=vertex.get("error") or "")
-        yield StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
+        cached = bool(vertex.get("cached"))
+        seconds = 0.0 if cached else before + max((end - begin).total_seconds(), 0.0)
+        self.steps[digest] = StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
+        yield self.steps[digest]
 
 
 def title(name: str) -> str:
@@ -229,12 +205,13 @@ def title(name: str) -> str:
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
 
+# The error of a build that failed.
+
+TAIL = 15
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
 _CANCELLED = 130
 _KILLED = 137
-# What buildx itself writes for a build: in the folder that the build works in.
-_LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
     "look at the network and at `docker login`; `builder lock --update base` pins the base again: what the registry, "
@@ -246,58 +223,62 @@ def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
     """Returns the error for a buildx that ended with ``exit_code``: the failed step, its exit code and its last lines,
-    else buildx's own message (``other_lines``); an EngineError where the engine no longer answers."""
-    errors = [line.removeprefix("ERROR: ") for line in other_lines if line.startswith("ERROR: ")]
-    last_line = next((line for line in reversed(other_lines) if line.strip()), f"buildx ended with {exit_code}")
-    reason = errors[-1] if errors else last_line
-    failed = [(digest, step) for digest, step in progress.steps.items() if step.error and not step.cancelled]
-    for digest, step in failed:
-        if step.exit_code is None:
-            continue
-        memory = log.memory(digest)
-        if step.exit_code == _KILLED and not memory.killed:
-            memory = replace(memory, killed=True)
-        head = f"the build failed in step {_short(step.name)}, with exit code {step.exit_code}{_end(memory)}"
-        lines = [head, *(f"  {line}" for line in log.tail(digest))]
-        return _failed(lines, "\n".join(lines) + reason, memory, path)
+    else buildx's own message (``other_lines``); an EngineError if the engine no longer answers."""
+    failed = [step for step in progress.steps.values() if step.error and not step.cancelled]
+    for step in failed:
+        if step.exit_code is not None:
+            memory = log.memory(step.step)
+            memory = replace(memory, killed=memory.killed or step.exit_code == _KILLED)
+            killed = (
+                ": a process of it was killed, so the machine most likely ran out of memory" if memory.killed else ""
+            )
+            head = f"the build failed in step {_short(step)}, with exit code {step.exit_code}{killed}"
+            return _failed([head, *_indented(log, step)], _last_error(other_lines, exit_code), memory, path)
     try:
         raw(endpoint, "GET", "/_ping", timeout=_ANSWER_WAIT)
     except EngineError as error:
         return EngineError(f"the Docker engine stopped during the build: {error.message}", hint=START_HINT)
     if exit_code == _CANCELLED:
         return BuildFailedError("the build was cancelled", log=path)
-    excerpt = _excerpt(other_lines)
-    for digest, step in failed:
+    # The excerpt of the Dockerfile that buildx prints between two rules, with the line above, its location.
+    rules = [index for index, line in enumerate(other_lines) if line.startswith("-----")]
+    excerpt = other_lines[max(rules[-2] - 1, 0) : rules[-1]] if len(rules) >= 2 else ()
+    for step in failed:
         if tree := re.search(r"load git source (\S+)$", step.name):
             message = f"the source tree {tree[1]} cannot be fetched: {' '.join(step.error.split())}"
             return TreeGoneError(message, address=tree[1], log=path)
-        lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
-        lines += [f"  {line}" for line in log.tail(digest)]
-        failure = _failed(lines, step.error, log.memory(digest).after(step.error), path)
+        lines = [f"the build failed in step {_short(step)}: {step.error}", *excerpt, *_indented(log, step)]
+        failure = _failed(lines, step.error, log.memory(step.step).after(step.error), path)
         base = re.search(r"load metadata for (\S+@sha256:[0-9a-f]{64})$", step.name)
         if base and type(failure) is BuildFailedError:
             return BaseGoneError(failure.message, reference=base[1], log=path, hint=_BASE_HINT)
         return failure
+    reason = _last_error(other_lines, exit_code)
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
 
 
-def _short(name: str) -> str:
-    first, _, more = title(name).partition("\n")
+def _last_error(lines: Sequence[str], exit_code: int) -> str:
+    written = [line for line in lines if line.strip()] or [f"buildx ended with {exit_code}"]
+    errors = [line.removeprefix("ERROR: ") for line in written if line.startswith("ERROR: ")]
+    return (errors or written)[-1]
+
+
+def _short(step: StepFinished) -> str:
+    first, _, more = step.title.partition("\n")
     return f"`{first[:_NAME_WIDTH]}…`" if more or len(first) > _NAME_WIDTH else f"`{first}`"
 
 
-def _excerpt(lines: Sequence[str]) -> list[str]:
-    """Returns the excerpt of the Dockerfile that buildx prints between two rules, with the line above, its location."""
-    rules = [index for index, line in enumerate(lines) if line.startswith("-----")]
-    return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
+def _indented(log: BuildLog, step: StepFinished) -> list[str]:
+    return [f"  {line}" for line in log.tail(step.step)]
 
 
-def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str) -> BuildFailedError:
+def _failed(lines: Sequence[str], reason: str, memory: StepMemory, path: str) -> BuildFailedError:
     message, hint = "\n".join(lines), ""
-    if NO_ROOM in output.lower():
-        hint = "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
-        if match := _LOCAL_FILE.search(output):
-            hint = f"make room on the disk that holds {match[1]}, and build again"
+    if NO_ROOM in f"{message}{reason}".lower():
+        hint = (
+            "a disk is full. The engine's: `docker buildx prune` frees build cache, `builder prune` old images. If the "
+            "message names .builder/work: the disk of this project"
+        )
         return DiskFullError(message, log=path, hint=hint)
     if memory.killed and memory.jobs > 1:
         hint = (
@@ -309,16 +290,7 @@ def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str) ->
     return BuildFailedError(message, log=path, hint=hint)
 
 
-def _end(memory: StepMemory) -> str:
-    """The end of a step in words, where that was a lack of memory."""
-    if memory.by_kernel:
-        return ": it ran out of memory, and the kernel killed a process of it"
-    return ": a process of it was killed, so the machine most likely ran out of memory" if memory.killed else ""
-
-
 # The whole output of a build as text, in the form of ``--progress=plain``: every line has its step's number.
-
-TAIL = 15
 
 
 @dataclass

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
-
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"
 
@@ -45,21 +44,16 @@ class EngineConflictError(EngineHTTPError):
 class EngineTimeoutError(EngineError):
     """A response that was not complete in time; ``partial`` is the part of the body that did arrive."""
 
-    def __init__(self, message: str, *, partial: bytes = b"", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, endpoint: Endpoint, timeout: float, partial: bytes = b"") -> None:
+        super().__init__(
+            f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
+            hint="is the machine overloaded, or its disk full? `docker info` shows whether the engine is well",
+        )
         self.partial = partial
 
 
 class EngineAnswerTooLargeError(EngineError):
     """A response that is larger than its request can have."""
-
-
-def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
-    return EngineTimeoutError(
-        f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
-        partial=partial,
-        hint="is the machine overloaded, or its disk full? `docker info` shows whether the engine is well",
-    )
 
 
 def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
@@ -73,310 +67,7 @@ def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
     return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)
 
 
-def not_an_engine_error(endpoint: Endpoint, detail: str = "") -> EngineError:
-    """Returns the error for an answer that is empty or not an engine's; ``detail`` is ssh's error output."""
-    why = f": {detail}" if detail else ""
-    return EngineError(
-        f"what answers at {endpoint.host} (from {endpoint.origin}) is not a Docker engine, or it stopped{why}",
-        hint=START_HINT,
-    )
-
-
-_FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind it where they are not the usual ones"
-
-
-def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises EngineError."""
-    try:
-        address = urlsplit(host)
-        name, port = address.hostname or "", address.port
-    except ValueError as error:
-        raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
-    if not name or name.startswith("-"):
-        raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
-    user = ("-l", address.username) if address.username else ()
-    return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
-
-
-_SSH_WAIT = 2.0
-_PORT, _TLS_PORT = 2375, 2376
-
-
-@contextmanager
-def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
-    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
-    OSError where the engine cannot be reached, EngineError for text that is not an address."""
-    if endpoint.host.startswith("ssh://"):
-        with _through_ssh(endpoint) as connection_and_errors:
-            yield connection_and_errors
-    else:
-        try:
-            opened = _connect(endpoint, timeout)
-        except TimeoutError as error:  # an OSError, too, and one that callers take for a slow answer
-            raise unreachable_error(endpoint, error) from None
-        with opened as connection:
-            yield connection, str
-
-
-def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
-    if endpoint.host.startswith("unix://"):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout)
-        try:
-            connection.connect(endpoint.host.removeprefix("unix://"))
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
-    try:
-        address = urlsplit(endpoint.host)
-        _ = address.port
-    except ValueError as error:
-        raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
-    if address.scheme != "tcp" or not address.hostname:
-        raise EngineError(
-            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
-            hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
-        )
-    port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
-    connection = socket.create_connection((address.hostname, port), timeout=timeout)
-    return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection
-
-
-def _secured(endpoint: Endpoint, connection: socket.socket, hostname: str) -> socket.socket:
-    """Wraps the connection in TLS with Docker's files: ca.pem, and the client's cert.pem and key.pem."""
-    import ssl
-
-    folder = Path(endpoint.tls)
-    try:
-        authority = folder / "ca.pem"
-        context = ssl.create_default_context(cafile=authority if authority.exists() else None)
-        if not endpoint.tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if (folder / "cert.pem").exists():
-            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-        return context.wrap_socket(connection, server_hostname=hostname)
-    except OSError:
-        connection.close()
-        raise
-
-
-@contextmanager
-def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
-    """Opens a connection to another machine's engine as the docker command does, by ``docker system dial-stdio``."""
-    import subprocess
-
-    argv = ssh_argv(endpoint.host, ["-T"], ["docker system dial-stdio"])
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            process = subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
-
-        def error_output() -> str:
-            try:
-                stderr: bytes = process.communicate(timeout=_SSH_WAIT)[1]
-            except subprocess.TimeoutExpired:
-                return ""
-            return stderr.decode(errors="replace").strip()
-
-        with process:
-            try:
-                yield ours, error_output
-            finally:
-                process.kill()
-
-
-# HTTP requests to an engine, written by hand. Importing `http.client` costs 20 ms more than this and docker's SDK 110
-# ms, of the 150 that ``builder list`` may take. The SDK's time limits are also for one read and not for the whole,
-# and for ssh it wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked and the connection is not kept,
-# so that its end ends the body.
-
-_CHUNK = 1 << 18
-_END = b"\r\n\r\n"
-
-
-def exchange(
-    endpoint: Endpoint,
-    method: str,
-    target: str,
-    body: Iterable[bytes],
-    headers: Mapping[str, str],
-    timeout: float,
-    *,
-    is_whole: bool = True,
-    largest: int | None = None,
-) -> tuple[int, bytes]:
-    """Sends a request with the pieces of its body; returns status and body of the response. All of it may take
-    ``timeout`` seconds; unless ``is_whole``, that is only how long the engine may be silent. An exception from
-    ``body``, which must not be an OSError, ends the request: the engine then has a part of it. Raises
-    EngineAnswerTooLargeError for a response of more than ``largest`` bytes."""
-    deadline = time.monotonic() + timeout
-    response = bytearray()
-    try:
-        with connected(endpoint, timeout) as (connection, error_output):
-            connection.settimeout(timeout)
-            try:
-                for piece in chain([_head(method, target, headers)], body):
-                    connection.sendall(piece)
-            except (ConnectionResetError, BrokenPipeError):
-                # An engine that refuses an upload stops reading; its response says why. It must not wait for the rest.
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_WR)
-            # What did arrive may be a whole response.
-            with suppress(ConnectionResetError, BrokenPipeError):
-                while piece := connection.recv(_CHUNK):
-                    response += piece
-                    if largest is not None and len(response) > largest:
-                        message = f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
-                        raise EngineAnswerTooLargeError(message)
-                    connection.settimeout(max(deadline - time.monotonic(), 0.001) if is_whole else timeout)
-            if not response:
-                raise not_an_engine_error(endpoint, error_output())
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout, bytes(response).partition(_END)[2]) from None
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-    return _parse(endpoint, bytes(response))
-
-
-def upload(
-    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
-) -> tuple[int, bytes]:
-    """Sends an archive of ``size`` bytes as `exchange` does; the engine may be silent for ``idle`` seconds."""
-    headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
-    return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
-
-
-def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    lines = [f"{method} {target} HTTP/1.0", "Host: docker", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join(lines).encode() + _END
-
-
-def _parse(endpoint: Endpoint, response: bytes) -> tuple[int, bytes]:
-    head, _, body = response.partition(_END)
-    words = head.split(b"\r\n", 1)[0].split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise not_an_engine_error(endpoint)
-    return int(words[1]), body
-
-
-# Requests to the engine's API, with JSON in and out. API reference: https://docs.docker.com/reference/api/engine/
-# (paths here are unversioned: the engine's own version).
-
-# A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
-_CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
-_PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
-# For what waits for the engine's disk: the first container of an image of tens of GB, which unpacks it, or the end of
-# one. Minutes where another image is exported meanwhile.
-DISK_SECONDS = 900.0
-
-
-def request(
-    endpoint: Endpoint,
-    method: str,
-    path: str,
-    *,
-    query: Mapping[str, str | int] | None = None,
-    body: object = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: float = 60,
-) -> Any:
-    """Sends a request; returns the response's body as parsed JSON, None if it is empty. ``path`` is quoted by the
-    caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises EngineHTTPError for every status of
-    400 and above, EngineTimeoutError when the time is over, and EngineError where no engine answers."""
-    data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
-    if not data.strip():
-        return None
-    try:
-        return json.loads(data)
-    except ValueError:
-        raise EngineError(
-            f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
-            hint="was the engine stopped meanwhile? `docker info` tells; then run this again",
-        ) from None
-
-
-def raw(
-    endpoint: Endpoint,
-    method: str,
-    path: str,
-    *,
-    query: Mapping[str, str | int] | None = None,
-    body: object = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: float = 60,
-    largest: int | None = None,
-) -> bytes:
-    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. One that
-    the engine asks to send again is sent again. Raises EngineAnswerTooLargeError for a response beyond ``largest``
-    bytes."""
-    content = b"" if body is None else json.dumps(body).encode()
-    json_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
-    for pause in (*_PAUSES, 0.0):
-        target, every = _target(path, query), {**(headers or {}), **json_headers}
-        status, data = exchange(endpoint, method, target, [content], every, timeout, largest=largest)
-        if status < 400 or _CHANGED_MEANWHILE not in data:
-            break
-        time.sleep(pause)
-    if status >= 400:
-        raise _http_error(status, data, f"{method} {path}")
-    return data
-
-
-def stream(
-    endpoint: Endpoint,
-    path: str,
-    *,
-    query: Mapping[str, str | int] | None = None,
-    timeout: float = 60,
-    method: str = "GET",
-    headers: Mapping[str, str] | None = None,
-    idle: float | None = None,
-) -> Iterator[bytes]:
-    """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
-    ``timeout`` seconds, and with ``idle`` may not pause for longer. Closing the generator closes the connection, which
-    ends what the engine does. Raises as `request` does."""
-    try:
-        with connected(endpoint, timeout) as (connection, error_output):
-            connection.settimeout(timeout)
-            connection.sendall(_head(method, _target(path, query), headers or {}))
-            begun = b""
-            while _END not in begun and (piece := connection.recv(_CHUNK)):
-                begun += piece
-            if not begun:
-                raise not_an_engine_error(endpoint, error_output())
-            status, first = _parse(endpoint, begun)
-            connection.settimeout(idle)
-            pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
-            if status >= 400:
-                raise _http_error(status, b"".join(pieces), f"{method} {path}")
-            yield from pieces
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout if idle is None else idle) from None
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-
-
-def quoted(reference: str) -> str:
-    """Quotes an image reference or a name for a path; slashes stay, since the engine's routes take them."""
-    return quote(reference, safe="/:@")
-
-
-def _target(path: str, query: Mapping[str, str | int] | None) -> str:
-    return path + ("?" + urlencode(query) if query else "")
-
-
-def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
-    try:
-        value = json.loads(body)
-        explanation = str(value.get("message", "")) if isinstance(value, dict) else ""
-    except ValueError:
-        explanation = body.decode(errors="replace").strip()
-    kinds = {404: EngineMissingError, 409: EngineConflictError}
-    return kinds.get(status, EngineHTTPError)(explanation or f"status {status} for {request_line}")
-
+# The choice of the engine.
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 _PLUGIN = ("docker", "buildx")
@@ -489,6 +180,304 @@ def _json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise EngineError(f"{path}: not JSON: {error}", hint="docker itself cannot read this file; repair it") from None
     return value if isinstance(value, dict) else {}
+
+
+# Connections: a socket of this machine, TCP with or without TLS, or ssh.
+
+_FORM = "an address is ssh://[USER@]HOST[:PORT]"
+
+
+def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
+    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises EngineError."""
+    try:
+        address = urlsplit(host)
+        name, port = address.hostname or "", address.port
+    except ValueError as error:
+        raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
+    if not name or name.startswith("-"):
+        raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
+    user = ("-l", address.username) if address.username else ()
+    return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
+
+
+_SSH_WAIT = 2.0
+_PORT, _TLS_PORT = 2375, 2376
+
+
+@contextmanager
+def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
+    OSError if the engine cannot be reached, EngineError for text that is not an address."""
+    if endpoint.host.startswith("ssh://"):
+        with _through_ssh(endpoint) as (connection, error_output):
+            connection.settimeout(timeout)
+            yield connection, error_output
+        return
+    try:
+        opened = _connect(endpoint, timeout)
+    except TimeoutError as error:  # an OSError, too, and one that callers take for a slow answer
+        raise unreachable_error(endpoint, error) from None
+    with opened as connection:
+        connection.settimeout(timeout)
+        yield connection, str
+
+
+def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
+    if endpoint.host.startswith("unix://"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            connection.connect(endpoint.host.removeprefix("unix://"))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    try:
+        address = urlsplit(endpoint.host)
+        _ = address.port
+    except ValueError as error:
+        raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
+    if address.scheme != "tcp" or not address.hostname:
+        raise EngineError(
+            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
+            hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
+        )
+    port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
+    connection = socket.create_connection((address.hostname, port), timeout=timeout)
+    return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection
+
+
+def _secured(endpoint: Endpoint, connection: socket.socket, hostname: str) -> socket.socket:
+    """Wraps the connection in TLS with Docker's files: ca.pem, and the client's cert.pem and key.pem."""
+    import ssl
+
+    folder = Path(endpoint.tls)
+    try:
+        authority = folder / "ca.pem"
+        context = ssl.create_default_context(cafile=authority if authority.exists() else None)
+        if not endpoint.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if (folder / "cert.pem").exists():
+            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        return context.wrap_socket(connection, server_hostname=hostname)
+    except OSError:
+        connection.close()
+        raise
+
+
+@contextmanager
+def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """Opens a connection to another machine's engine as the docker command does, by ``docker system dial-stdio``."""
+    import subprocess
+
+    argv = ssh_argv(endpoint.host, ["-T"], ["docker system dial-stdio"])
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
+
+        def error_output() -> str:
+            try:
+                stderr: bytes = process.communicate(timeout=_SSH_WAIT)[1]
+            except subprocess.TimeoutExpired:
+                return ""
+            return stderr.decode(errors="replace").strip()
+
+        with process:
+            try:
+                yield ours, error_output
+            finally:
+                process.kill()
+
+
+# HTTP requests to an engine. Importing `http.client` costs 20 ms more than this and docker's SDK 110 ms, of the 150
+# that ``builder list`` may take. The SDK's time limits are also for one read and not for the whole, and for ssh it
+# wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked, and the end of the connection ends the body.
+# API reference: https://docs.docker.com/reference/api/engine/ (unversioned paths: the engine's own version).
+
+_CHUNK = 1 << 18
+_END = b"\r\n\r\n"
+# A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
+_CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
+_PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
+# For what waits for the engine's disk: the first container of an image of tens of GB, which unpacks it, or the end of
+# one. Minutes if another image is exported meanwhile.
+DISK_SECONDS = 900.0
+
+
+@contextmanager
+def _responding(
+    endpoint: Endpoint, method: str, target: str, body: Iterable[bytes], headers: Mapping[str, str], timeout: float
+) -> Iterator[tuple[socket.socket, int, Iterator[bytes]]]:
+    """Sends a request; yields the connection, the status and the pieces of the response's body."""
+    lines = [f"{method} {target} HTTP/1.0", "Host: docker", *(f"{name}: {value}" for name, value in headers.items())]
+    try:
+        with connected(endpoint, timeout) as (connection, error_output):
+            try:
+                for piece in chain(["\r\n".join(lines).encode() + _END], body):
+                    connection.sendall(piece)
+            except (ConnectionResetError, BrokenPipeError):
+                # An engine that refuses an upload stops reading; its response says why. It must not wait for the rest.
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
+            begun = b""
+            with suppress(ConnectionResetError, BrokenPipeError):
+                while _END not in begun and (piece := connection.recv(_CHUNK)):
+                    begun += piece
+            head, _, first = begun.partition(_END)
+            words = head.split(b"\r\n", 1)[0].split(b" ", 2)
+            if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+                why = "" if begun else error_output()
+                where = f"{endpoint.host} (from {endpoint.origin})"
+                raise EngineError(
+                    f"what answers at {where} is not a Docker engine, or it stopped{why and f': {why}'}",
+                    hint=START_HINT,
+                )
+            pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
+            yield connection, int(words[1]), pieces
+    except TimeoutError:
+        raise EngineTimeoutError(endpoint, timeout) from None
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
+
+
+def exchange(
+    endpoint: Endpoint,
+    method: str,
+    target: str,
+    body: Iterable[bytes],
+    headers: Mapping[str, str],
+    timeout: float,
+    *,
+    is_whole: bool = True,
+    largest: int | None = None,
+) -> tuple[int, bytes]:
+    """Sends a request with the pieces of its body; returns status and body of the response. All of it may take
+    ``timeout`` seconds; unless ``is_whole``, that is only how long the engine may be silent. An exception from
+    ``body``, which must not be an OSError, ends the request: the engine then has a part of it. Raises
+    EngineAnswerTooLargeError for a body of more than ``largest`` bytes."""
+    deadline = time.monotonic() + timeout
+    content = bytearray()
+    with _responding(endpoint, method, target, body, headers, timeout) as (connection, status, pieces):
+        try:
+            # What did arrive may be a whole response.
+            with suppress(ConnectionResetError, BrokenPipeError):
+                for piece in pieces:
+                    content += piece
+                    if largest is not None and len(content) > largest:
+                        message = f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                        raise EngineAnswerTooLargeError(message)
+                    connection.settimeout(max(deadline - time.monotonic(), 0.001) if is_whole else timeout)
+        except TimeoutError:
+            raise EngineTimeoutError(endpoint, timeout, bytes(content)) from None
+    return status, bytes(content)
+
+
+def upload(
+    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
+) -> tuple[int, bytes]:
+    """Sends an archive of ``size`` bytes as `exchange` does; the engine may be silent for ``idle`` seconds."""
+    headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+    return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
+
+
+def request(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60,
+) -> Any:
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty. ``path`` is quoted by the
+    caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises EngineHTTPError for every status of
+    400 and above, EngineTimeoutError when the time is over, and EngineError if no engine answers."""
+    data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
+    if not data.strip():
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise EngineError(
+            f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
+            hint="did the engine stop? `docker info` shows it; then run this again",
+        ) from None
+
+
+def raw(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    largest: int | None = None,
+) -> bytes:
+    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. Sends it
+    again if the engine asks for that. Raises EngineAnswerTooLargeError for a body beyond ``largest`` bytes."""
+    content = b"" if body is None else json.dumps(body).encode()
+    json_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
+    every = {**(headers or {}), **json_headers}
+    for pause in (*_PAUSES, 0.0):
+        status, data = exchange(endpoint, method, _target(path, query), [content], every, timeout, largest=largest)
+        if status < 400 or _CHANGED_MEANWHILE not in data:
+            break
+        time.sleep(pause)
+    if status >= 400:
+        raise _http_error(status, data, f"{method} {path}")
+    return data
+
+
+def stream(
+    endpoint: Endpoint,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    timeout: float = 60,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[bytes]:
+    """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
+    ``timeout`` seconds, and with ``idle`` may not pause for longer. Closing the generator closes the connection, which
+    ends what the engine does. Raises as `request` does."""
+    with _responding(endpoint, method, _target(path, query), (), headers or {}, timeout) as (
+        connection,
+        status,
+        pieces,
+    ):
+        connection.settimeout(idle)
+        try:
+            if status >= 400:
+                raise _http_error(status, b"".join(pieces), f"{method} {path}")
+            yield from pieces
+        except TimeoutError:
+            raise EngineTimeoutError(endpoint, idle or timeout) from None
+
+
+def quoted(reference: str) -> str:
+    """Quotes an image reference or a name for a path; slashes stay, since the engine's routes take them."""
+    return quote(reference, safe="/:@")
+
+
+def _target(path: str, query: Mapping[str, str | int] | None) -> str:
+    return path + ("?" + urlencode(query) if query else "")
+
+
+def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
+    try:
+        value = json.loads(body)
+        explanation = str(value.get("message", "")) if isinstance(value, dict) else ""
+    except ValueError:
+        explanation = body.decode(errors="replace").strip()
+    kinds = {404: EngineMissingError, 409: EngineConflictError}
+    return kinds.get(status, EngineHTTPError)(explanation or f"status {status} for {request_line}")
 
 
 def parse_json_line(line: str | bytes) -> dict[str, Any] | None:

@@ -120,7 +120,6 @@ def running(
     *,
     labels: Mapping[str, str],
     workdir: str = "",
-    network: str = "none",
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
     devices: Devices = (),
@@ -128,18 +127,18 @@ def running(
     entrypoint: tuple[str, ...] = (),
     read_only: bool = False,
 ) -> Iterator[Container]:
-    """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
-    ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside and
-    makes those that are missing; a container with mounts runs as root. ``platform`` chooses one of an image of several;
-    ``devices`` are what it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The
-    image's own entrypoint does not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in
-    ``/tmp`` alone. A process that is killed leaves the container behind: `remove_labelled` with one of its ``labels``
-    finds it. Raises ImageStateError for a missing image."""
+    """Starts a container of ``image`` without a network that only sleeps, for `Container.run`, and removes it in every
+    case, also on ^C. ``mounts`` maps folders of the engine's machine to their paths inside and makes those that are
+    missing; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what
+    it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does
+    not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in ``/tmp`` alone. A process that is
+    killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError
+    for a missing image."""
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
     ]
-    host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
+    host = {"Init": True, "NetworkMode": "none", "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
     if read_only:
         host |= {"ReadonlyRootfs": True, "Tmpfs": {"/tmp": ""}}  # noqa: S108
     body = {
@@ -161,18 +160,6 @@ def running(
         remove_container(endpoint, container_id)
 
 
-@contextmanager
-def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Creates a container of ``image`` whose files are read, and yields its id; it never starts, and is removed in
-    every case. Raises ImageStateError for a missing image."""
-    host = {"NetworkMode": "none"}
-    container_id = _create(endpoint, {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": host})
-    try:
-        yield container_id
-    finally:
-        remove_container(endpoint, container_id)
-
-
 def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", name: str = "") -> str:
     query = {key: value for key, value in (("platform", platform), ("name", name)) if value}
     try:
@@ -188,14 +175,6 @@ def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) 
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
-
-
-def output(endpoint: Endpoint, container_id: str) -> str:
-    query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
-    try:
-        return client.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
-    except EngineHTTPError:
-        return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
@@ -224,29 +203,32 @@ _FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
 
 
 def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
-    """Returns the content of a file of ``image``, None where it has none of that path. Nothing of the image runs.
-    Raises ImageStateError for what is no file, or has more than ``largest`` bytes."""
+    """Returns the content of a file of ``image``, None if it has none of that path. Nothing of the image runs.
+    Raises ImageStateError for what is not a file, or has more than ``largest`` bytes."""
     import tarfile
 
-    with created(endpoint, image, labels) as container_id:
-        try:
-            target = f"/containers/{container_id}/archive"
-            packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
-        except EngineMissingError:
-            return None
-        except EngineAnswerTooLargeError:
-            raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
+    body = {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": {"NetworkMode": "none"}}
+    container_id = _create(endpoint, body)
+    try:
+        target = f"/containers/{container_id}/archive"
+        packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
+    except EngineMissingError:
+        return None
+    except EngineAnswerTooLargeError:
+        raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
+    finally:
+        remove_container(endpoint, container_id)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         member = archive.next()
         file = archive.extractfile(member) if member and member.isfile() else None
         if file is None:
-            raise ImageStateError(f"{path} of {image} is no file")
+            raise ImageStateError(f"{path} of {image} is not a file")
         return file.read()
 
 
 def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
     """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
-    ImageStateError where the engine refuses, as for a path through a file."""
+    ImageStateError if the engine refuses, as for a path through a file."""
     import tarfile
 
     buffer = io.BytesIO()
@@ -301,14 +283,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class ContainerProcess:
-    """The process that a container was created for: its arguments and its environment, which may hold secrets."""
-
-    argv: tuple[str, ...]
-    environ: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class LogLine:
     """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
 
@@ -324,11 +298,12 @@ def find_container(endpoint: Endpoint, name: str) -> Service | None:
     return None
 
 
-def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
+def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The arguments and the environment that a container was created with; the environment may hold secrets."""
     configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
     argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
     variables = (variable.partition("=") for variable in configured.get("Env") or ())
-    return ContainerProcess(argv, {name: value for name, _, value in variables})
+    return argv, {name: value for name, _, value in variables}
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
@@ -340,7 +315,7 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises
-    ImageStateError for a missing image, ConflictError where another container has the name."""
+    ImageStateError for a missing image, ConflictError if another container has the name."""
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
@@ -350,32 +325,29 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
 
 
 def start_service(endpoint: Endpoint, container: str) -> None:
-    """Starts a container. Raises EngineHTTPError where the engine cannot: no such program or device, a port in use."""
+    """Starts a container. Raises EngineHTTPError if the engine cannot: no such program or device, a port in use."""
     request(endpoint, "POST", f"/containers/{container}/start", timeout=DISK_SECONDS)
 
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     """Stops a container by its own signal, kills it after ``seconds``, and removes it; returns its state at the end."""
-    _stop(endpoint, container, seconds)
+    with suppress(EngineMissingError):
+        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
+        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
     return ended
 
 
 def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
-    """Stops a container as `stop_container` does, and keeps it: it stays stopped until the engine itself starts anew,
-    which starts those of this restart policy
+    """Stops a container by its own signal, kills it after ``seconds``, and keeps it. It stays stopped until the engine
+    itself starts again, which starts the containers of this restart policy
     (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
-    path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
     with suppress(EngineMissingError):
-        request(endpoint, "POST", path, body=policy)
-    _stop(endpoint, container, seconds)
-
-
-def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
-    with suppress(EngineMissingError):
-        query = {"t": seconds}
-        request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
+        policy = {"RestartPolicy": {"Name": "always"}}
+        request(endpoint, "POST", f"/containers/{container}/update", body=policy)
+        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
+        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
 
 
 def container_log(

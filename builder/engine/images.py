@@ -100,7 +100,7 @@ def familiar(reference: str) -> str:
 
 
 def with_registry(repository_name: str) -> str:
-    """Returns the full name for containerd, with ``docker.io/library/`` where the repository names no registry."""
+    """Returns the full name for containerd, with ``docker.io/library/`` if the repository names no registry."""
     first, slash, _ = repository_name.partition("/")
     if not slash:
         return f"docker.io/library/{repository_name}"
@@ -143,7 +143,7 @@ class ImageDetails:
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
     """The images that match the filters of the engine's API (ImageList), as the engine lists them. An engine with the
-    containerd store fails it where an image is removed at that moment: it is asked again."""
+    containerd store fails it if an image is removed at that moment: it is asked again."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
@@ -166,7 +166,7 @@ def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
     """Returns the size in bytes of the image of the tag ``name``, as ``docker image ls`` counts it: on the containerd
-    store packed and unpacked layers together. 0 where there is no such tag."""
+    store packed and unpacked layers together. 0 if there is no such tag."""
     return sum(image["Size"] for image in image_listing(endpoint, {"reference": [name]}))
 
 
@@ -177,7 +177,7 @@ def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
-    """Returns the time when this image last got a tag (RFC 3339 UTC); empty where the engine does not record it."""
+    """Returns the time when this image last got a tag (RFC 3339 UTC); empty if the engine does not record it."""
     description = request(endpoint, "GET", f"/images/{quoted(name)}/json")
     stamp = str((description.get("Metadata") or {}).get("LastTagTime") or "")
     return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
@@ -227,7 +227,7 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
     """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it. Raises
-    ImageStateError where there is no such image."""
+    ImageStateError if there is no such image."""
     repository, new_tag = split_tag(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
@@ -243,8 +243,8 @@ def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
 
 
 def remove_image(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag, and with its last tag the image; returns False where no image has the tag. Raises ConflictError
-    where a container uses the image: it is then not deleted."""
+    """Removes a tag, and with its last tag the image; returns False if no image has the tag. Raises ConflictError
+    if a container uses the image: it is then not deleted."""
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
     except EngineMissingError:
@@ -294,7 +294,7 @@ def layers(image: ImageDetails) -> tuple[Layer, ...]:
 
 
 def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[Layer, int]:
-    """Returns the unpacked size in bytes of each layer of these images; 0 where the history does not tell it."""
+    """Returns the unpacked size in bytes of each layer of these images; 0 if the history does not tell it."""
     from concurrent.futures import ThreadPoolExecutor
 
     measured = tuple(of_images)

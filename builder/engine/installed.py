@@ -1,6 +1,4 @@
-"""The contents of an image, whoever built it: its base, its GPU software, its packages and its files.
-
-The list of files needs no start of the image. The probe and the packages are read in a container."""
+"""The contents of an image, whoever built it: its base, its GPU software and its packages, read in a container."""
 
 from __future__ import annotations
 
@@ -19,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.engine import containers, registry
-from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request, stream
+from builder.engine.client import EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Collection, Iterable, Sequence
 
     from builder.engine.client import Endpoint
@@ -36,20 +33,18 @@ LOCAL = "local:"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one). The engine
-    asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no registry
-    has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
-    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``)."""
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if there is one), or to
+    ``local:`` and the fingerprint of the engine's own image, if no registry has it or answers within ``wait`` seconds.
+    Raises SourceError if neither has it, and if the registry's image is not for ``platform`` (``linux/arm64``)."""
     try:
-        path = f"/distribution/{quoted(reference)}/json"
-        distribution = request(endpoint, "GET", path, headers=registry.auth_headers(reference), timeout=wait)
+        described = registry.describe(endpoint, reference, wait)
     except EngineHTTPError as error:
         why = error.explanation
     except EngineTimeoutError:
         why = f"the registry has not answered for {wait:g} seconds"
     else:
-        _check_platform(reference, platform, distribution.get("Platforms") or ())
-        return str(distribution["Descriptor"]["digest"])
+        _check_platform(reference, platform, described.get("Platforms") or ())
+        return str(described["Descriptor"]["digest"])
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
         raise SourceError(
@@ -60,8 +55,8 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """Returns the fingerprint of the engine's own image of this reference; None where it has none. Raises SourceError
-    where ``platform`` is given and the image is for another."""
+    """Returns the fingerprint of the engine's own image of this reference; None if it has none. Raises SourceError
+    if ``platform`` is given and the image is for another."""
     image = inspect_image(endpoint, reference)
     if image is None:
         return None
@@ -82,7 +77,7 @@ def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str
 
 
 def _same_platform(requested: str, offered: str) -> bool:
-    """True if both name the same platform; a variant counts only where both have one."""
+    """True if both name the same platform; a variant counts only if both have one."""
     return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
 
 
@@ -92,7 +87,7 @@ PROBE_SECONDS = 900
 # Each part says by itself what went wrong: the first failure must not hide the next. The last line is the answer.
 _PROBE = """\
 import importlib.metadata, json
-facts = {"card": "", "capability": "", "architectures": [], "failures": {}, "versions": {}, "wanted": []}
+facts = {"card": "", "capability": "", "failures": {}, "versions": {}}
 def part(name, look):
     try:
         look()
@@ -103,7 +98,6 @@ def card():
     if torch.cuda.is_available():
         facts["card"] = " ".join(torch.cuda.get_device_name(0).split())
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
-        facts["architectures"] = list(torch.cuda.get_arch_list())
 def platform():
     import vllm
     from vllm.platforms import current_platform
@@ -125,8 +119,6 @@ for name in ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"):
         pass
 part("torch", card)
 part("import", platform)
-part("named", lambda: facts["wanted"].extend(
-    line for line in importlib.metadata.requires("vllm") or () if line.lower().startswith("flashinfer")))
 if facts["capability"]:
     part("kernel", kernel)
 print()
@@ -136,20 +128,17 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """The answers: the ``card`` and its compute ``capability``, empty where torch has no GPU; the ``architectures``
-    that torch has kernels for; the ``versions`` of FlashInfer's packages; what vLLM's metadata name of them
-    (``wanted``); and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
+    """The answers: the ``card`` and its compute ``capability``, empty if torch has no GPU; the ``versions`` of
+    FlashInfer's packages; and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
 
     card: str
     capability: str
-    architectures: tuple[str, ...]
     versions: Mapping[str, str]
-    wanted: tuple[str, ...]
     failures: Mapping[str, str]
 
 
 def read_gpu(container: Container, python: str) -> GpuFacts:
-    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
+    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError if it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
         return records.parse(result.last_line, GpuFacts)
@@ -165,7 +154,7 @@ _KILLED = 128 + signal.SIGKILL
 METADATA = "/workspace/build-metadata.yaml"
 
 # Prints the Python that has vLLM, else any: those that PATH finds first, then the one that the command `vllm` runs by,
-# then virtual environments where images have them. From an empty folder: the current one comes first in Python's path.
+# then virtual environments if images have them. From an empty folder: the current one comes first in Python's path.
 _FIND_PYTHON = """\
 cd "$(mktemp -d)" || exit 1
 any=
@@ -234,7 +223,7 @@ _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package in an image: its version, and the first digits (7 to 40) of its commit, None where nothing tells."""
+    """A package in an image: its version, and the first digits (7 to 40) of its commit, None if nothing tells it."""
 
     version: str
     commit: str | None = None
@@ -243,7 +232,7 @@ class InstalledPackage:
 @dataclass(frozen=True)
 class InstalledSoftware:
     """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
-    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the plain values of its build-metadata.yaml."""
+    and FlashInfer (``vllm``, ``flashinfer``) if it has them, and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -257,7 +246,7 @@ def read_installed(
 ) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
     of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
-    where the engine lacks the image, ImageContentsError where it cannot run its programs or finds no Python in it."""
+    if the engine lacks the image, ImageContentsError if it cannot run its programs or finds no Python in it."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image, seconds=seconds)
         answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)
@@ -265,40 +254,34 @@ def read_installed(
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """The software that the answer of an image's Python tells of; a package without a valid name or version is left
-    out. Raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another form."""
+    """The software in the answer of an image's Python; a package without a valid name or version is left out. Raises
+    ImageStateError if that is vLLM or FlashInfer, and for an answer of another form."""
+    odd = ImageStateError(f"the Python of the image, {executable}, gave an unexpected answer")
     try:
-        return _software(executable, data)
+        metadata, python = _plain_values(data["metadata"]), data["python"]
+        is_version = _PACKAGE_VERSION.fullmatch(python)
+        named = {
+            re.sub(r"[-_.]+", "-", name).lower(): version
+            for name, version in data["packages"].items()
+            if _PACKAGE_NAME.fullmatch(name)
+        }
+        packages = {name: version for name, version in sorted(named.items()) if _PACKAGE_VERSION.fullmatch(version)}
+        commits = {
+            "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
+            "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
+        }
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        message = f"the Python of the image, {executable}, answers with something else than was asked"
-        raise ImageStateError(message) from None
-
-
-def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    metadata, python = _plain_values(data["metadata"]), data["python"]
-    if not _PACKAGE_VERSION.fullmatch(python):
-        raise ValueError(python)
-    named = {
-        re.sub(r"[-_.]+", "-", name).lower(): version
-        for name, version in data["packages"].items()
-        if _PACKAGE_NAME.fullmatch(name)
-    }
-    packages = {name: version for name, version in named.items() if _PACKAGE_VERSION.fullmatch(version)}
-    for name in _SOURCES.values():
-        if name in named and name not in packages:
-            raise ImageStateError(f"its {name} has the version {ascii(named[name])[:100]}, which is not a valid one")
-    commits = {
-        "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
-        "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
-    }
-    versions = {name: packages.get(package) for name, package in _SOURCES.items()}
-    return InstalledSoftware(
-        python=python,
-        executable=executable,
-        packages=dict(sorted(packages.items())),
-        sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
-        metadata=metadata,
-    )
+        raise odd from None
+    if not is_version:
+        raise odd
+    sources = {}
+    for source, package in _SOURCES.items():
+        if package in packages:
+            sources[source] = InstalledPackage(packages[package], commits[source])
+        elif package in named:
+            text = ascii(named[package])[:100]
+            raise ImageStateError(f"its {package} has the version {text}, which is not a valid one")
+    return InstalledSoftware(python, executable, packages, sources, metadata)
 
 
 def read_files(
@@ -318,7 +301,7 @@ def read_files(
     try:
         return {name: base64.b64decode(content) for name, content in files.items() if name in paths}
     except (TypeError, ValueError):
-        raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
+        raise ImageStateError(f"{image} cannot be read: its Python gave an unexpected answer") from None
 
 
 # vLLM's own answers about recipes. Importing it takes 600 MB and some seconds, or minutes from a cold disk.
@@ -352,7 +335,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class VllmFacts:
-    """The facts about a vLLM: its ``options``, with the values that each may have where these are listed; its
+    """The facts about a vLLM: its ``options``, with the values that each may have if these are listed; its
     ``variables``; the names that are registered (``choices``) by option without dashes, and the ``fields`` of options
     that take JSON and refuse any other field."""
 
@@ -365,7 +348,7 @@ class VllmFacts:
 
 @dataclass(frozen=True)
 class VllmAnswers:
-    """The answers of an image's vLLM: facts, and one for each command, None where it took too long."""
+    """The answers of an image's vLLM: facts, and one for each command, None if it took too long."""
 
     facts: VllmFacts
     commands: tuple[CommandAnswer | None, ...]
@@ -383,7 +366,7 @@ def ask_vllm(
     ``env``, in one container without a network, a GPU or a place to write. Raises what `read_installed` raises."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
     if len(packed) > _LONGEST_QUESTION:
-        raise ImageContentsError(f"the recipes are too long to be shown to {image}", hint="check fewer at once")
+        raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer at once")
     pieces = [packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE)]
     with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
         python = require_python(container, image)
@@ -400,24 +383,24 @@ def ask_vllm(
 
 
 def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
-    """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
+    """Returns the path of the Python in a container that has vLLM, or of another if none has; empty without any."""
     result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
     return "" if result.exit_code else result.last_line
 
 
 def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
-    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError where
+    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError if
     there is none, with ``hint``, or it does not run here."""
     if not containers.can_execute(container):
         raise ImageContentsError(
-            f"this engine cannot run the programs of {image}, so nobody can tell what is in it",
-            hint="it is for another processor: do this on a machine of its own kind",
+            f"this engine cannot run the programs of {image}, so its contents are unknown",
+            hint="the image is for another processor: run this on a machine with that processor",
         )
     try:
         executable = find_python(container, seconds)
     except BuildFailedError:
         raise ImageContentsError(
-            f"the Python of {image} did not tell its version in {seconds:g} seconds", hint=hint
+            f"the Python of {image} did not report its version within {seconds:g} seconds", hint=hint
         ) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
@@ -431,14 +414,14 @@ def _answer(container: Container, image: str, argv: list[str], seconds: float = 
     except (ValueError, RecursionError):
         answer = None
     if result.exit_code == _KILLED:
-        raise ImageStateError(f"{image} cannot be looked into: its Python was killed, as for want of memory")
+        raise ImageStateError(f"{image} cannot be read: its Python was killed, probably because memory ran out")
     if result.exit_code or not isinstance(answer, dict):
-        raise ImageStateError(f"{image} cannot be looked into; its Python said:\n{result.output.strip()[-2000:]}")
+        raise ImageStateError(f"{image} cannot be read; its Python reported:\n{result.output.strip()[-2000:]}")
     return answer
 
 
 def _commit_of(version: str, *texts: str) -> str | None:
-    """The commit that a package was built from: what it says itself, written out in full where another place of the
+    """The commit that a package was built from: what it says itself, written out in full if another place of the
     image does so. A place that names another commit is not believed: it may be older than the package."""
     local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
@@ -461,7 +444,7 @@ def _plain_values(text: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
 
-# dpkg-query(1): of the packages that are installed whole, `name:arch` where several processors' are there.
+# dpkg-query(1): of the packages that are installed whole, `name:arch` if several processors' are there.
 _LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
 _SECONDS = 60.0
 # Of both the names and the versions: deb-control(5), deb-version(7).
@@ -469,69 +452,11 @@ _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 
 def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The versions of the Debian packages in ``image`` by name; none where it has no dpkg, or its programs do not run
-    here. Raises ImageStateError for a missing image, and BuildFailedError where it does not answer."""
+    """The versions of the Debian packages in ``image`` by name; none if it has no dpkg, or its programs do not run
+    here. Raises ImageStateError for a missing image, and BuildFailedError if it does not answer."""
     with containers.running(endpoint, image, labels=labels) as container:
         result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
     if result is None or result.exit_code:
         return {}
     rows = (line.split("\t") for line in result.output.splitlines() if line.startswith("ii "))
     return {row[1]: row[2] for row in rows if len(row) == 3 and all(map(_WORD.fullmatch, row[1:]))}
-
-
-# The files of an image: what they are, read from the engine's export of a container that never starts. Nothing of the
-# image runs, so an image of a stranger, or for another processor, can be listed, too.
-# https://docs.docker.com/reference/api/engine/ (ContainerExport)
-
-_CHUNK = 1 << 20
-_WAIT = 900.0  # seconds of silence: the engine unpacks an image first that has not been used
-# What the engine itself puts into a container.
-_OF_CONTAINERS = frozenset({".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"})
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """A file, folder or link: ``kind`` as tar has it, ``content`` the SHA-256 of its bytes or where a link leads,
-    ``modified`` in seconds since 1970; ``is_compiled`` for an ELF file."""
-
-    kind: str
-    mode: int
-    owner: str
-    content: str
-    modified: int
-    is_compiled: bool = False
-
-
-def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, ImageFile]:
-    """Returns every file of ``image`` by its path. ``labels`` are those of the container that is made for it and
-    removed again. Raises ImageStateError for a missing image, and for an export that breaks off."""
-    import tarfile
-
-    from builder.engine.archives import StreamFile
-
-    files: dict[str, ImageFile] = {}
-    with containers.created(endpoint, image, labels) as container_id:
-        pieces = stream(endpoint, f"/containers/{container_id}/export", idle=_WAIT)
-        try:
-            with tarfile.open(fileobj=StreamFile(pieces, lambda _: None), mode="r|", bufsize=_CHUNK) as archive:
-                for member in archive:
-                    path = member.name.removeprefix("./")
-                    if path not in _OF_CONTAINERS and not path.startswith(("dev/", "proc/", "sys/")):
-                        files[f"/{path}"] = _file(archive, member)
-        except tarfile.TarError as error:
-            raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
-    return files
-
-
-def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
-    content, is_compiled = member.linkname, False
-    file = archive.extractfile(member) if member.isreg() else None
-    if file:
-        digest, piece = sha256(), file.read(_CHUNK)
-        is_compiled = piece.startswith(b"\x7fELF")
-        while piece:
-            digest.update(piece)
-            piece = file.read(_CHUNK)
-        content = digest.hexdigest()
-    owner = f"{member.uid}:{member.gid}"
-    return ImageFile(member.type.decode(), member.mode, owner, content, int(member.mtime), is_compiled)

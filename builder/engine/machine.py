@@ -1,15 +1,13 @@
-"""The machine of an engine: programs on it, its record, what it has to build with, and the engine's settings."""
+"""The machine of an engine: programs on it, its record, and what it has to build with."""
 
 from __future__ import annotations
 
-import json
 import platform
-import re
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
@@ -49,7 +47,7 @@ def run_on_machine(
         argv = client.ssh_argv(host, _OPTIONS, command)
     else:
         raise NodeError(
-            f"its engine is reached at {host}, and its machine not at all",
+            f"its engine is reached at {host}, but no command can run on that machine",
             hint="name the node in builder.yaml as ssh://USER@HOST",
         )
     try:
@@ -77,12 +75,8 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
     reason = lines[-1] if lines else f"it ended with {done.returncode}"
     if done.returncode != _SSH_FAILED or is_here(host):
         return NodeError(f"{_name(host)}: {reason}")
-    if "Host key verification failed" in done.stderr:
-        hint = f"`ssh {_login(host)}` once, and compare the key that it shows"
-    elif "Permission denied" in done.stderr:
-        hint = f"`ssh-copy-id {_login(host)}` lets this user in without a password"
-    else:
-        hint = f"does `ssh {_login(host)}` let you in without a password?"
+    login = _login(host)
+    hint = f"run `ssh {login}` once: compare the key that it shows, or use `ssh-copy-id {login}` if it asks a password"
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
 
 
@@ -200,7 +194,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class MachineResources:
-    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None where that
+    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None if that
     cannot be seen. ``data_root`` is the folder of the engine's images if it is on this machine, else empty."""
 
     processors: int
@@ -210,7 +204,7 @@ class MachineResources:
 
 
 def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | None:
-    """Returns the resources of the machine that builds; None where another one than the engine's does."""
+    """Returns the resources of the machine that builds; None if another one than the engine's does."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
@@ -223,67 +217,10 @@ def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineR
 
 
 def free_disk(data_root: str) -> int | None:
-    """Returns the bytes that are free in a folder of images; None where it cannot be looked at."""
+    """Returns the bytes that are free in a folder of images; None if it cannot be looked at."""
     import shutil
 
     try:
         return shutil.disk_usage(data_root).free if data_root else None
     except OSError:
-        return None
-
-
-# The engine's own settings that decide how builds and servers fare: limits of memory, logs and BuildKit's cache.
-# `/info` tells some; the rest is in the daemon's file alone (https://docs.docker.com/reference/cli/dockerd/), which
-# is read where the engine is this machine's own.
-
-FILE = Path("/etc/docker/daemon.json")
-_UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class DaemonSettings:
-    """The settings: if the engine can limit a container's memory and swap; if the logs of containers grow without a
-    limit; and how many bytes BuildKit's garbage collection is told to keep, None where it is told nothing."""
-
-    limits_memory: bool
-    endless_logs: bool
-    build_cache: int | None
-
-
-def read_daemon_settings(endpoint: Endpoint, file: Path = FILE) -> DaemonSettings:
-    info = request(endpoint, "GET", "/info", timeout=30)
-    return parse(info, _settings(file) if endpoint.host.startswith("unix://") else None)
-
-
-def parse(info: dict[str, Any], settings: dict[str, Any] | None) -> DaemonSettings:
-    """The settings that ``/info`` and the daemon's file tell, which is None where it cannot be read."""
-    collection = _mapping(_mapping((settings or {}).get("builder")).get("gc"))
-    # Since engine 28 the first name stands for the second: https://docs.docker.com/build/cache/garbage-collection/
-    kept = [collection.get(key) for key in ("defaultReservedSpace", "defaultKeepStorage", "defaultMaxUsedSpace")]
-    sizes = [size for size in map(_size, kept) if size is not None and collection.get("enabled") is not False]
-    unlimited = settings is not None and "max-size" not in _mapping(settings.get("log-opts"))
-    return DaemonSettings(
-        limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
-        endless_logs=unlimited and info.get("LoggingDriver") == "json-file",
-        build_cache=max(sizes, default=None),
-    )
-
-
-def _size(value: object) -> int | None:
-    """A size as Docker writes it, ``20GB``; None for a share of the disk or nothing."""
-    match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int) else None
-    return int(float(match[1]) * _UNITS[match[2].lower()]) if match else None
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _settings(file: Path) -> dict[str, Any] | None:
-    try:
-        return _mapping(json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError):
         return None

@@ -31,18 +31,9 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-def auth_headers(reference: str) -> dict[str, str]:
-    """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
-    Raises SourceError where Docker's configuration or its credential helper cannot be read."""
-    from docker import auth
-
-    login = credentials(reference)
-    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
-
-
 def credentials(reference: str) -> dict[str, str]:
     """Returns the user's login for the registry of ``reference``, as Docker keeps it; empty without any. Raises
-    SourceError as `auth_headers` does."""
+    SourceError if Docker's configuration or its credential helper cannot be read."""
     from docker import auth
     from docker.errors import DockerException
 
@@ -55,37 +46,51 @@ def credentials(reference: str) -> dict[str, str]:
     return {key.lower(): value for key, value in login.items()}
 
 
+def auth_headers(reference: str) -> dict[str, str]:
+    """Returns the header that gives the engine the `credentials` for the registry of ``reference``; empty without
+    any."""
+    from docker import auth
+
+    login = credentials(reference)
+    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
+
+
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
+def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
+    """The descriptor and the platforms of ``reference`` in its registry. The engine asks, with its network, proxies
+    and mirrors and the user's login, for ``wait`` seconds at most. Raises EngineHTTPError, EngineTimeoutError."""
+    path = f"/distribution/{quoted(reference)}/json"
+    answer: dict[str, Any] = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=wait)
+    return answer
+
+
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login; None where the
-    registry has no such image. Raises TransferError where it does not answer, or refuses the login."""
+    """Returns the digest of ``reference`` in its registry; None if the registry has no such image. Raises TransferError
+    if it does not answer, or refuses the login."""
     try:
-        path = f"/distribution/{quoted(reference)}/json"
-        distribution = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=WAIT)
+        return str(describe(endpoint, reference, WAIT)["Descriptor"]["digest"])
     except EngineHTTPError as error:
         if any(word in error.explanation.lower() for word in _UNKNOWN):
             return None
-        raise TransferError(
-            f"the request to the registry for {reference} failed: {error.explanation}", hint=HINT
-        ) from None
+        message = f"the request to the registry for {reference} failed: {error.explanation}"
+        raise TransferError(message, hint=HINT) from None
     except EngineTimeoutError:
         raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=HINT) from None
-    return str(distribution["Descriptor"]["digest"])
 
 
 def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
     """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
-    are there are not sent again. Raises TransferError where it cannot be read or written."""
+    exist there are not sent again. Raises TransferError if the image cannot be read or written."""
     result = versions.query_buildx(
         endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
     )
     if result is None or result.returncode:
-        lines = result.stderr.strip().splitlines() if result else ["buildx does not run, or does not end"]
+        lines = (result.stderr if result else "buildx does not run, or does not end").strip().splitlines()
         why = lines[-1].removeprefix("ERROR: ") if lines else "buildx does not say why"
         raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
 
@@ -116,7 +121,7 @@ _HINT = "check the name and the network; a private registry needs `docker login`
 @dataclass(frozen=True)
 class PublishedImage:
     """An image of a registry: the digest that its tag stands for, the day in its tag or else the day on which it was
-    made (``YYYY-MM-DD``, empty where neither is known), what its labels say of its contents (the keys are those of
+    made (``YYYY-MM-DD``, empty if neither is known), what its labels say of its contents (the keys are those of
     ``_LABELS``), and its packed size in bytes."""
 
     tag: str
@@ -128,24 +133,21 @@ class PublishedImage:
 
 def on_day(endpoint: Endpoint, reference: str) -> str:
     """Returns ``NAME:TAG`` for ``NAME@DATE``: the last tag of that day. Any other reference is returned unchanged.
-    Raises SourceError where the registry does not answer, and where it has no tag of that day."""
+    Raises SourceError if the registry does not answer, or has no tag of that day."""
     name, day = images.split_day(reference)
     if not day:
         return reference
     dated = dated_tags(endpoint, name)
     if of_day := [tag for its_day, tag in dated if its_day == day]:
         return f"{name}:{of_day[-1]}"
-    nearest = [
-        [tag for its_day, tag in dated if its_day < day][-1:],
-        [tag for its_day, tag in dated if its_day > day][:1],
-    ]
-    beside = " and ".join(tag for side in nearest for tag in side)
+    before, after = [tag for its_day, tag in dated if its_day < day], [tag for its_day, tag in dated if its_day > day]
+    beside = " and ".join([*before[-1:], *after[:1]])
     why = f"the nearest are {beside}" if beside else "none of its tags has a date"
     raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists them")
 
 
 def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
-    """Returns all tags that a registry has of ``repository``. Raises SourceError where it cannot be read."""
+    """Returns all tags that a registry has of ``repository``. Raises SourceError if it cannot be read."""
     every: dict[str, None] = {}
     last = ""
     with _session(endpoint, repository) as session:
@@ -192,31 +194,22 @@ def published(
         if read:
             images.store_cache(cache, section, every if len(every) < _LARGEST_CACHE else read)
         described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every[digest])
-        return tuple(
-            PublishedImage(
-                tag,
-                images.day_of(tag) or images.day_of(str(each["created"])[:10]),
-                digest,
-                _named_contents(each["labels"]),
-                sum(map(int, each["layers"].values())),
-            )
-            for tag, digest, each in described
-        )
+        return tuple(_published(*each) for each in described)
 
 
-def _named_contents(labels: Mapping[str, str]) -> dict[str, str]:
-    """The vLLM that the labels of an image name, its FlashInfer, and the commit that it was built from."""
-    by_name = {}
+def _published(tag: str, digest: str, described: Mapping[str, Any]) -> PublishedImage:
+    labels = {}
     for name, pattern in _LABELS.items():
-        keys = sorted(key for key in labels if pattern.search(key) and labels[key])
+        keys = sorted(key for key, value in described["labels"].items() if pattern.search(key) and value)
         if keys:
-            by_name[name] = str(labels[keys[0]])
-    return by_name
+            labels[name] = str(described["labels"][keys[0]])
+    day = images.day_of(tag) or images.day_of(str(described["created"])[:10])
+    return PublishedImage(tag, day, digest, labels, sum(map(int, described["layers"].values())))
 
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration;
-    empty for an image that is not for ``platform``. Raises TransferError where it cannot be read."""
+    empty for an image that is not for ``platform``. Raises TransferError if it cannot be read."""
     repository, version = images.split_tag(reference)
     names = {"Os": "os", "Architecture": "architecture", "Variant": "variant", "Created": "created", "Config": "config"}
     try:
@@ -253,7 +246,7 @@ def _described(session: _RegistrySession, digest: str, platform: str) -> dict[st
 
 def _image(session: _RegistrySession, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
-    digest for ``platform``; both empty where it has none for it."""
+    digest for ``platform``; both empty if it has none for it."""
     manifest = session.get(f"manifests/{version}").json()
     if isinstance(manifest.get("manifests"), list):
         entry = next((each for each in manifest["manifests"] if _is_for(each.get("platform"), platform)), None)
@@ -277,7 +270,7 @@ def _digest(descriptor: Mapping[str, Any]) -> str:
 def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Receive) -> Descriptor:
     """Reads an image with all its platforms: ``receive`` gets the digest, the size and the pieces of each blob, what a
     blob refers to before itself, and need not take the pieces of one that it has. Returns the image's descriptor.
-    Raises SourceError as `tags` does, and where a manifest has another digest."""
+    Raises SourceError as `tags` does, and if a manifest has another digest."""
 
     def pieces(blob: str) -> Iterator[bytes]:
         # A token of its own: one lasts for minutes, and a layer of some gigabytes takes longer.
@@ -333,7 +326,7 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SourceError(f"the registry of {repository} gives an answer that is not a registry's") from None
+        raise SourceError(f"the registry of {repository} does not answer as a registry does") from None
 
 
 def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
@@ -347,7 +340,7 @@ def _successful(answer: Any, what: str) -> Any:
 
 
 def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secure: bool) -> str:
-    """The header that the registry wants, after it ``refused`` a request without one; empty where there is no login."""
+    """The header that the registry wants, after it ``refused`` a request without one; empty if there is no login."""
     scheme, _, rest = refused.headers.get("www-authenticate", "").partition(" ")
     user, password = login.get("username", ""), login.get("password", "")
     basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
@@ -356,7 +349,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
     parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = parameters.pop("realm", "")
     if urlsplit(realm).scheme != "https" and secure:
-        raise http_client.NoAnswerError(f"it sends its visitors to {realm or 'nowhere'} for a token, not by https")
+        raise http_client.NoAnswerError(f"it sends clients to {realm or 'nowhere'} for a token, without https")
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
     token = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token").json()
@@ -364,7 +357,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
-    """False where the engine speaks to the registry without TLS: on this machine, and where its configuration says so
+    """False if the engine speaks to the registry without TLS: on this machine, and if its configuration says so
     (``insecure-registries``)."""
     configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
     if index := (configuration.get("IndexConfigs") or {}).get(host):

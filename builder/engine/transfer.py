@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ OnLayerProgress = Callable[[LayerProgress], None]
 
 @dataclass
 class _Layers:
-    """The state of each layer of a transfer; ``amounts`` are bytes transferred, and bytes in all."""
+    """The layers of a transfer; ``amounts`` are bytes transferred, and bytes in all, by layer."""
 
     amounts: dict[str, tuple[int, int]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
@@ -72,17 +72,14 @@ class _Layers:
     digest: str = ""
     changed_at: float = field(default_factory=time.monotonic)
 
-    def is_stuck(self, status: Mapping[str, Any]) -> bool:
-        layer = status.get("id", "")
-        state = (status.get("status"), (status.get("progressDetail") or {}).get("current"))
-        if self.last.get(layer) != state:
-            self.last[layer] = state
-            self.changed_at = time.monotonic()
-        return time.monotonic() - self.changed_at > IDLE
-
-    def progress(self, status: Mapping[str, Any]) -> LayerProgress | None:
-        """Records a status; returns the progress of all layers where it changes that."""
+    def record(self, status: Mapping[str, Any]) -> LayerProgress | None:
+        """Records a status; returns the progress of all layers if it changes that."""
         phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
+        if self.last.get(layer) != (phase, detail.get("current")):
+            self.last[layer] = (phase, detail.get("current"))
+            self.changed_at = time.monotonic()
+        if match := _PUSHED_DIGEST.search(str(phase)):
+            self.digest = match[1]
         if phase == "Pulling fs layer":
             self.lacking.add(layer)
         if phase in ("Downloading", "Pushing") and detail.get("total"):
@@ -99,7 +96,7 @@ def push_image(
     endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> str:
     """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
-    Raises TransferError where the registry did not take all of it: the next try need not send those layers again."""
+    Raises TransferError if the registry did not take all of it: the next try need not send those layers again."""
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
@@ -114,7 +111,7 @@ def pull_layers(
     platform: str = "",
 ) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
-    Raises TransferError where not all of it came, or where the content does not match its digests."""
+    Raises TransferError if not all of it came, or if the content does not match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -132,58 +129,37 @@ def _follow(
     where = f"{failed} ({endpoint.origin})"
     headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
+    stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
+    stuck_hint = "check that the registry answers, and that its disk and the network are not too slow"
     try:
         for status in client.objects(body):
             if error := status.get("error") or (status.get("errorDetail") or {}).get("message"):
                 raise TransferError(f"{where}: {error}", hint=_hint(str(error)))
-            if layers.is_stuck(status):
-                raise _stuck(where)
-            if progress := layers.progress(status):
+            if progress := layers.record(status):
                 on_progress(progress)
-            if match := _PUSHED_DIGEST.search(str(status.get("status"))):
-                layers.digest = match[1]
+            if time.monotonic() - layers.changed_at > IDLE:
+                raise TransferError(stuck, hint=stuck_hint)
     except json.JSONDecodeError:
         raise TransferError(
-            "the engine's response broke off", hint="`docker info` tells if the engine runs; then run this again"
+            "the engine's response broke off", hint="`docker info` shows whether the engine runs; then run this again"
         ) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:
-        raise _stuck(where) from None
+        raise TransferError(stuck, hint=stuck_hint) from None
     return layers
 
 
-def _stuck(where: str) -> TransferError:
-    return TransferError(
-        f"{where}: nothing has moved for {IDLE:g} seconds",
-        hint="does the registry answer, is its disk or the network slow?",
-    )
-
-
 def _hint(error: str) -> str:
+    """The remedy for an error of an engine or a registry."""
     lowered = error.lower()
-    for phrases, hint in _HINTS:
-        if any(phrase in lowered for phrase in phrases):
-            return hint
-    return "run it again: layers that were transferred are not transferred again"
-
-
-_HINTS = (
-    ((NO_ROOM,), NO_ROOM_HINT),
-    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
-    (
-        ("connection refused", "no such host", "i/o timeout", "no route to host"),
-        "is the registry running, and is its name right?",
-    ),
-    (
-        ("server gave http response to https client",),
-        'engines use plain HTTP for 127.0.0.0/8 only: add the registry to "insecure-registries" of their daemon.json',
-    ),
-    (
-        ("unexpected commit digest", "failed size validation", "invalid checksum", "digest mismatch"),
-        "the registry sent content that does not match its digest: its disk or a proxy in front of it is at fault",
-    ),
-)
+    if NO_ROOM in lowered:
+        return NO_ROOM_HINT
+    if any(phrase in lowered for phrase in ("unauthorized", "no basic auth", "denied", "authentication required")):
+        return "log in first: `docker login REGISTRY`"
+    if "server gave http response to https client" in lowered:
+        return 'add the registry to "insecure-registries" in the daemon.json of this engine: it has no TLS'
+    return "does the registry run, and is its name right? Run it again: transferred layers are not transferred again"
 
 
 # A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
@@ -200,10 +176,10 @@ _START_WAIT = 20.0
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
     """Runs a registry (BUILDER_REGISTRY_IMAGE) during the block; yields its port on 127.0.0.1. Raises TransferError
-    where the engine is not on this machine, or the registry's image cannot be pulled or started."""
+    if the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
-            f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
+            f"the engine at {endpoint.host} is not on this machine, so no registry can be started beside it",
             hint="set `registry:` in builder.yaml: images then go through that one",
         )
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
@@ -254,8 +230,10 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
             time.sleep(0.01)
         else:
             return
-    last_line = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
-    raise TransferError(f"the registry for the copy did not start: {last_line[0]}")
+    lines = []
+    with suppress(EngineHTTPError):  # a container that ended is removed
+        lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
+    raise TransferError(f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}")
 
 
 # ssh's message after it requested any free port of the other machine.
@@ -285,7 +263,7 @@ def require_route(endpoint: Endpoint) -> None:
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
     """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
     node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
-    as `require_route` does, and where ssh fails."""
+    as `require_route` does, and if ssh fails."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port
@@ -316,5 +294,5 @@ def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
         lines.append(line.strip())
     raise TransferError(
         f"no tunnel to {endpoint.host}: {'; '.join(lines[-3:]) or 'ssh ended'}",
-        hint="does `ssh` get there without a password, and does its sshd allow TCP forwarding?",
+        hint="check that `ssh` logs in without a password, and that sshd allows TCP forwarding",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
-    """Runs buildx for this engine; None where it does not start, or does not end within ``timeout`` seconds."""
+    """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
     import os
     import subprocess
 
@@ -43,41 +43,41 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine, its API and buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its
-    data on its machine (``data_root``), and whether it can give a container an NVIDIA GPU."""
+    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its data
+    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU and limit its memory and swap."""
 
     engine: str
-    api: str
     buildx: str
     store: Literal["containerd", "classic"]
     platform: str
     data_root: str
     nvidia: bool
+    limits_memory: bool
 
 
 def require_engine(endpoint: Endpoint) -> str:
-    """The engine's version and platform, in words. Raises EngineError where it does not answer or is too old."""
+    """The engine's version and platform, in words. Raises EngineError if it does not answer or is too old."""
     version = _version(endpoint)
     return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
 
 
 def require_supported(endpoint: Endpoint) -> Versions:
-    """Returns the versions. Raises EngineError, with what to install, where anything is missing or too old."""
+    """Returns the versions. Raises EngineError, with what to install, if anything is missing or too old."""
     version = _version(endpoint)
-    engine = str(version.get("Version", ""))
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
         raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=_INSTALL)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
-        engine=engine,
-        api=str(version.get("ApiVersion", "")),
+        engine=str(version.get("Version", "")),
         buildx=buildx_version,
-        store=_store(info),
+        # Only the containerd store reports the snapshotter as a driver type.
+        store="containerd" if "io.containerd.snapshotter" in str(info.get("DriverStatus")) else "classic",
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
         nvidia=_nvidia(info),
+        limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
     )
 
 
@@ -91,23 +91,13 @@ def _nvidia(info: Mapping[str, Any]) -> bool:
     return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
 
 
-def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
-    return _store(request(endpoint, "GET", "/info", timeout=30))
-
-
-def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
-    # Only the containerd store reports the snapshotter as a driver type.
-    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
-    return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
-
-
 def platform(endpoint: Endpoint) -> str:
     version = request(endpoint, "GET", "/version", timeout=10)
     return f"{version.get('Os')}/{version.get('Arch')}"
 
 
 def buildx(endpoint: Endpoint) -> str:
-    """Returns the version of buildx. Raises EngineError where there is none."""
+    """Returns the version of buildx. Raises EngineError if there is none."""
     result = query_buildx(endpoint, "version", timeout=_BUILDX_WAIT)
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None

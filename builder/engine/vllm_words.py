@@ -75,7 +75,7 @@ def take_a_platform() -> None:
     if platforms.current_platform.is_unspecified():
         try:
             platforms.current_platform = importlib.import_module("vllm.platforms.cuda").CudaPlatform()
-        except Exception:  # noqa: BLE001  vLLM itself takes this one where it needs none in particular
+        except Exception:  # noqa: BLE001  vLLM itself takes this one if it needs none in particular
             platforms.current_platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform()
 
 

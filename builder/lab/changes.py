@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
-from builder.base.events import Message, Report, ignore
+from builder.base.events import Message, Report
 from builder.base.words import parse_version
-from builder.building import resolve
-from builder.building.request import BuildRequest
 from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
@@ -27,7 +25,7 @@ from builder.definitions.mod import mod_names, name_of
 from builder.engine import versions
 from builder.lock.model import GitPin, Pins, PythonPin, Version
 from builder.numbers import adopted, build_directory
-from builder.plan import making, plan_model, rules
+from builder.plan import making, plan_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -309,30 +307,11 @@ def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Versi
     return replace(version, commit=next((each for each in commits if each and each.startswith(start)), version.commit))
 
 
-# Comparison of a numbered image with what a build of its recipe or definition would make today.
-
-
-@dataclass(frozen=True)
-class OriginalBuild:
-    """The build that an image came from, as far as its record shows: ``target`` is its recipe or its definition.
-    ``mods`` are those in the image that neither of these requests today (they were given with ``--mod``, or the recipe
-    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one."""
-
-    target: str
-    mods: tuple[str, ...]
-    platform: str
-
-    @property
-    def command(self) -> str:
-        """The command that does this build."""
-        mods = "".join(f" --mod {name}" for name in self.mods)
-        return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
-
-
-def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
-    """The build that would make the image today. Raises EngineError, and the errors of its files."""
-    project, text = workspace.project, image.recipe or image.definition
-    target = find_target(project, text)
+def extra_mods(workspace: Workspace, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
+    """The mods of an image that neither its recipe nor its definition requests today: they were given with ``--mod``,
+    or the recipe has dropped them since. Raises EngineError, and the errors of its files."""
+    project = workspace.project
+    target = find_target(project, image.recipe or image.definition)
     chain = load_chain(project, definition_of(project, target), versions.platform(workspace.engine))
     requested = {name_of(mod) for definition in chain for mod in definition.mods}
     requested |= {name_of(mod) for mod in (target.recipe.mods if target.recipe else ())}
@@ -340,26 +319,7 @@ def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) 
         order = [*build_directory.read_build_directory(project, name).mods, *image.mods]
     except FileProblemsError:
         order = [*image.mods]
-    given = (image.mods.keys() & mod_names(project)) - requested
-    mods = tuple(sorted(given, key=order.index))
-    return OriginalBuild(text, mods, "" if chain[-1].platform == image.platform else image.platform)
-
-
-def rebuild_reasons(
-    workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
-) -> tuple[str, ...]:
-    """The inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it would
-    make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
-    request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
-    quiet = replace(workspace, report=ignore)
-    (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
-    if planned.plan.input_hash == image.input_hash:
-        return ()
-    try:
-        before = build_directory.read_build_directory(workspace.project, name).steps
-    except FileProblemsError:
-        return ("its inputs",)
-    return rules.explain_changes(before, planned.plan.steps)
+    return tuple(sorted((image.mods.keys() & mod_names(project)) - requested, key=order.index))
 
 
 # Differences between two files, or two folders, as text for the user.

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base import files, words
+from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.engine import images
 from builder.lock import lock_file
@@ -153,18 +153,6 @@ def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
         images.tag_image(workspace.engine, source, str(name))
         if record and record.pruned:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
-
-
-def accept_equivalent(workspace: Workspace, name: ImageName, source: str, fingerprint: str, note: str) -> None:
-    """Gives the tag of a number to the image ``source`` that was built again, and records its content as the number's,
-    with what differed. Raises what `claim_number` does."""
-    with transaction(workspace) as change:
-        change.announce(name)
-        record = change.lock.images[name.repository].numbers[name.number]
-        claim_number(workspace, name, fingerprint)
-        rebuilt = f"{words.now()}: {note} from {record.fingerprint}"
-        change.commit(change.lock.with_image(name, replace(record, fingerprint=fingerprint, rebuilt=rebuilt)))
-        images.tag_image(workspace.engine, source, str(name))
 
 
 def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:

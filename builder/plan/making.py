@@ -442,9 +442,12 @@ def bake_target(
 def packages_secret(folder: str) -> str:
     """The secret with the distribution's packages, whose file lies in ``folder``, which may be absolute."""
     source = f"src={folder}/{plan_model.PACKAGES}" if folder else f"src={plan_model.PACKAGES}"
-    if any(mark in source for mark in ',"\n'):  # buildx reads it as CSV
-        source = '"' + source.replace('"', '""') + '"'
-    return f"id=distribution-packages,{source}"
+    return f"id=distribution-packages,{csv_field(source)}"
+
+
+def csv_field(text: str) -> str:
+    """Quotes a field of an option that buildx reads as CSV."""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
 
 
 def source_context(source: str) -> str:

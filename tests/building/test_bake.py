@@ -8,7 +8,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.building import bake
-from builder.engine.build_log import BuildStep
+from builder.engine.build_log import StepFinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,19 +73,23 @@ def test_what_has_a_login_is_a_secret(address: str, is_secret: bool) -> None:
 def test_the_latest_time_of_a_step_counts_wherever_it_stands(tmp_path: Path) -> None:
     project = Project(tmp_path)
     bake.store_step_times(
-        project, [BuildStep("[2/5] RUN make", seconds=40.0), BuildStep("[3/5] RUN <<EOF (# mod x...)", seconds=2.5)]
+        project,
+        [
+            StepFinished("a", "[2/5] RUN make", seconds=40.0),
+            StepFinished("a", "[3/5] RUN <<EOF (# mod x...)", seconds=2.5),
+        ],
     )
-    bake.store_step_times(project, [BuildStep("[tf5-1 stage-0 4/9] RUN make", seconds=61.0)])
+    bake.store_step_times(project, [StepFinished("a", "[tf5-1 stage-0 4/9] RUN make", seconds=61.0)])
     assert bake.load_step_times(project).seconds == {"mod x": 2.5, "RUN make": 61.0}
 
 
 def test_what_says_nothing_about_next_time_is_left_out(tmp_path: Path) -> None:
     project = Project(tmp_path)
     steps = [
-        BuildStep("[2/5] RUN quick", seconds=0.4),
-        BuildStep("[3/5] RUN kept", cached=True),
-        BuildStep("[4/5] RUN broken", seconds=30.0, error="exit code: 1"),
-        BuildStep("[internal] load build context", seconds=5.0),
+        StepFinished("a", "[2/5] RUN quick", seconds=0.4),
+        StepFinished("a", "[3/5] RUN kept", cached=True),
+        StepFinished("a", "[4/5] RUN broken", seconds=30.0, error="exit code: 1"),
+        StepFinished("a", "[internal] load build context", seconds=5.0),
     ]
     bake.store_step_times(project, steps)
     assert bake.load_step_times(project).seconds == {}
@@ -94,6 +98,6 @@ def test_what_says_nothing_about_next_time_is_left_out(tmp_path: Path) -> None:
 
 def test_a_damaged_memory_is_no_memory(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    bake.store_step_times(project, [BuildStep("[1/1] RUN make", seconds=9.0)])
+    bake.store_step_times(project, [StepFinished("a", "[1/1] RUN make", seconds=9.0)])
     (project.state / "steptimes.json").write_text("{")
     assert bake.load_step_times(project).seconds == {}

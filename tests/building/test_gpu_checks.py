@@ -14,7 +14,6 @@ from builder.building import verification
 from builder.definitions.mod import ModCheck
 from builder.engine import containers
 from builder.engine.client import Endpoint, environment
-from builder.engine.installed import GpuFacts
 from builder.lock.model import Version
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan
 from tests import projects, shared
@@ -39,7 +38,6 @@ class cuda:
     is_available = staticmethod(lambda: "CAPABILITY" in os.environ)
     get_device_name = staticmethod(lambda _: "NVIDIA  GB10")
     get_device_capability = staticmethod(lambda _: tuple(map(int, os.environ["CAPABILITY"].split("."))))
-    get_arch_list = staticmethod(lambda: os.environ["ARCHITECTURES"].split())
     synchronize = staticmethod(lambda: None)
 """
 OPERATIONS = """\
@@ -48,22 +46,21 @@ def rms_norm(*_):
     if "BROKEN" in os.environ: raise RuntimeError(os.environ["BROKEN"])
 """
 PLATFORMS = "class current_platform:\n    is_cuda = staticmethod(lambda: True)\n"
-METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
-GB10 = {"CAPABILITY": "12.1", "ARCHITECTURES": "sm_90 sm_120 compute_120"}
+METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+GB10 = {"CAPABILITY": "12.1"}
 
 
 @pytest.fixture
 def make(endpoint: Endpoint, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Makes an image with that torch, a vLLM that wants ``wanted`` of FlashInfer, and ``versions`` of FlashInfer."""
+    """Makes an image with that torch, a vLLM, and ``versions`` of FlashInfer."""
     repository = shared.unique_name()
 
-    def run(environ: dict[str, str], wanted: str = "0.7.2", **versions: str) -> str:
+    def run(environ: dict[str, str], **versions: str) -> str:
         files = {"torch.py": TORCH, "vllm/__init__.py": "", "vllm/platforms.py": PLATFORMS}
         for path, text in {**files, "vllm/_custom_ops.py": OPERATIONS}.items():
             projects.write(tmp_path / "site" / path, text)
-        more = f"Requires-Dist: flashinfer-python=={wanted}\n"
         for name, version in {"vllm": "0.33.0", **versions}.items():
-            text = METADATA.format(name=name.replace("_", "-"), version=version, more=more if name == "vllm" else "")
+            text = METADATA.format(name=name.replace("_", "-"), version=version)
             projects.write(tmp_path / f"site/{name}-{version}.dist-info/METADATA", text)
         lines = [
             f"FROM {BASE}",
@@ -127,17 +124,15 @@ def test_the_entrypoint_of_an_image_that_keeps_it_runs_first(endpoint: Endpoint,
 @pytest.mark.long
 @pytest.mark.engine
 def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..., str]) -> None:
-    broken = {"CAPABILITY": "12.1", "ARCHITECTURES": "sm_90 sm_100a", "BROKEN": "no kernel image is available"}
-    image = make(broken, wanted="0.7.3", flashinfer_python="0.7.1", flashinfer_cubin="0.7.2")
+    broken = {"CAPABILITY": "12.1", "BROKEN": "no kernel image is available"}
+    image = make(broken, flashinfer_python="0.7.1", flashinfer_cubin="0.7.2")
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, image, kernel("echo no tilelang; exit 1"))
     assert caught.value.message.splitlines() == [
         "check gpu, on the GPU of this machine:",
         "vLLM's kernel rms_norm does not run: RuntimeError: no kernel image is available",
-        "torch has kernels for sm_90, sm_100a, and the card is NVIDIA GB10 (12.1)",
         "flashinfer-cubin is 0.7.2, and flashinfer-python 0.7.1: FlashInfer refuses kernels of another version",
         "the image holds FlashInfer 0.7.1, while 0.7.2 is pinned",
-        "vLLM names flashinfer-python==0.7.3, and the image holds 0.7.1",
         "check of mod flashqla: kernel.sh fails",
         "  no tilelang",
     ]
@@ -171,32 +166,3 @@ def test_an_engine_that_cannot_give_the_card(endpoint: Endpoint, make: Callable[
     assert card is None
     assert "checks on the GPU not run:" in messages[-1]
     assert containers.container_listing(endpoint, image.partition(":")[0]) == []
-
-
-@pytest.mark.parametrize(
-    ("architecture", "capability", "runs"),
-    [
-        ("sm_121", "12.1", True),
-        ("sm_121a", "12.1", True),
-        ("sm_120", "12.1", True),
-        ("sm_120f", "12.1", True),
-        ("sm_120a", "12.1", False),
-        ("sm_122", "12.1", False),
-        ("sm_90", "12.1", False),
-        ("compute_90", "12.1", True),
-        ("compute_120a", "12.1", False),
-        ("compute_130", "12.1", False),
-        ("sm_90a", "9.0", True),
-        ("gfx942", "12.1", False),
-    ],
-)
-def test_which_kernels_run_on_which_card(architecture: str, capability: str, runs: bool) -> None:
-    assert verification.runs_on(architecture, capability) is runs
-
-
-@pytest.mark.parametrize(
-    "line", ["flashinfer-python==0.7.2", "flashinfer_python>=0.6; python_version > '3'", "flashinfer ???"]
-)
-def test_what_vllm_names_and_the_image_has(line: str) -> None:
-    facts = GpuFacts("GB10", "12.1", ("sm_120",), {"flashinfer-python": "0.7.2"}, (line,), {})
-    assert list(verification.gpu_problems(facts, plan_of())) == []

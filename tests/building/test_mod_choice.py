@@ -88,9 +88,9 @@ def test_another_content_is_an_error_with_both_hashes(tmp_path: Path, web: Web) 
     with pytest.raises(SourceError) as caught:
         fetch(project, f"{web.url}/model/chat.jinja")
     assert caught.value.message == (
-        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has another content:\n"
-        f"  sha256 {hashlib.sha256(CHANGED).hexdigest()} is what is there today,\n"
-        f"  sha256 {DIGEST} is what mod.yaml says"
+        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has other content:\n"
+        f"  sha256 {hashlib.sha256(CHANGED).hexdigest()} was downloaded,\n"
+        f"  sha256 {DIGEST} is in mod.yaml"
     )
     assert "`builder mods pin chat`" in caught.value.hint
     assert list(project.downloads.glob("*")) == []

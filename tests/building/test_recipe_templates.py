@@ -50,7 +50,7 @@ def add(
 
 
 def expected(project: Project, *mods: str) -> list[str]:
-    return [str(each.path) for each in verification.expected(project, plan(project, *mods), None)]
+    return list(verification.expected_templates(project, plan(project, *mods), None))
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_the_recipe_that_is_built_counts_wherever_it_lies(tmp_path: Path) -> Non
     project = projects.make(tmp_path)
     add(project, "vllm serve Org/M --chat-template ours.jinja", name="../elsewhere", mods=("left-out",))
     own = recipe.load_recipe(project, tmp_path / "elsewhere.yaml")
-    (template,) = verification.expected(project, plan(project), own)
-    assert str(template.location) == "elsewhere.yaml:7:36"
+    (place,) = verification.expected_templates(project, plan(project), own).values()
+    assert str(place) == "elsewhere.yaml:7:36"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builder.building.outlook import BuildOutlook, Expectation
-from builder.building.request import AlreadyBuilt, Built, HeldPointer, ModelOutcome
+from builder.building.request import BuildOutcome, Built, HeldPointer, MissingPart, ModelOutcome
 from builder.building.resolve import Comparison, PlannedImage
 from builder.cli import build_cli
 from builder.commands.transfers import PushedImage
@@ -18,8 +18,6 @@ from builder.lock.model import ImageName, Lock
 from builder.plan.rules import CompileJobs
 from tests import json_outputs
 from tests.plan import shipped
-
-BUILT = Built("tf5:2", ("Org/M", "Org/N"), (), 1.0, 10**9, 3, 1, 4, 2, (), "x.log")
 
 
 @pytest.mark.parametrize(
@@ -30,22 +28,23 @@ def test_the_way_to_an_image_that_is_there_leads_to_it(
     capsys: pytest.CaptureFixture[str], image: str, advice: str
 ) -> None:
     """`rollback` stays in the repository that the model is in, and ended in "is at number 2 already"."""
-    build_cli._print_already_built(AlreadyBuilt("tf5:2", False, "", (ModelOutcome("Org/M", "elsewhere", image),)))
+    build_cli._print_existing(BuildOutcome("tf5:2", "tf5:2", (ModelOutcome("Org/M", "elsewhere", image),)))
     assert capsys.readouterr().out.splitlines()[-1] == f"Org/M stays paired with {image}; `{advice}` moves it"
 
 
 def test_a_model_that_comes_from_another_repository_is_told_with_that(capsys: pytest.CaptureFixture[str]) -> None:
-    build_cli._print_built(replace(BUILT, taken_from={"Org/N": "node:7"}))
+    models = ModelOutcome("Org/M", "paired", "node:3"), ModelOutcome("Org/N", "paired", "node:3", "node:7")
+    build_cli._print_built(replace(BUILD_JSON_BUILT, models=models, waiting=(), compiled=()))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == ["  paired with Org/M", "  paired with Org/N, in place of node:7"]
+    assert lines[1:3] == ["  paired with Org/M", "  paired with Org/N, in place of node:7"]
 
 
 # The results of a build for programs, as its schema says: also those that no small build brings about.
 
-MISSING = ("no proof", "builder prove node:3")
+MISSING = MissingPart("no proof", "builder prove node:3")
 BUILD_JSON_BUILT = Built(
     image="node:3",
-    models=("Org/A",),
+    models=(ModelOutcome("Org/A", "paired", "node:3", "other:1"),),
     changes=("vllm moved",),
     seconds=61.24,
     size=9_000_000,
@@ -55,8 +54,11 @@ BUILD_JSON_BUILT = Built(
     cached_steps=5,
     compiled=(StepMemory("vllm", 4, 30_000),),
     log=".builder/logs/1.log",
-    waiting=(HeldPointer("Org/B", True, "", (MISSING,)), HeldPointer("node:latest", False, "node:2", ())),
-    taken_from={"Org/A": "other:1"},
+    waiting=(
+        HeldPointer("Org/B", "model", None, False, (MISSING,)),
+        HeldPointer("node", "repository", "node:2", False),
+    ),
+    proofs=(),
     current="node:2",
 )
 
@@ -77,12 +79,9 @@ def test_a_new_image_with_what_waits() -> None:
 
 
 def test_an_image_that_was_there_and_is_bad() -> None:
-    models = (
-        ModelOutcome("Org/A", "unpaired"),
-        ModelOutcome("Org/B", "elsewhere", "node:1"),
-        ModelOutcome("Org/C", "waiting", "node:1", (MISSING,)),
-    )
-    (image,) = printed(build_cli.document([AlreadyBuilt("node:2", True, "nothing", models)]))["images"]
+    models = ModelOutcome("Org/A", "unpaired", None), ModelOutcome("Org/B", "elsewhere", "node:1")
+    waiting = (HeldPointer("Org/C", "model", "node:1", False, (MISSING,)),)
+    (image,) = printed(build_cli.document([BuildOutcome("node:2", None, models, waiting, bad=True)]))["images"]
     assert (image["bad"], image["current"]) == (True, None)
     assert [(each["state"], each["image"]) for each in image["models"]] == [("unpaired", None), ("elsewhere", "node:1")]
     assert [each["what"] for each in image["waiting"]] == ["Org/C"]

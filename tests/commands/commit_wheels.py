@@ -143,7 +143,7 @@ def _make_base(endpoint: Endpoint, context: Path, base: str, name: str) -> None:
     projects.write(context / "Dockerfile", f"FROM {base}:1\nCOPY uv /usr/local/bin/uv\n")
     projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')
     bake_run.bake_targets(
-        endpoint, context, names={"image": name}, secrets=(), contexts={}, args={}, log_path=context / "log",
+        endpoint, context, names={"image": name}, log_path=context / "log",
         on_event=lambda _: None, environ={},
     )  # fmt: skip
 

@@ -345,7 +345,7 @@ def make_base(endpoint: Endpoint, folder: Path) -> str:
         projects.write(context / "Dockerfile", own + more)
         projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')
         bake_run.bake_targets(
-            endpoint, context, names={"image": f"{repository}:{number}"}, secrets=(), contexts={}, args={},
+            endpoint, context, names={"image": f"{repository}:{number}"},
             log_path=context / "log", on_event=lambda _: None, environ={},
         )  # fmt: skip
     return repository

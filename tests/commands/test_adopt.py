@@ -128,7 +128,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     assert f"adopted from  {name}" in text
     assert "torch" in text
     assert "adopted" in builder("list").stdout
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
 
 
 @pytest.mark.long
@@ -152,7 +152,7 @@ def test_the_same_content_again_says_which_number_it_is(
     images.remove_image(endpoint, f"{repository}:1")
     assert f"builder adopt IMAGE --as {repository}" in " ".join(builder("verify", code=7).stdout.split())
     assert "has its tag again" in builder("adopt", name).stdout
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
     assert runs.files(small) == evidence
 
 
@@ -209,7 +209,9 @@ def test_what_cannot_be_done_with_one_says_why(
     name = foreign("0.24.0")
     builder("adopt", name, "--as", repository)
     refused = builder("rebuild", f"{repository}:1", code=7).stderr
-    assert f"{repository}:1 was adopted from {name}: it was built elsewhere" in " ".join(refused.split())
+    assert f"{repository}:1 was adopted from {name}: this project does not record how it was built" in " ".join(
+        refused.split()
+    )
     builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     images.remove_image(endpoint, f"{repository}:1")
     for arguments in (["rollback", repository], ["promote", f"{repository}:1"]):
@@ -337,7 +339,7 @@ def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
     assert f"{repository}:1" not in images.image_tags(endpoint, [repository])
     moved = builder("rollback", repository, "--to", "1").stdout
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
-    assert builder("verify", "--registry").stdout == "all is as images.lock has it\n"
+    assert builder("verify", "--registry").stdout == "everything matches images.lock\n"
     remove_all(endpoint, f"{registry.address}/{repository}")
 
 

@@ -190,6 +190,14 @@ def test_the_engine_s_copy_of_what_vanished_is_mirrored(
 
 
 @pytest.mark.engine
+def test_a_registry_that_does_not_answer_is_no_reason_to_choose_another_image(small: Project, builder: Command) -> None:
+    projects.add_recipe(small.root, "away", "127.0.0.1:9/none:1", "Org/Model-2B", [])
+    upstream = " ".join(builder("doctor", "--upstream").stdout.split())
+    assert "no copy is known → check the network" in upstream
+    assert "choose another image" not in upstream
+
+
+@pytest.mark.engine
 def test_what_exists_nowhere_but_here_is_in_the_list(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:

@@ -85,7 +85,7 @@ def test_the_state_folder_may_lie_on_another_disk(
         assert "the same content" in builder("rebuild", f"{repository}:1").stdout
         assert not list((small.state / "work").iterdir())
     assert sorted(path.name for path in (small.builds / repository).iterdir()) == ["1"]
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"
 
 
 def test_nothing_changed_builds_nothing(small: Project, builder: Command, repository: str) -> None:
@@ -223,9 +223,7 @@ def test_a_build_directory_is_written_by_a_dry_run_of_one_target_alone(
     done = builder("build", "chat", "small", "--dry-run", "--write", folder, code=2)
     assert "--write takes one TARGET" in done.stderr
     inside = str(small.builds / repository / "1")
-    assert "lies in builds/" in " ".join(
-        builder("build", "chat", "--dry-run", "--write", inside, code=2).stderr.split()
-    )
+    assert "is in builds/" in " ".join(builder("build", "chat", "--dry-run", "--write", inside, code=2).stderr.split())
     projects.write(tmp_path / "file", "x")
     assert "already exists" in builder("build", "chat", "--dry-run", "--write", str(tmp_path / "file"), code=1).stderr
     assert not (tmp_path / "preview").exists()

@@ -61,7 +61,7 @@ def test_a_message_is_explained_with_the_place_before_it() -> None:
     assert explanation.subject == "unknown key `…`; …"
 
 
-@pytest.mark.parametrize(("text", "hint"), [("serv.gpus", "serve.gpus"), ("9", "there are: 0"), ("", "schema")])
+@pytest.mark.parametrize(("text", "hint"), [("serv.gpus", "serve.gpus"), ("9", "the exit codes are 0"), ("", "schema")])
 def test_anything_else_is_refused_with_what_there_is(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
         about.explain_text(text)

@@ -237,7 +237,7 @@ def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tm
     assert far.fingerprint(2) == recorded(built, repository, 2)
     # The engine has it by now; its record and its build directory come from the file.
     far("import-image", str(file))
-    assert far("verify").stdout == "all is as images.lock has it\n"
+    assert far("verify").stdout == "everything matches images.lock\n"
 
 
 @pytest.mark.long

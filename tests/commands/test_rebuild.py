@@ -13,7 +13,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError
 from builder.base.project import Project
-from builder.commands import build
+from builder.commands import rebuild
 from builder.engine import images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file, text
@@ -53,7 +53,7 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
 
 
 @pytest.mark.long
-def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
+def test_other_content_is_kept_beside_and_told_by_layer(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "chat")
@@ -62,14 +62,10 @@ def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     output = builder("rebuild", "small", code=1).stdout
     assert f"other content: {repository}:1-rebuilt" in output
     assert "layers that differ: mod template\n" in output
-    assert "files that differ: times of change alone 2, other files 1\n" in output
-    assert "/workspace/vllm/chat.jinja: content\n" in output
     assert images.inspect_image(endpoint, f"{repository}:1") == built
     assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
     assert images.image_tags(endpoint, [f"builder-work:{repository}-*"]) == {}
-    assert "in more than times and bytecode" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
-    assert images.inspect_image(endpoint, f"{repository}:1") == built
 
 
 @pytest.mark.long
@@ -82,30 +78,6 @@ def test_layers_are_named_where_the_first_image_is_gone(
         images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", "small", code=1).stdout
     assert "layers that differ: mod template\n" in output
-    assert "the first image is not in this engine" in output
-    assert "nothing tells whether" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
-
-
-@pytest.mark.long
-def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_is_asked(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str
-) -> None:
-    builder("build", "small")
-    first = lock_file.read_lock(small.lock).images[repository].numbers[1]
-    # The same command in other words: BuildKit runs it again, and its file gets another time.
-    dockerfile = small.builds / repository / "1/Dockerfile"
-    dockerfile.write_text(dockerfile.read_text().replace("> /greeting", ">/greeting"))
-    output = builder("rebuild", "small", "--accept-equivalent").stdout
-    assert f"equivalent content, which is {repository}:1 now" in output
-    assert "/greeting: time of change\n" in output
-    second = lock_file.read_lock(small.lock).images[repository].numbers[1]
-    details = images.inspect_image(endpoint, f"{repository}:1")
-    assert details is not None
-    assert second.fingerprint == images.fingerprint(details) != first.fingerprint
-    assert second.rebuilt is not None
-    assert second.rebuilt.endswith(f"times of change and 0 files of bytecode differ from {first.fingerprint}")
-    assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is None
-    assert builder("rebuild", "small").stdout.endswith("the same content\n")
 
 
 @pytest.mark.long
@@ -179,7 +151,7 @@ def test_a_bake_file_of_others_is_never_obeyed(small: Project, builder: Command,
 
 def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: Command) -> None:
     name = kept.Kept(small, Lock()).add(small_plan(small.root / "planned"), definition="x,type=local,dest=planted")
-    assert f"{name} cannot be of a definition called" in builder("rebuild", str(name), code=4).stderr
+    assert f"{name} cannot belong to a definition named" in builder("rebuild", str(name), code=4).stderr
 
 
 @pytest.mark.long
@@ -237,7 +209,7 @@ def test_each_damage_of_a_build_directory_is_named(
         name = numbers.add(plan)
         damage(numbers.folder(name) / file, kind)
         with pytest.raises(FileProblemsError) as raised:
-            build.rebuild_image(workspace(small, endpoint), str(name))
+            rebuild.rebuild_image(workspace(small, endpoint), str(name))
         assert f"builds/{name.repository}/{name.number}/{file}:1:1: " in raised.value.message, kind
     assert f"/{file}:1:1: " in builder("rebuild", f"{plan.repository}:1", code=2).stderr
 
@@ -251,17 +223,6 @@ def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
     images.remove_image(endpoint, str(name))
     project.lock.write_text(text.dump_lock(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
     return lock
-
-
-@pytest.mark.long
-def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command, repository: str) -> None:
-    builder("build", "chat")
-    said = builder("rebuild", f"{repository}:1", "--witness").stdout
-    assert f"witnessed in evidence/{repository}/1/witnesses/" in said
-    assert "1 machine made the same content, 0 signed" in builder("show", f"{repository}:1").stdout
-    (path,) = (small.evidence / repository / "1/witnesses").iterdir()
-    path.write_text(path.read_text().replace("sha256:", "sha256:0", 1))
-    assert "it is about other content than images.lock" in builder("verify", code=1).stdout
 
 
 @pytest.mark.long

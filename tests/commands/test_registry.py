@@ -367,11 +367,11 @@ def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
 def test_verify_asks_the_registry_where_it_is_told_to(
     small: Project, builder: Command, repository: str, pushed: Registry, tmp_path: Path
 ) -> None:
-    assert "all is as images.lock has it" in builder("verify", "--registry").stdout
+    assert "everything matches images.lock" in builder("verify", "--registry").stdout
     registries.configure(small, registry=f"{pushed.address}/elsewhere")
     missing = builder("verify", "--registry", code=7).stdout
     assert f"missing  {pushed.address}/elsewhere/{repository}:1: the registry does not have it" in missing
     assert f"builder push {repository}:1" in missing
     registries.configure(small, registry="127.0.0.1:9")
     assert builder("verify", "--registry", code=5).stdout.startswith("unknown  127.0.0.1:9: ")
-    assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert builder("verify").stdout == "everything matches images.lock\n"

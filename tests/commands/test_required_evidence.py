@@ -101,7 +101,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
 ) -> None:
     require(small)
     first = builder("build", "chat").stdout
-    assert f"{MODEL} is nowhere yet; once its evidence is there" in first
+    assert f"{MODEL} points to no image yet; once its evidence is there" in first
     assert where(small, repository) == (None, None)
     assert images.inspect_image(endpoint, f"{repository}:latest") is None
     assert f"`builder promote {repository}:1` makes {repository}:1 current" in builder("build", "chat").stdout
@@ -120,7 +120,10 @@ def test_others_of_the_same_build_move_at_once(small: Project, builder: Command,
     change(small, "version two")
     lines = builder("build", "chat", "--model", "Org/Other").stdout.splitlines()
     assert f"  paired with {MODEL}" in lines
-    assert f"  Org/Other is nowhere yet; once its evidence is there: `builder pair Org/Other {repository}:2`" in lines
+    assert (
+        f"  Org/Other points to no image yet; once its evidence is there: `builder pair Org/Other {repository}:2`"
+        in lines
+    )
     assert where(small, repository) == (1, 2)
 
 

@@ -126,8 +126,8 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run_command(other, "verify").stdout
-    assert verified.startswith(f"foreign  {repository}:latest: does not stand for {repository}:2: the project in ")
-    assert run_command(small, "verify").stdout == "all is as images.lock has it\n"
+    assert verified.startswith(f"foreign  {repository}:latest: does not point to {repository}:2: the project in ")
+    assert run_command(small, "verify").stdout == "everything matches images.lock\n"
     assert run_command(small, "list").stderr == ""
     # Its first number was given by nobody here, and is none of this project's.
     run_command(other, "rebuild", f"{repository}:1", code=2)
@@ -157,7 +157,7 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     assert rolled_back.stdout.startswith(f"{repository}, what is current here: {repository}:3 → {repository}:2\n")
     assert rolled_back.stderr.count("stays as it is") == 1
     verified = " ".join(run_command(other, "verify").stdout.split())
-    assert f"{repository}:latest: does not stand for {repository}:2: {owner}" in verified
+    assert f"{repository}:latest: does not point to {repository}:2: {owner}" in verified
     listed = " ".join(run_command(other, "list").stderr.split())
     assert f"{repository}:latest is not the image that is current here: {owner}" in listed
     assert content(endpoint, f"{repository}:latest") == latest

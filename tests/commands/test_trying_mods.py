@@ -96,7 +96,7 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
         (
             "touch /new\n",
             "description: x\nrun: run.sh\ncheck: [{file: /x}]\n",
-            "check of mod bad: /x is not there",
+            "check of mod bad: /x does not exist",
         ),
     ],
 )

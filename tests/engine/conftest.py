@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import bake_run, containers, images
-from builder.engine.bake_run import BakeResult, Secret
+from builder.engine.bake_run import BakeResult
 from builder.engine.build_log import Event
 from builder.engine.client import Endpoint
 from tests import shared
@@ -60,20 +61,18 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
         dockerfile: str,
         files: dict[str, str] | None = None,
         target: str = "image",
-        secrets: Sequence[Secret] = (),
+        secrets: Sequence[str] = (),
         contexts: Mapping[str, str] | None = None,
         on_event: Callable[[Event], None] = lambda _: None,
         environ: Mapping[str, str] = os.environ,
     ) -> BakeResult:
         directory = tmp_path / "build"
-        write_build(directory, dockerfile, files or {})
+        more = {"secret": list(secrets), "contexts": dict(contexts or {})}
+        write_build(directory, dockerfile, files or {}, more)
         return bake_run.bake_targets(
             endpoint,
             directory,
             names={target: name},
-            secrets=secrets,
-            contexts=contexts or {},
-            args={},
             log_path=tmp_path / "log",
             on_event=on_event,
             environ=environ,
@@ -82,10 +81,12 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
     return run
 
 
-def write_build(directory: Path, dockerfile: str, files: dict[str, str]) -> None:
-    """Writes a build directory with one target, ``image``."""
+def write_build(
+    directory: Path, dockerfile: str, files: dict[str, str], more: Mapping[str, object] | None = None
+) -> None:
+    """Writes a build directory with one target, ``image``, and ``more`` keys of it."""
     directory.mkdir(exist_ok=True)
-    bake_file = '{"target": {"image": {"context": "."}}}'
+    bake_file = json.dumps({"target": {"image": {"context": ".", **(more or {})}}})
     for name, content in {"Dockerfile": dockerfile, "bake.json": bake_file, **files}.items():
         (directory / name).write_text(content)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.engine import client, containers, images, tag_cache
 from builder.engine.client import Endpoint
-from builder.engine.tag_cache import EngineEvent
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 A, B = ("sha256:" + letter * 64 for letter in "ab")
 
 
-def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> EngineEvent:
-    return EngineEvent((1, id_), kind, action, name)
+def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> dict[str, Any]:
+    return {"Type": kind, "Action": action, "Actor": {"ID": id_, "Attributes": {"name": name}}, "timeNano": 1}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Eng
         ([event("something new", "r:1")], None),
     ],
 )
-def test_what_may_have_changed(happened: list[EngineEvent], touched: set[str] | None) -> None:
+def test_what_may_have_changed(happened: list[dict[str, Any]], touched: set[str] | None) -> None:
     assert tag_cache._changed_names(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
 
 
@@ -185,13 +184,15 @@ def test_an_engine_elsewhere_is_asked_each_time(
 @pytest.mark.engine
 def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    before = (tag_cache.list_since(endpoint, None) or [])[-1].marker
+    before = tag_cache._marker_of((tag_cache.list_since(endpoint, None) or [])[-1])
     assert before is not None
     images.tag_image(endpoint, image, f"{repository}:2")
     recent = tag_cache.list_since(endpoint, before)
     assert recent is not None
     mine = [
-        (event.kind, event.action, event.name, event.marker[1]) for event in recent if event.name == f"{repository}:2"
+        (each["Type"], each["Action"], each["Actor"]["ID"])
+        for each in recent
+        if each["Actor"]["Attributes"].get("name") == f"{repository}:2"
     ]
-    assert mine == [("image", "tag", f"{repository}:2", image)]
+    assert mine == [("image", "tag", image)]
     assert tag_cache.list_since(endpoint, (before[0], "somebody else")) is None

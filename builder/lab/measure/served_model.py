@@ -228,8 +228,8 @@ _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 def api_key_of(server: RunningServer) -> str:
     """The key of a server; empty where it asks for none."""
-    process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
-    if key := in_command(process.argv, process.environ) or process.environ.get(VARIABLE, ""):
+    argv, environ = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    if key := in_command(argv, environ) or environ.get(VARIABLE, ""):
         redaction.learn(key)
     return key
 
@@ -249,8 +249,8 @@ def passed_on(key: str) -> dict[str, str]:
 
 def served_option(server: RunningServer, *names: str) -> str:
     """The value of an option in the command of a server, under any of its ``names``; empty without it."""
-    process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
-    return command.option(tuple(_words(process.argv, process.environ, names)), *names) or ""
+    argv, environ = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    return command.option(tuple(_words(argv, environ, names)), *names) or ""
 
 
 def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[str] = _OPTIONS) -> Iterator[str]:

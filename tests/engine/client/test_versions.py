@@ -31,7 +31,6 @@ def test_the_real_engine_will_do(endpoint: Endpoint) -> None:
     assert installed.buildx[0].isdigit()
     assert installed.store in {"containerd", "classic"}
     assert installed.platform in {"linux/amd64", "linux/arm64"}
-    assert float(installed.api) > 1.4
 
 
 def test_an_old_engine(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""The rebuild command builds a number again from its build directory alone, and compares the layers.
+
+Templates and mods may have changed since."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base import files
+from builder.base.errors import ImageStateError, LockError, UsageError
+from builder.base.events import Message
+from builder.building import bake, work_folder
+from builder.definitions.image import BUILD_JOBS, build_jobs
+from builder.engine import images, versions
+from builder.lock import lock_file
+from builder.lock.kinds import TAKE_BACK
+from builder.numbers import adopted, build_directory, images_lock, status
+from builder.plan import plan_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+    from builder.lock.model import ImageName, NumberedImage
+    from builder.numbers.workspace import Workspace
+
+
+_NAME = re.compile(r"(?:^|-c )# (.+)$", re.MULTILINE)
+_LARGEST_LAYERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
+
+    If the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
+    differ.
+    """
+
+    image: ImageName
+    same: bool
+    restored: bool
+    fingerprint: str
+    recorded: str
+    seconds: float
+    log: str
+    kept: str = ""
+    layers: tuple[str, ...] = ()
+
+
+def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
+    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
+    ``settings`` only the number of jobs may differ from those that the number was built with.
+
+    A number that is missing gets its tag again if the content is the recorded one. Other content is kept under the tag
+    ``REPOSITORY:N-rebuilt``.
+
+    Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
+    or would do what no build of this program does; BuildFailedError if a step fails.
+    """
+    started = time.monotonic()
+    if other := [name for name in settings or {} if name != BUILD_JOBS]:
+        raise UsageError(f"`--set {other[0]}` would make another image", hint="use `builder build`")
+    images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
+    lock = lock_file.read_project_lock(workspace.project)
+    name, recorded = status.named_number(workspace.project, lock, text)
+    with _built_again(workspace, name, recorded, build_jobs(settings or {})) as (tag, details, log):
+        fingerprint = images.fingerprint(details)
+        same = fingerprint == recorded.fingerprint
+        restored = same and images.inspect_image(workspace.engine, str(name)) is None
+        if restored:
+            images_lock.restore_tag(workspace, name, tag)
+        seconds = time.monotonic() - started
+        result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, log)
+        if same:
+            return result
+        kept = f"{name}-rebuilt"
+        images.tag_image(workspace.engine, tag, kept)
+        layers = _recorded_layers(workspace.project, name)
+        differing = _differing_layers(workspace.engine, layers, details) if layers else ()
+        return replace(result, kept=kept, layers=differing)
+
+
+@contextmanager
+def _built_again(
+    workspace: Workspace, name: ImageName, recorded: NumberedImage, compilers: int | None
+) -> Iterator[tuple[str, ImageDetails, str]]:
+    """Builds a number again, and yields the temporary tag of the image, its details and the file of the log. The image
+    is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
+    its plan gives the targets, and a copy of its files is baked."""
+    if recorded.adopted:
+        raise ImageStateError(
+            f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built",
+            hint=adopted.way_back(name, recorded),
+        )
+    if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
+        raise LockError(
+            f"images.lock: {name} cannot belong to a definition named {recorded.definition!r}", hint=TAKE_BACK
+        )
+    path = build_directory.path_of(workspace.project, name)
+    if not path.is_dir():
+        raise ImageStateError(
+            f"{workspace.project.relative(path)} is gone: {name} cannot be built again", hint=build_directory.HINT
+        )
+    versions.require_supported(workspace.engine)
+    directory = build_directory.read_build_directory(workspace.project, name)
+    targets = build_directory.bake_targets_of(directory, recorded.platform)
+    build_files = build_directory.read_build_files(directory)
+    work_folder.remove_stale(workspace)
+    with work_folder.create(workspace, name.repository, build_files) as work:
+        workspace.report(Message(f"building {name} again from {directory.shown}"))
+        job = bake.BakeJob(recorded.definition, targets, work)
+        _, log = bake.bake_images(workspace, [job], compilers)
+        details = images.inspect_image(workspace.engine, work.tag)
+        if details is None:
+            raise ImageStateError("the image was removed from the engine while it was being built")
+        yield work.tag, details, workspace.project.relative(log)
+
+
+def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
+    """The layers of a number as it was built, lowest first; none if its build directory does not record them."""
+    with suppress(OSError, UnicodeDecodeError):
+        path = build_directory.path_of(project, name) / plan_model.LAYERS
+        return tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
+    return ()
+
+
+def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageDetails) -> tuple[str, ...]:
+    """The steps whose layers in ``second`` differ from the layers ``first``, lowest first; each by its name in the
+    Dockerfile, or by the number of the layer."""
+    steps = [str(each["CreatedBy"]) for each in images.history(endpoint, second)]
+    names = [
+        comment[1] if (comment := _NAME.search(step)) else step.splitlines()[0][:60]
+        for step in steps
+        if not images.NO_LAYER.match(step)
+    ]
+    below = len(second.layers) - len(names)
+    return tuple(
+        names[number - below] if number >= below >= 0 else f"layer {number + 1}"
+        for number, layer in enumerate(second.layers)
+        if layer not in first[number : number + 1]
+    )
