@@ -391,19 +391,10 @@ _KINDS: dict[Kind, str] = {
     is_flag=True,
     help="Take the new image for the number if nothing but times and bytecode differ.",
 )
-@click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
-@click.option("--sign-with", "key", type=click.Path(path_type=Path), metavar="KEY", help="Sign that with an SSH key.")
 @set_option
 @verbosity_options
 @pass_context
-def rebuild(
-    context: Context,
-    image: str,
-    accept_equivalent: bool,
-    witness: bool,
-    key: Path | None,
-    settings: tuple[str, ...],
-) -> int:
+def rebuild(context: Context, image: str, accept_equivalent: bool, settings: tuple[str, ...]) -> int:
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
@@ -415,21 +406,12 @@ def rebuild(
 
     with progress.reporter() as report:
         workspace = context.workspace(report)
-        result = command.rebuild_image(
-            workspace,
-            image,
-            parse_settings(settings),
-            accept_equivalent=accept_equivalent,
-            witness=witness or key is not None,
-            key=key,
-        )
+        result = command.rebuild_image(workspace, image, parse_settings(settings), accept_equivalent=accept_equivalent)
     took = f"in {words.duration_text(result.seconds)}"
     if result.same:
         print_result(
             f"{result.image} built again {took}: the same content" + (", tagged again" if result.restored else "")
         )
-        if result.statement:
-            print_result(f"  witnessed in {result.statement}")
         return 0
     outcome = f"equivalent content, which is {result.image} now" if result.accepted else f"other content: {result.kept}"
     print_result(f"{result.image} built again {took}: {outcome}")

@@ -217,7 +217,6 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
 
     row, image = shown.row, shown.row.image
     mods = [f"{name} ({digest})" for name, digest in image.mods.items()]
-    made, signed = len(shown.witnesses.statements), shown.witnesses.signed
     base = _takes(shown, "base")
     count = len(shown.packages)
     kept = shown.steps or shown.adopted
@@ -243,7 +242,6 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("next start", _next_start(shown)),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
-        ("witnesses", f"{words.counted(made, 'machine')} made the same content, {signed} signed" if made else ""),
         ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),

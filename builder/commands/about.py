@@ -27,7 +27,7 @@ from builder.definitions import checkpoint_definition, configuration, mod, recip
 from builder.definitions.image import definition_names, load_image
 from builder.engine import client as endpoints
 from builder.engine import machine, versions
-from builder.evidence import matrix, store
+from builder.evidence import store
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.kinds import TAKE_BACK
@@ -529,8 +529,7 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
 
 
 def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds vendored patches, files of evidence and statements of witnesses that were changed since they were written,
-    or are of other content."""
+    """Finds vendored patches and files of evidence that were changed since they were written."""
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
@@ -539,10 +538,6 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         for problem in store.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
-    for name, image in _numbers(lock):
-        for problem in matrix.read_statements(project, name, image.fingerprint).problems:
-            file = problem.location.file
-            yield Discrepancy(file, "edited", problem.message, f"`git checkout -- {file}`")
 
 
 def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:

@@ -273,7 +273,6 @@ class Rebuilt:
     Where the content is not ``same``: the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
     differ; ``differences`` are by path, None where the first image is not here to compare with; ``proofs`` are those of
     the models with which the number was proven. ``accepted`` is true if the number stands for the new content now.
-    ``statement`` is the file in which this machine witnesses the same content, where that was asked.
     """
 
     image: ImageName
@@ -288,7 +287,6 @@ class Rebuilt:
     differences: tuple[FileDifference, ...] | None = None
     proofs: tuple[Proof, ...] = ()
     accepted: bool = False
-    statement: str = ""
 
 
 def rebuild_image(
@@ -297,16 +295,13 @@ def rebuild_image(
     settings: Mapping[str, str] | None = None,
     *,
     accept_equivalent: bool = False,
-    witness: bool = False,
-    key: Path | None = None,
 ) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
     ``settings`` only the number of jobs may differ from those that the number was built with.
 
     A number that is missing gets its tag again where the content is the recorded one. Other content is kept under the
     tag ``REPOSITORY:N-rebuilt``, compared with the first image, and proven where the number was; ``accept_equivalent``
-    takes it for the number where nothing but times of change and bytecode differ. With ``witness`` this machine states
-    the same content in evidence/, signed with the SSH ``key``, if given.
+    takes it for the number where nothing but times of change and bytecode differ.
 
     Raises ImageStateError where the build directory is gone, or the image was adopted; FileProblemsError where it is
     damaged, or would do what no build of this program does; BuildFailedError where a step fails; ConflictError for
@@ -334,20 +329,7 @@ def rebuild_image(
         )
         if not same:
             return _other_content(workspace, lock, result, recorded, built, accept=accept_equivalent)
-        return replace(result, statement=_state(workspace, result, built, key)) if witness else result
-
-
-def _state(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path | None) -> str:
-    from builder.evidence import matrix
-    from builder.moving import shipped
-
-    engine = versions.require_supported(workspace.engine)
-    tools = {"builder": str(shipped.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
-    project = workspace.project
-    path = matrix.state_witness(
-        project, result.image, result.fingerprint, built.details.id, engine.platform, tools, key
-    )
-    return project.relative(path)
+        return result
 
 
 def _other_content(

@@ -37,13 +37,6 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     return matrix.build_matrix(names, chosen, evidence)
 
 
-def page(table: matrix.Matrix) -> str:
-    """The table as an HTML page."""
-    rows = collecting.table_of(table, collecting.Disclosure(full=True))
-    page = collecting.Part(as_of="", concerns=(), models=(), table=rows, images=(), full=True)
-    return html.render_page(page, only_table=True)
-
-
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
     """The numbers, the newest of each repository first."""
     names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from builder.commands import listing
 from builder.definitions import image
-from builder.evidence import matrix
-from builder.evidence.matrix import Witnesses
 from builder.lock import lock_file
 from builder.numbers import adopted, build_directory, status
 from builder.serving import compile_caches
@@ -38,7 +36,6 @@ class ShownImage:
     args: Mapping[str, object] = field(default_factory=dict)
     uses_gpu: bool = False
     evidence: ImageEvidence | None = None
-    witnesses: Witnesses = field(default_factory=Witnesses)
     warm_from: ImageName | None = None
 
     @property
@@ -77,6 +74,5 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         args=args if isinstance(args, dict) else {},
         uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
         evidence=listing.evidence(workspace, None, lock, overview).get(name),
-        witnesses=matrix.read_statements(project, name, row.image.fingerprint),
         warm_from=compile_caches.warm_from(project, workspace.environment, name),
     )

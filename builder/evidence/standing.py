@@ -164,8 +164,12 @@ class ImageEvidence:
         chosen = self.serves or self.served
         return worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
+    def with_model(self, model: str) -> PairingStanding | None:
+        return next((pairing for pairing in self.pairings if pairing.model == model), None)
+
     def standing_with(self, model: str) -> Standing | None:
-        return next((pairing.standing for pairing in self.pairings if pairing.model == model), None)
+        pairing = self.with_model(model)
+        return pairing.standing if pairing else None
 
     @property
     def json(self) -> dict[str, Any]:

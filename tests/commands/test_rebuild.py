@@ -254,17 +254,6 @@ def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
 
 
 @pytest.mark.long
-def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command, repository: str) -> None:
-    builder("build", "chat")
-    said = builder("rebuild", f"{repository}:1", "--witness").stdout
-    assert f"witnessed in evidence/{repository}/1/witnesses/" in said
-    assert "1 machine made the same content, 0 signed" in builder("show", f"{repository}:1").stdout
-    (path,) = (small.evidence / repository / "1/witnesses").iterdir()
-    path.write_text(path.read_text().replace("sha256:", "sha256:0", 1))
-    assert "it is about other content than images.lock" in builder("verify", code=1).stdout
-
-
-@pytest.mark.long
 def test_a_pruned_number_is_brought_back_by_going_there(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

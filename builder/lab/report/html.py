@@ -1,7 +1,7 @@
 """The report is one HTML file without scripts, and it fetches nothing.
 
-The template engine escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a
-number of rows, and long lists are cut and say so; the JSON has all of it.
+The template engine escapes every text. The page stays below a megabyte for 200 numbers and 20 models: long histories
+and lists are cut and say so; report.json has all of it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from collections import Counter
-from itertools import groupby, takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,54 +18,35 @@ from builder.base import words
 from builder.lab.report.collecting import Part, now_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
+    from collections.abc import Callable, Iterator, Sequence
 
 _HERE = Path(__file__).parent
-_LARGEST = 800_000  # bytes, without the style sheet and what is said once
-_OF_A_ROW, _OF_A_CELL, _OF_AN_IMAGE = 900, 75, 620  # bytes, about
-_MOST_ROWS = 1000  # of all histories together
-_FEWEST_ROWS = 8
+_ROWS = 400  # of all histories together
+_FEWEST_ROWS, _MOST_ROWS = 8, 60  # of one history
+_LISTED_COMMITS, _LISTED_PACKAGES = 5, 12
 _LONGEST_TEXT = 400
-_LONGEST_LINE = 90  # of what shows when a number is pointed at
-_FULL_NAMES = 1500  # runs whose whole file names there is room for
-_COMMITS = 1500  # listed titles in all
 _MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
 
 
-def render_page(page: Part, *, only_table: bool = False) -> str:
-    """The whole page, or the table of what goes with what alone."""
+def render_page(page: Part) -> str:
     from markupsafe import Markup  # of the template engine
 
     css = (_HERE / "page.css").read_text(encoding="utf-8")
-    drawn = _drawn(page)
-    images = {image.image: image for image in page.images}
-    long_titles = len(page.table.cells) <= _FULL_NAMES
-    moved = sum(len(image.change.sources) for image in page.images if image.change) or 1
-    template = _environment().get_template("page.html.j2")
-    text = template.render(
-        page=page,
-        title="What goes with what" if only_table else "What serves what",
-        only_table=only_table,
-        css=Markup(css),  # noqa: S704  # the style sheet of this program
-        policy=policy(css),
-        anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
-        model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
-        now={model.model: now_of(model) for model in page.models},
-        headline={model.model: headline(model) for model in page.models},
-        current={model.model: tuple(tiles(model)) for model in page.models},
-        drawn=drawn,
-        plots={model: plot_steps(steps) for model, steps in drawn.items()},
-        readouts={
-            model: [[plain(line, _LONGEST_LINE) for line in readout(step, steps, images)] for step in steps]
-            for model, steps in drawn.items()
-        },
-        columns={model: [title for title, _ in MeasuredSteps(steps).series()] for model, steps in drawn.items()},
-        texts={model: rows(steps) for model, steps in drawn.items()},
-        cells=_cells(page.table, long_names=long_titles),
-        long_titles=long_titles,
-        listed_commits=max(2, min(20, _COMMITS // moved)),
-        listed_packages=12 if len(page.images) > 50 else 60,
+    rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _ROWS // max(1, len(page.models))))
+    text = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            css=Markup(css),  # noqa: S704  # the style sheet of this program
+            policy=policy(css),
+            anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
+            model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
+            views={model.model: view_of(model, rows) for model in page.models},
+            cells=_cells(page.table),
+            listed_commits=_LISTED_COMMITS,
+            listed_packages=_LISTED_PACKAGES,
+        )
     )
     return "\n".join(line for line in text.split("\n") if line.strip()) + "\n"
 
@@ -107,23 +87,8 @@ def _environment() -> Any:
     return environment
 
 
-def _drawn(page: Part) -> dict[str, tuple[Part, ...]]:
-    """The steps of each model that there is room for, the newest, and always the one that serves now: what short
-    histories leave is for the long ones."""
-    cells = len({(cell.image, cell.model) for cell in page.table.cells})
-    room = (_LARGEST - _OF_A_CELL * cells - _OF_AN_IMAGE * len(page.images)) // _OF_A_ROW
-    room = min(room, _MOST_ROWS)
-    drawn = {}
-    by_length = sorted(page.models, key=lambda model: len(model.history))
-    for left, model in zip(range(len(by_length), 0, -1), by_length, strict=True):
-        newest = model.history[-max(_FEWEST_ROWS, room // left) :]
-        now = now_of(model)
-        drawn[model.model] = newest if now in newest else (now, *newest[1:])
-        room = max(0, room - len(newest))
-    return drawn
-
-
-def _cells(table: Part, *, long_names: bool) -> dict[tuple[str, str], Part]:
+def _cells(table: Part) -> dict[tuple[str, str], Part]:
+    """The cells by image and model: the word of the last proof, with the other runs beside it."""
     tried: dict[tuple[str, str], list[Part]] = {}
     for cell in table.cells:
         tried.setdefault((cell.image, cell.model), []).append(cell)
@@ -136,16 +101,15 @@ def _cells(table: Part, *, long_names: bool) -> dict[tuple[str, str], Part]:
             name = cell.proof.partition(" ")[2]
             result = f"others {cell.others}" if cell.word == "never tried" and cell.others else cell.word
             beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {result}")
-        names = (cell.run if long_names else cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
-        shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=", ".join(names))
+        digits = ", ".join(cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
+        shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=digits)
     return shown
 
 
-# The figures of a model's history: which of a run's many are shown, and their words.
+# A model with its history: which of the many figures of its runs are shown, and their words.
 
 Key: TypeAlias = "tuple[object, ...]"  # the name of a figure, and its conditions
 
-DRAWN = ("tg", "acceptance", "memory_floor")
 _MOST_DEPTHS = 4
 _TITLES = {
     "tg": "decode",
@@ -156,30 +120,49 @@ _TITLES = {
 }
 
 
-class MeasuredSteps:
-    """Steps of a history, and the project's own benchmark of each by the ``profile`` that measured most."""
+def view_of(model: Part, most: int) -> Part:
+    """A model as the page shows it: at most ``most`` of its newest ``steps``, always with the one that serves ``now``;
+    their ``plot``; the figures in ``rows`` under ``columns``, the newest step first; all figures of now as ``tiles``,
+    and as ``headline`` the speed of answers at the least depth."""
+    now, steps = now_of(model), model.history[-most:]
+    if now not in steps:
+        steps = (now, *steps[1:])
+    profile, runs = benchmarks(steps)
+    _, (current,) = benchmarks((now,))
+    speeds = [figure_at(current, key) for key in keys_of([current], "tg")]
+    stale = ", stale" if current and current.stale else ""
+    columns, keys = [], []
+    for key in (key for name in ("tg", "pp", "acceptance", "memory_floor") for key in keys_of(runs, name)):
+        figure = next(each for run in runs if (each := figure_at(run, key)))
+        columns.append(label_of(figure) + (f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""))
+        keys.append(key)
+    return Part(
+        now=now,
+        steps=steps,
+        headline=next((f"{mean_text(figure)}{stale}" for figure in speeds if figure), ""),
+        tiles=list(_tiles(now, current)),
+        columns=columns,
+        rows=[(step, [_cell_text(run, key) for key in keys]) for step, run in zip(steps, runs, strict=True)][::-1],
+        profile=profile,
+        plot=plot_steps(steps, runs),
+    )
 
-    def __init__(self, steps: Sequence[Part]) -> None:
-        self.steps = steps
-        own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
-        counts = Counter(run.name for runs in own for run in runs)
-        self.profile = min(counts, key=lambda name: (-counts[name], name), default="")
-        self.runs = [next((run for run in runs if run.name == self.profile), None) for runs in own]
 
-    def keys(self, name: str) -> tuple[Key, ...]:
-        """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
-        figures = [figure for run in self.runs if run for figure in run.figures if figure.name == name and figure.n]
-        by_depth: dict[float, Key] = {}
-        for figure in sorted(figures, key=lambda each: (_number(each.at.get("concurrency", 1)), repr(key_of(each)))):
-            by_depth.setdefault(_number(figure.at.get("depth", 0)), key_of(figure))
-        return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
+def benchmarks(steps: Sequence[Part]) -> tuple[str, list[Part | None]]:
+    """The profile that measured most of these steps, and the project's own benchmark of each step by it."""
+    own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
+    counts = Counter(run.name for runs in own for run in runs)
+    profile = min(counts, key=lambda name: (-counts[name], name), default="")
+    return profile, [next((run for run in runs if run.name == profile), None) for runs in own]
 
-    def series(self) -> Iterator[tuple[str, Key]]:
-        """The figures that a history shows, with their titles: those that are drawn, and the speed of prefill."""
-        for key in (key for name in ("tg", "pp", "acceptance", "memory_floor") for key in self.keys(name)):
-            figure = next(each for run in self.runs if (each := figure_at(run, key)))
-            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
-            yield f"{label_of(figure)}{unit}", key
+
+def keys_of(runs: Sequence[Part | None], name: str) -> tuple[Key, ...]:
+    """The conditions under which the figure ``name`` is shown: one for each depth, with the fewest requests."""
+    figures = [figure for run in runs if run for figure in run.figures if figure.name == name and figure.n]
+    by_depth: dict[float, Key] = {}
+    for figure in sorted(figures, key=lambda each: (_number(each.at.get("concurrency", 1)), repr(key_of(each)))):
+        by_depth.setdefault(_number(figure.at.get("depth", 0)), key_of(figure))
+    return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
 
 
 def figure_at(run: Part | None, key: Key) -> Part | None:
@@ -188,6 +171,24 @@ def figure_at(run: Part | None, key: Key) -> Part | None:
 
 def key_of(figure: Part) -> Key:
     return (figure.name, *sorted(figure.at.items()))
+
+
+def _tiles(now: Part, current: Part | None) -> Iterator[Part]:
+    """Every figure of the image that serves now; the main ones are those that are drawn, and the time of a start."""
+    drawn = {key for name in _PANELS for key in keys_of([current], name)}
+    measured = ((run, figure) for run in now.runs if run.kind != "prove" for figure in run.figures)
+    for run, figure in ((run, figure) for run, figure in measured if figure.n):
+        depth = figure.at.get("depth")
+        title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
+        is_main = run is current and (key_of(figure) in drawn or figure.name == "startup")
+        yield Part(figure=figure, run=run, title=title, is_main=is_main)
+
+
+def _cell_text(run: Part | None, key: Key) -> str:
+    if run is None or (figure := figure_at(run, key)) is None:
+        return "-"
+    parts = (words.amount_text(figure.mean, figure.unit), spread_text(figure), "stale" if run.stale else "")
+    return " ".join(filter(None, parts))
 
 
 def label_of(figure: Part) -> str:
@@ -215,70 +216,10 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
-# number that is pointed at.
+# The figures of a history as a drawing: lines with their band of noise over the numbers, in whole pixels. A dozen lines
+# need no library.
 
-
-def headline(model: Part) -> str:
-    """The speed of answers on the image that serves now, at the least depth."""
-    now = MeasuredSteps((now_of(model),))
-    (run,) = now.runs
-    figures = (figure for key in now.keys("tg") if (figure := figure_at(run, key)))
-    return next((f"{mean_text(figure)}{', stale' if run and run.stale else ''}" for figure in figures), "")
-
-
-def tiles(model: Part) -> Iterator[Part]:
-    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    now = MeasuredSteps((now_of(model),))
-    keys = {key for name in DRAWN for key in now.keys(name)}
-    runs = [run for step in now.steps for run in step.runs if run.kind != "prove"]
-    for run, figure in [(each, figure) for each in runs for figure in each.figures if figure.n]:
-        depth = figure.at.get("depth")
-        title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
-        is_main = run in now.runs and (key_of(figure) in keys or figure.name == "startup")
-        yield Part(figure=figure, run=run, title=title, is_main=is_main)
-
-
-def rows(steps: Sequence[Part]) -> list[tuple[Part, list[str]]]:
-    measured = MeasuredSteps(steps)
-    keys = [key for _, key in measured.series()]
-    shown = []
-    for step, run in zip(steps, measured.runs, strict=True):
-        stale = "stale" if run and run.stale else ""
-        figures = [figure_at(run, key) for key in keys]
-        parts = [(words.amount_text(f.mean, f.unit), spread_text(f), stale) if f else ("-",) for f in figures]
-        shown.append((step, [" ".join(filter(None, each)) for each in parts]))
-    return shown[::-1]
-
-
-def readout(step: Part, steps: Sequence[Part], images: Mapping[str, Part]) -> Iterator[str]:
-    """The lines that show when a number is pointed at."""
-    repository = step.image.rpartition(":")[0] + ":"
-    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
-    origin = step.origin.removeprefix(repository)
-    facts = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
-    facts += [step.status if step.status != "untested" else "", step.standing or "never proven"]
-    yield ", ".join(filter(None, facts))
-    measured = MeasuredSteps((step,))
-    speeds = [figure_at(measured.runs[0], key) for key in measured.keys("tg")]
-    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
-        yield f"decode {told}"
-    change = images[step.image].change if step.image in images else None
-    for source in change.sources[:1] if change else ():
-        count = f", {words.counted(source.total, 'commit')}" if source.total is not None else ""
-        since = change.since.removeprefix(repository) if change else ""
-        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
-        if len(steps) <= 40 and source.commits:
-            yield source.commits[0].title
-
-
-# The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. A dozen
-# lines and their labels need no library, and the page no script.
-
-_COLUMN, _LEFT, _RIGHT = 36, 64, 84
-_STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
-_PHONE = 330  # what the narrowest phones show of it
-_LETTER = 6  # the width of one, about
+_COLUMN, _LEFT, _RIGHT, _GAP, _LABELS = 36, 64, 84, 26, 24
 # The title and the height of each figure's panel.
 _PANELS = {
     "tg": ("decode at depth", 130),
@@ -287,57 +228,48 @@ _PANELS = {
 }
 
 
-def plot_steps(steps: Sequence[Part]) -> Part:
-    """The drawing of these steps, in pixels, as page.html.j2 puts it together: ``columns`` (a number each), ``moves``
-    (arcs between numbers) and ``panels`` (a quantity each). The text of a number that is pointed at begins at
-    ``readout``; ``is_long`` where a phone shows the newest number only when the drawing is scrolled to its end."""
+def plot_steps(steps: Sequence[Part], runs: Sequence[Part | None]) -> Part:
+    """The drawing of these steps in pixels: a column for each number, and a panel for each figure that was measured;
+    without panels there is nothing to draw."""
     wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
     right = _LEFT + wide * len(steps)
-    repositories = _repositories(steps, wide // _LETTER)
-    columns = []
-    for place, (step, repository) in enumerate(zip(steps, repositories, strict=True)):
-        left, label = _LEFT + wide * place, step.image.rpartition(":")[2]
-        side = "start" if place < len(steps) / 2 else "end"
-        columns.append(Part(x=left + wide // 2, left=left, step=step, label=label, side=side, repository=repository))
-    measured = MeasuredSteps(steps)
-    panels = list(_panels([column.x for column in columns], measured, right))
-    bottom = panels[-1].bottom if panels else _STRIP
+    lefts = range(_LEFT, right, wide)
+    columns = [
+        Part(x=left + wide // 2, left=left, step=step, label=step.image.rpartition(":")[2], tip=_tip(step))
+        for left, step in zip(lefts, steps, strict=True)
+    ]
+    panels = list(_panels([column.x for column in columns], runs, right))
+    bottom = panels[-1].bottom if panels else 0
     return Part(
-        width=max(_NARROWEST, right + _RIGHT),
-        column=wide,
-        height=bottom + _GAP + _READOUT,
+        width=right + _RIGHT,
+        height=bottom + _LABELS,
+        bottom=bottom,
         right=right,
-        strip=_STRIP - 22,
-        readout=bottom + _GAP + 8,
+        column=wide,
         columns=columns,
-        moves=list(_moves(columns)),
         panels=panels,
-        profile=measured.profile,
-        is_long=right > _PHONE,
     )
 
 
-def _repositories(steps: Sequence[Part], longest: int) -> list[str]:
-    """The repository of each step, by the part that differs, where they are of several; else empty texts."""
-    names = [step.image.rpartition(":")[0] for step in steps]
-    if len(set(names)) < 2:
-        return [""] * len(names)
-    parts = [re.split("(?<=[-/])", name) for name in names]
-    # The last part of a name is never left out.
-    beginnings = zip(*(part[:-1] for part in parts), strict=False)
-    alike = len(list(takewhile(lambda each: len(set(each)) == 1, beginnings)))
-    texts = ["".join(part[alike:]) for part in parts]
-    return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
+def _tip(step: Part) -> str:
+    facts = (
+        f"{step.image}, {step.built[:10]}",
+        f"vLLM {step.vllm}" if step.vllm else "",
+        "serves now" if step.is_now else "",
+        f"{step.event} from {step.origin}" if step.origin else step.event,
+        step.status if step.status != "untested" else "",
+        step.standing or "never proven",
+    )
+    return ", ".join(filter(None, facts))
 
 
-def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Iterator[Part]:
-    """A panel for each quantity that was measured, with the ``ticks`` of its axis: their heights and labels."""
-    top = _STRIP + _GAP
-    for name in DRAWN:
-        title, height = _PANELS[name]
-        runs = [(x, run) for x, run in zip(places, measured.runs, strict=True) if run]
+def _panels(places: Sequence[int], runs: Sequence[Part | None], right: int) -> Iterator[Part]:
+    """The panels, with the ``ticks`` of their axes as heights and labels."""
+    top = _GAP
+    for name, (title, height) in _PANELS.items():
+        measured = [(x, run) for x, run in zip(places, runs, strict=True) if run]
         series = [
-            [(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in measured.keys(name)
+            [(x, figure, run) for x, run in measured if (figure := figure_at(run, key))] for key in keys_of(runs, name)
         ]
         if not series:
             continue
@@ -349,12 +281,11 @@ def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Itera
 
         unit = series[0][0][1].unit
         lines = [_line(points, order, y, right) for order, points in enumerate(series)]
-        shown = {"bytes": ", GB", "ratio": ""}.get(unit, f", {unit}")
         lowest = -math.inf
         for line in sorted(lines, key=lambda each: each.label_y):  # the labels apart from each other
             lowest = line.label_y = int(max(line.label_y, lowest + 13))
         yield Part(
-            title=f"{title}{shown}",
+            title=title + {"bytes": ", GB", "ratio": ""}.get(unit, f", {unit}"),
             top=top,
             bottom=bottom,
             ticks=[(y(tick), f"{tick / 1e9 if unit == 'bytes' else tick:.4g}") for tick in ticks],
@@ -392,23 +323,7 @@ def _line(points: Sequence[tuple[int, Part, Part]], order: int, height: Callable
 
 
 def _path(points: Sequence[tuple[int, int]]) -> str:
-    (x, y), *rest = points
-    path = f"M{x} {y}"
-    for next_x, next_y in rest:
-        down = next_y - y
-        path += f"l{next_x - x}{'' if down < 0 else ' '}{down}"
-        x, y = next_x, next_y
-    return path
-
-
-def _moves(columns: Sequence[Part]) -> Iterator[Part]:
-    by_image = {column.step.image: column for column in columns}
-    height = _STRIP - 22
-    for column in columns:
-        if origin := by_image.get(column.step.origin):
-            top = height - min(34, 16 + abs(column.x - origin.x) // 12)
-            path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
-            yield Part(path=path, is_back=column.step.event == "rolled back")
+    return "M" + "L".join(f"{x} {y}" for x, y in points)
 
 
 def _scale(drawn: Sequence[Part]) -> tuple[float, float, tuple[float, ...]]:
