@@ -43,6 +43,7 @@ def render_page(page: Part) -> str:
             anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
             model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
             views={model.model: view_of(model, rows) for model in page.models},
+            changes={image.image: change_text(image.change) for image in page.images},
             cells=_cells(page.table),
             listed_commits=_LISTED_COMMITS,
             listed_packages=_LISTED_PACKAGES,
@@ -104,6 +105,15 @@ def _cells(table: Part) -> dict[tuple[str, str], Part]:
         digits = ", ".join(cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
         shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=digits)
     return shown
+
+
+def change_text(change: Part | None) -> str:
+    """The first source that differs from the number before, in a line."""
+    if change is None or not change.sources:
+        return ""
+    source = change.sources[0]
+    count = f", {words.counted(source.total, 'commit')}" if source.total is not None else ""
+    return f"since {change.since}: {source.name} {source.before or 'none'} → {source.after or 'none'}{count}"
 
 
 # A model with its history: which of the many figures of its runs are shown, and their words.
