@@ -5,7 +5,6 @@ Only the project's own current runs count, and the latest decides. Nothing is me
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -56,16 +55,11 @@ class RecordedRuns:
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
         """Every benchmark that counts and measured ``wanted``; one that failed measured no image as it is."""
         present = self.present("bench")
-        return tuple(
-            run
-            for run in self.runs
-            if run.kind == "bench"
-            and not run.foreign
-            and run.verdict in {"pass", "changed"}
-            and run.subject.model == present.model
-            and _figures(run, wanted)
-            and not standing.stale_reasons(run, present)
+        own = (
+            run for run in self.runs if run.kind == "bench" and run.subject.model == present.model and not run.foreign
         )
+        measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
+        return tuple(run for run in measured if not standing.stale_reasons(run, present))
 
 
 def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
@@ -133,7 +127,7 @@ def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Rec
 
 
 def incomparable(run: Evidence, before: Evidence) -> str:
-    """The reason why the figures of two runs cannot be compared; empty where they can."""
+    """The reason why the figures of two runs cannot be compared; empty if they can."""
     if run.set != before.set or run.name != before.name:
         return f"was measured by another profile, {before.name}"
     if run.version != before.version:
@@ -198,34 +192,38 @@ def missing(
     """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not.
     ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence
     that cannot be read."""
+    environ = environ or {}
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
-    # A damaged file of evidence is in nobody's way where none is required.
-    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
     paired = lock.models.get(model or "")
     now = paired.pairing.image if paired else None
     if model is None and image.repository in lock.images and (current := lock.images[image.repository].current):
         now = ImageName(image.repository, current)
-    own = [name for name in configuration.probe_names(project) if name in wanted.probes]
-    digests = {name: configuration.load_probe(project, name).digest for name in own}
-    present = functools.partial(_present, project, lock, model, recipe, environ or {})
-    of_image = RecordedRuns(image, runs, functools.partial(present, image), digests)
+    own = configuration.probe_names(project)
+    digests = {name: configuration.load_probe(project, name).digest for name in wanted.probes if name in own}
+    # A damaged file of evidence is in nobody's way where none is required.
+    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
+    of_image = _recorded(project, lock, image, model, recipe, environ, runs, digests)
     of_current = None
     if now and now != image and (wanted.same is not None or any(figure.of_current for figure in wanted.figures)):
-        of_current = RecordedRuns(now, store.of_image(project, now), functools.partial(present, now))
+        of_current = _recorded(project, lock, now, model, recipe, environ, store.of_image(project, now))
     return tuple(unmet(wanted, of_image, of_current))
 
 
-def _present(
+def _recorded(
     project: Project,
     lock: Lock,
+    image: ImageName,
     model: str | None,
     recipe: Recipe | None,
     environ: Mapping[str, str],
-    image: ImageName,
-    kind: Kind,
-) -> Subject:
-    return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
+    runs: Sequence[Evidence],
+    probes: Mapping[str, str] | None = None,
+) -> RecordedRuns:
+    def present(kind: Kind) -> Subject:
+        return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
+
+    return RecordedRuns(image, runs, present, probes or {})
 
 
 def last_proof(
@@ -236,8 +234,7 @@ def last_proof(
     if not (runs := store.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
-    present = functools.partial(_present, project, lock, model, recipe, environ, image)
-    return RecordedRuns(image, runs, present).latest("prove")
+    return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
 
 
 def figures_in_turn(
@@ -248,11 +245,12 @@ def figures_in_turn(
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
         return ()
-    present = functools.partial(_present, project, lock, model, recipe, environ)
-    names = image, paired.pairing.image
-    sides = [RecordedRuns(name, store.of_image(project, name), functools.partial(present, name)) for name in names]
+    of_image, of_current = (
+        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
+        for name in (image, paired.pairing.image)
+    )
     figures = required(project, model, recipe).figures
-    return tuple(each for each in figures if each.of_current and needs_rounds(each, *sides))
+    return tuple(each for each in figures if each.of_current and needs_rounds(each, of_image, of_current))
 
 
 def unmet(
@@ -309,7 +307,7 @@ def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
     words = {"unclear": "came to no verdict", "changed": "differs from the number before"}
-    why = f"{words.get(run.verdict, 'failed')}{first_finding(run.findings, run.verdict)}"
+    why = words.get(run.verdict, "failed") + first_finding(run.findings, run.verdict)
     return MissingEvidence(kind, name, why, failed=run.verdict != "unclear")
 
 
