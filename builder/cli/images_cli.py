@@ -163,7 +163,18 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         **versions,
         "mods": list(row.image.mods),
         "models": row.models,
-        "evidence": evidence.json if evidence else None,
+        "evidence": _evidence(evidence) if evidence else None,
+    }
+
+
+def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
+    from builder.evidence.run_record import evidence_document
+
+    return {
+        "standing": evidence.standing,
+        "pairings": data(evidence.pairings, "model standing why foreign run=run.file"),
+        "runs": [{"file": run.file, **evidence_document(run)} for run in evidence.runs],
+        "problems": list(map(str, evidence.problems)),
     }
 
 

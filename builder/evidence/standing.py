@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
@@ -41,8 +41,8 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
-    """Each part of the subject that has changed since; empty for a run that still counts. Age is no reason, and an
-    unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
+    """Each part of the subject that has changed since the run; empty for a run that still counts. Age is no reason, and
+    an unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
     return tuple(_reasons(evidence, present, set_now))
 
 
@@ -88,13 +88,14 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided.
+    ``foreign`` is True if there are runs from elsewhere."""
 
     model: str | None
     standing: Standing
     why: str = ""
     run: Evidence | None = None
-    has_foreign: bool = False
+    foreign: bool = False
 
 
 def standing_of(
@@ -134,8 +135,7 @@ def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evi
 
 
 def worst(standings: Collection[PairingStanding]) -> Standing | None:
-    words = {each.standing for each in standings}
-    return next((word for word in WORST_FIRST if word in words), None)
+    return min((each.standing for each in standings), key=WORST_FIRST.index, default=None)
 
 
 @dataclass(frozen=True)
@@ -171,24 +171,6 @@ class ImageEvidence:
         pairing = self.with_model(model)
         return pairing.standing if pairing else None
 
-    @property
-    def json(self) -> dict[str, Any]:
-        return {
-            "standing": self.standing,
-            "pairings": [
-                {
-                    "model": each.model,
-                    "standing": each.standing,
-                    "why": each.why,
-                    "foreign": each.has_foreign,
-                    "run": each.run.file if each.run else None,
-                }
-                for each in self.pairings
-            ],
-            "runs": [{"file": run.file, **run_record.evidence_document(run)} for run in self.runs],
-            "problems": [str(problem) for problem in self.problems],
-        }
-
 
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
@@ -203,9 +185,12 @@ def evidence_overview(
         used = recorded_recipe(project, file) if file else None
         return served_facts(project, used, NOTHING, environ) if used else None
 
-    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+    def facts_with(image: ImageName, model: str | None) -> ServedFacts | None:
         pairing = pairing_of(lock, image, model)
-        return subject_with(lock, image, model, kind, facts_of(pairing and pairing.recipe), environ)
+        return facts_of(pairing.recipe) if pairing else None
+
+    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+        return subject_with(lock, image, model, kind, facts_with(image, model), environ)
 
     configured = configuration.Configuration()
     with suppress(FileProblemsError):  # every command that decides by it reports that
@@ -216,20 +201,13 @@ def evidence_overview(
         kept = store.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
         served = [model for model in sorted(lock.models) if pairing_of(lock, name, model)]
-        by_model: dict[str | None, list[Evidence]] = {model: [] for model in served}
-        for run in kept.runs:
-            by_model.setdefault(run.subject.model, []).append(run)
         pairings = []
-        for each, runs in by_model.items():
-            pairing = pairing_of(lock, name, each)
-            facts = facts_of(pairing and pairing.recipe)
-            wanted = configured.required_of(each).joined(facts.requires if facts else configuration.NOTHING_REQUIRED)
-            required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
-            if wanted.same is not None:
-                required.add(("same", run_record.SAME))
-            required |= {("bench", run.name) for run in kept.runs if run.kind == "bench" and wanted.figures}
-            present = functools.partial(present_of, name, each)
-            pairings.append(standing_of(each, runs, present, required, present_sets))
+        for model in dict.fromkeys((*served, *(run.subject.model for run in kept.runs))):
+            facts = facts_with(name, model)
+            wanted = configured.required_of(model)
+            required = _named(wanted.joined(facts.requires) if facts else wanted, kept.runs)
+            present = functools.partial(present_of, name, model)
+            pairings.append(standing_of(model, kept.runs, present, required, present_sets))
         last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
@@ -243,6 +221,14 @@ def evidence_overview(
             ),
         )
     return evidence
+
+
+def _named(wanted: RequiredEvidence, runs: Sequence[Evidence]) -> set[Requirement]:
+    """The probes, profiles and comparisons that count besides the proof: of profiles, all that were measured."""
+    required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
+    if wanted.same is not None:
+        required.add(("same", run_record.SAME))
+    return required | {("bench", run.name) for run in runs if run.kind == "bench" and wanted.figures}
 
 
 # The subject of a run is the image, the model and the recipe parts that the run belongs to. This is the subject that a
@@ -372,18 +358,16 @@ def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
         name = used.option.lstrip("-").replace("_", "-")
         if name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS:
             values = command.values(words, used.option) if used.goes_on else (used.value,)
-            options[name] = [None if value is None else _plain(value) for value in values]
+            options[name] = list(map(_plain, values))
     return options
 
 
-def _plain(value: str) -> str:
-    """The value of an option, that of one that takes JSON whatever its layout is."""
-    if not value.startswith(("{", "[")):
-        return value
-    try:
-        return json.dumps(json.loads(value), sort_keys=True)
-    except (ValueError, RecursionError):
-        return value
+def _plain(value: str | None) -> str | None:
+    """The value of an option; JSON in one layout."""
+    if value and value.startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(value), sort_keys=True)
+    return value
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:

@@ -112,7 +112,7 @@ def test_nothing_proves_nothing() -> None:
 
 def test_others_prove_nothing() -> None:
     stands = standing.standing_of(MODEL, [proof(foreign="archive x.tar")], same)
-    assert (stands.standing, stands.has_foreign, stands.why) == ("unproven", True, "proven elsewhere")
+    assert (stands.standing, stands.foreign, stands.why) == ("unproven", True, "proven elsewhere")
     assert standing.standing_of(MODEL, [proof("fail"), proof(foreign="registry")], same).standing == "failed"
 
 
