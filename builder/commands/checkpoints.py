@@ -52,7 +52,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
     except UsageError as error:  # the plan holds all the same
         workspace.report(Message(f"{error.message}; {error.hint}"))
     needed = 0 if made else plan.size + plan.fetched
-    seconds = 0.0 if made else plan.size / conversion.expected_speed(workspace.project)
+    seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
     free = shutil.disk_usage(_disk(place)).free
     return CheckpointOutlook(plan, str(place.root), free, needed, seconds, made)
 
@@ -89,8 +89,6 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         workspace.report(Message(f"making {checkpoint}: {words.size_text(plan.size)} in {len(plan.shards)} files"))
         revision, made = conversion.make_checkpoint(plan, place, recorded, workspace.report)
         seconds = time.monotonic() - began
-        # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
-        conversion.record_speed(workspace.project, made.size - finished, seconds)
     checkpoints_lock.record_checkpoint(workspace.project, checkpoint, revision, made)
     conversion.forget_unfinished(place, plan.inputs if seconds is None else "")
     checkpoint_name = checkpoints_lock.CheckpointName(checkpoint, revision)

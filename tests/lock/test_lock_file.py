@@ -355,8 +355,8 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
         ("    next: 12", "   ▶next: 2", ""),
         ('note: "null"', 'note: "▶null', ""),
         ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
-        ("    next: 4", "    next: 4\x00", "the character U+0000 has no place in a text file"),
-        ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
+        ("    next: 4", "    next: 4\x00", "the character U+0000 is not allowed in a text file"),
+        ("    next: 4", f"    next: {'[' * 100_000}", "blocks are nested too deeply"),
     ],
 )
 def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:
@@ -370,7 +370,7 @@ def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, messa
 
 def test_characters_that_yaml_refuses_have_their_place(golden: str) -> None:
     text = changed(golden, "stürzt ab", "stürzt ▶\x07 ab")
-    message = "not YAML: the character U+0007 has no place in a text file; remove it"
+    message = "not YAML: the character U+0007 is not allowed in a text file; remove it"
     assert faults_of(text)[0] == [f"{places_of(text)[0]}: {message}"]
 
 
