@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
-    from builder.commands.showing import ShownImage
+    from builder.commands.listing import ShownImage
     from builder.evidence.standing import ImageEvidence
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbers.status import ImageOverview, ImageRow
@@ -206,9 +206,9 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     IMAGE is a repository or a definition; without a number, its current image.
     """
-    from builder.commands import showing
+    from builder.commands import listing
 
-    shown = showing.show_image(context.workspace(), image)
+    shown = listing.show_image(context.workspace(), image)
     if as_json:
         print_json(_image_json(shown, context.project))
         return

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from builder.base import files
 from builder.base.errors import ConflictError, UsageError
 from builder.base.words import did_you_mean
+from builder.commands import listing
 from builder.definitions import recipe
-from builder.evidence import matrix, standing
-from builder.lab import run_sets
+from builder.evidence import matrix
 from builder.lab.report import collecting, html
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -31,7 +31,7 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     names = _images(workspace, lock, images)
-    evidence = standing.evidence_overview(project, lock, names, workspace.environment, run_sets.present_sets(project))
+    evidence = listing.present_evidence(project, lock, names, workspace.environment)
     every = matrix.models_of(lock, evidence.values())
     chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
     return matrix.build_matrix(names, chosen, evidence)
@@ -70,7 +70,8 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
         raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
     if publish and output.exists() and not output.is_dir():
         raise ConflictError(f"{output} is a file", hint="`--publish` takes a folder")
-    page = collecting.collect_page(workspace.project, workspace.environment, workspace.report, full=full)
+    project, environ = workspace.project, workspace.environment
+    page = collecting.collect_page(project, environ, workspace.report, listing.present_evidence, full=full)
     texts = {output / "index.html" if publish else output: html.render_page(page)}
     if publish:
         texts[output / "report.json"] = data(page)

@@ -1,22 +1,29 @@
-"""The list command: the numbered images and models of images.lock, or those of one target."""
+"""The list and show commands: the numbered images and models of images.lock, or the contents of one image."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.base.errors import ImageStateError, UsageError
+from builder.base.errors import BuilderError, ImageStateError, UsageError
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
+    from builder.evidence.run_record import Kind
     from builder.evidence.standing import ImageEvidence
     from builder.lab.upgrade_journal import InterruptedUpgrade
+    from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import Step
 
 
 def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
@@ -42,17 +49,42 @@ def lost_lock(workspace: Workspace) -> str:
 def evidence(
     workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of each listed image; empty where the project has none of any."""
+    """The evidence of each listed image; empty if the project has none."""
     project = workspace.project
+    if target is not None and project.evidence.is_dir():
+        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
+    return present_evidence(project, lock, [row.name for row in overview.rows], workspace.environment)
+
+
+def present_evidence(
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+) -> dict[ImageName, ImageEvidence]:
+    """The evidence of these images; empty if the project has none. A probe, profile or text that changed since makes
+    its runs stale."""
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
-    from builder.lab import run_sets
 
-    if target is not None:
-        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
-    names = [row.name for row in overview.rows]
-    return standing.evidence_overview(project, lock, names, workspace.environment, run_sets.present_sets(project))
+    return standing.evidence_overview(project, lock, names, environ, partial(present_set, project))
+
+
+def present_set(project: Project, kind: Kind, name: str) -> str | None:
+    """The present digest of a probe, a profile or the texts of comparisons; None for one that is gone or wrong, and for
+    proofs, whose answers are compared question by question."""
+    if kind == "prove":
+        return None
+    from builder.definitions import configuration
+    from builder.lab.measure import bench, probes
+    from builder.lab.same import image_likeness
+
+    try:
+        if kind == "bench":
+            return bench.bench_digest(configuration.load_configuration(project).profile(name))
+        if kind == "same":
+            return image_likeness.same_digest()
+        return probes.tools_long_digest() if name == probes.NAME else configuration.load_probe(project, name).digest
+    except BuilderError:
+        return None
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
@@ -107,3 +139,68 @@ def _of_model(lock: Lock, name: str) -> Lock:
         if numbers:
             images[repository] = replace(record, numbers=numbers)
     return replace(lock, images=images, models={name: model})
+
+
+# The show command: the contents of one image, from images.lock and its build directory.
+
+
+@dataclass(frozen=True)
+class ShownImage:
+    """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
+    contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image.
+    ``warm_from`` is the number whose compile caches its next start here uses, None where that start is cold."""
+
+    row: status.ImageRow
+    steps: tuple[Step, ...]
+    adopted: AdoptedContents | None
+    directory: Path
+    args: Mapping[str, object] = field(default_factory=dict)
+    uses_gpu: bool = False
+    evidence: ImageEvidence | None = None
+    warm_from: ImageName | None = None
+
+    @property
+    def compiles_kernels(self) -> bool:
+        """True if FlashInfer has none of its kernels ready, so that the first start compiles them. False as well where
+        nothing is known of what is in the image."""
+        packages = self.packages
+        built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
+        if not built and "flashinfer-python" not in packages:
+            return False
+        if any(name.startswith("flashinfer-jit-cache") for name in packages):
+            return False
+        return not (built and self.args.get("flashinfer_jit_cache") is True)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The version of each Python package, by name; empty where they are not known."""
+        from builder.numbers import build_directory
+
+        return dict(self.adopted.packages) if self.adopted else build_directory.packages(self.steps)
+
+
+def show_image(workspace: Workspace, text: str) -> ShownImage:
+    """Reads what is known of the image called ``text``. Raises UsageError where there is no such image."""
+    from builder.definitions import image
+    from builder.numbers import adopted, build_directory
+    from builder.serving import compile_caches
+
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    name, _ = status.named_number(project, lock, text)
+    overview = status.status_overview(workspace, lock.only(name))
+    row = overview.rows[0]
+    directory = project.build_directory(name.repository, name.number)
+    args = build_directory.read_metadata(directory).get("build_args")
+    serves = "vllm" in row.image.versions
+    return ShownImage(
+        row,
+        steps=build_directory.read_if_possible(directory) or (),
+        adopted=adopted.read_adopted(directory),
+        directory=directory,
+        args=args if isinstance(args, dict) else {},
+        uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
+        evidence=evidence(workspace, None, lock, overview).get(name),
+        warm_from=compile_caches.warm_from(project, workspace.environment, name),
+    )

@@ -9,19 +9,19 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
 from builder.evidence.run_record import figure_document
-from builder.lab import changes, run_sets
+from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
 from builder.serving import advice
@@ -46,14 +46,22 @@ class Part(SimpleNamespace):
     """A part of the page by the names that its fields have in report.json."""
 
 
-def collect_page(project: Project, environ: Mapping[str, str], report: Report, *, full: bool = False) -> Part:
-    """Reads all that the page shows; paths, names of machines and notes only where it is ``full``. Upstream commits are
-    those of the project's mirrors: nothing is fetched. Raises LockError where images.lock is lost or damaged."""
+EvidenceOf: TypeAlias = Callable[
+    ["Project", Lock, Collection[ImageName], Mapping[str, str]], Mapping[ImageName, standing.ImageEvidence]
+]
+"""Gives the evidence of these images."""
+
+
+def collect_page(
+    project: Project, environ: Mapping[str, str], report: Report, evidence_of: EvidenceOf, *, full: bool = False
+) -> Part:
+    """Reads all that the page shows; paths, names of machines and notes only if it is ``full``. Upstream commits are
+    those of the project's mirrors: nothing is fetched. Raises LockError if images.lock is lost or damaged."""
     lock = lock_file.read_project_lock(project)
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
-    found = standing.evidence_overview(project, lock, names, environ, run_sets.present_sets(project))
+    found = evidence_of(project, lock, names, environ)
     evidence = {name: found.get(name, standing.ImageEvidence()) for name in names}
     table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))

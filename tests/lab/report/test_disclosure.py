@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.events import ignore
-from builder.commands import evidence_files
+from builder.commands import evidence_files, listing
 from builder.lab.report import collecting, html
 from builder.lab.report.collecting import Disclosure, Part
 from builder.lock import lock_file, text
@@ -51,7 +51,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def page_of(project: Project, *, full: bool = False) -> Part:
-    return collecting.collect_page(project, {}, ignore, full=full)
+    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=full)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.events import ignore
+from builder.commands import listing
 from builder.lab.report import collecting, html
 from builder.lab.report.collecting import Part
 from tests.evidence.runs import MODEL
@@ -51,7 +52,7 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Part:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
-    return collecting.collect_page(project, {}, ignore, full=True)
+    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=True)
 
 
 @pytest.fixture(scope="module")
