@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from builder.evidence.run_record import SAME
+from builder.evidence.run_record import SAME, unlike
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from builder.evidence.run_record import Evidence, Figure, Kind
+    from builder.evidence.run_record import Figure, Kind
     from builder.evidence.standing import ImageEvidence, JudgedRun
     from builder.lock.model import ImageName, Lock
 
@@ -152,25 +152,13 @@ def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: Ju
     if before is None or after is None:
         return RunPair(*key, before, after)
     old, new = before.run, after.run
-    unlike = tuple(_unlike(old, new))
+    differing = tuple(unlike(old, new))
     olds, news = (
         {(each.name, each.unit, *sorted(each.at.items())): each for each in run.figures} for run in (old, new)
     )
     figures = {**olds, **news}
     pairs = tuple(FigurePair(figure, olds.get(place), news.get(place)) for place, figure in figures.items())
-    goldens = tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not unlike else ()
-    return RunPair(*key, before, after, unlike, pairs, goldens)
-
-
-def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:
-    if old.set != new.set:
-        sets = {"prove": "other conversations", "bench": "another profile", "same": "other texts"}
-        yield sets.get(old.kind, "another probe")
-    if old.version != new.version:
-        yield f"{old.version} and {new.version}"
-    if old.subject.machine != new.subject.machine:
-        yield "another machine"
-    if dict(old.sampling) != dict(new.sampling):
-        yield "other sampling"
-    if dict(old.subject.overrides) != dict(new.subject.overrides):
-        yield "other options in the command"
+    goldens = (
+        tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not differing else ()
+    )
+    return RunPair(*key, before, after, differing, pairs, goldens)

@@ -14,6 +14,7 @@ from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
 from builder.definitions.recipe import load_recipe, recorded
 from builder.evidence import standing, statistics, store
+from builder.evidence.run_record import unlike
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
 from builder.lock.model import ImageName
 from builder.numbers import pointers
@@ -96,9 +97,11 @@ def compared(
     run, before = (side.latest("bench", lambda each: bool(_figures(each, wanted))) for side in (of_image, of_current))
     if isinstance(run, str):
         return run
-    if reason := before if isinstance(before, str) else incomparable(run, before):
-        return f"{of_current.image}, the current one, {reason}"
-    sides = [[e for e in side.rounds(wanted) if not incomparable(run, e)] for side in (of_current, of_image)]
+    if isinstance(before, str):
+        return f"{of_current.image}, the current one, {before}"
+    if differing := ", ".join(unlike(before, run)):
+        return f"{of_current.image}, the current one, cannot be compared: {differing}"
+    sides = [[e for e in side.rounds(wanted) if not any(unlike(run, e))] for side in (of_current, of_image)]
     rounds = min(MOST_ROUNDS, *map(len, sides))
     beside = []
     measured = _figures(run, wanted)
@@ -124,23 +127,6 @@ def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Rec
     return not isinstance(beside, str) and any(
         each.rounds < FEWEST_ROUNDS or (each.rounds < MOST_ROUNDS and not each.comparison.is_settled) for each in beside
     )
-
-
-def incomparable(run: Evidence, before: Evidence) -> str:
-    """The reason why the figures of two runs cannot be compared; empty if they can."""
-    if run.set != before.set or run.name != before.name:
-        return f"was measured by another profile, {before.name}"
-    if run.version != before.version:
-        return f"was measured by {before.version}, this one by {run.version}"
-    if dict(run.sampling) != dict(before.sampling):
-        return "was measured with other sampling"
-    then, now = before.subject.machine, run.subject.machine
-    if then and now:
-        # Earlier runs on arm64 do not name the processor.
-        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu
-        if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
-            return "was measured on another machine"
-    return ""
 
 
 # What a pairing requires, and the parts that the recorded runs of an image do not show.

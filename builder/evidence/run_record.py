@@ -125,6 +125,24 @@ class Evidence:
     file: str = field(default="", compare=False)
 
 
+def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
+    """Yields all that makes the figures of two runs of one kind incomparable."""
+    if run.set != other.set or run.name != other.name:
+        sets = {"prove": "other conversations", "bench": "another profile", "same": "other texts"}
+        yield sets.get(run.kind, "another probe")
+    if run.version != other.version:
+        yield f"{run.version} and {other.version}"
+    then, now = run.subject.machine, other.subject.machine
+    if then and now:
+        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu  # earlier runs on arm64 do not name the processor
+        if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
+            yield "another machine"
+    if dict(run.sampling) != dict(other.sampling):
+        yield "other sampling"
+    if dict(run.subject.overrides) != dict(other.subject.overrides):
+        yield "other options in the command"
+
+
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"

@@ -164,9 +164,9 @@ class _Sources:
 
     def _run(self, judged: standing.JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
-        # All that must be the same for two runs to be compared, with the options of that run alone.
-        protocol = [run.kind, run.name, run.set, run.version, vars(machine) if machine else None]
-        protocol += [dict(run.sampling), dict(run.subject.overrides)]
+        # All that must be the same for two runs to be compared, as in `run_record.unlike`.
+        chip = (machine.gpu, machine.gpus, machine.platform, machine.cpu) if machine else None
+        protocol = (run.kind, run.name, run.set, run.version, chip, dict(run.sampling), dict(run.subject.overrides))
         text = json.dumps(protocol, sort_keys=True)
         return Part(
             **{key: getattr(run, key) for key in ("kind", "name", "verdict", "started", "seconds", "version")},
