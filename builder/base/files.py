@@ -95,7 +95,7 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
 
 
 def _no_file(path: Path | str) -> OSError:
-    return OSError(errno.EINVAL, "it is no plain file", str(path))
+    return OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def write_plain_file(path: Path, content: bytes) -> None:
@@ -389,8 +389,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes ``folder`` with the folders above it, as far as they are missing, and forces their names to the disk.
-    Raises OSError."""
+    """Makes ``folder`` and the missing folders above it, and forces their names to the disk. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -414,8 +413,8 @@ _RENAME_EXCHANGE = 2
 
 
 def put_folder_in_place(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target``, which is not there yet. Where they lie on two disks, whoever is killed
-    leaves a part of it beside, which `remove_unfinished` removes. Raises OSError."""
+    """Makes ``fresh`` the folder ``target``, which does not exist yet. If they are on two disks, a killed process
+    leaves a partial copy beside ``target``, which `remove_unfinished` removes. Raises OSError."""
     make_folder(target.parent)
     _sync(fresh)
     try:
@@ -452,8 +451,8 @@ def _unfinished(target: Path) -> Path:
 
 
 def replace_folder(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time: whoever is
-    killed leaves the old one or the new one. Where the file system cannot exchange two folders (network file systems),
+    """Makes ``fresh`` the folder ``target``, in place of an existing one, for one writer at a time: a killed process
+    leaves the old or the new one. On a file system that cannot exchange two folders, such as a network file system,
     there is no ``target`` for a moment. Raises OSError."""
     import shutil
 
@@ -476,7 +475,7 @@ def aside_of(target: Path) -> Path:
 
 
 def _exchange(fresh: Path, target: Path) -> bool:
-    """Gives two folders each other's name at once (renameat2(2)); False where the system cannot."""
+    """Swaps the names of two folders at once (renameat2(2)); False if the system cannot."""
     import ctypes
 
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -536,7 +535,7 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     process; TransferError where the disk does not take all of it.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", hint="name a file")
+        raise UsageError(f"{path} is not a file", hint="name a file")
     if path.exists() and not replace:
         raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")

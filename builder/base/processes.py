@@ -34,7 +34,7 @@ def tied_to_parent() -> list[str]:
     return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
 
 
-# Files of /proc that tell a machine's memory and its GPUs.
+# Files of /proc that describe a machine's memory and its GPUs.
 
 MEMORY = "meminfo"
 GPUS = "driver/nvidia/gpus/*/information"

@@ -41,14 +41,14 @@ _ADDRESS = re.compile(
 
 
 def looks_secret(name: str, value: str = "") -> bool:
-    """True if a variable of this name, or this value, is likely a secret. ``TOKENIZERS_PARALLELISM`` is none."""
+    """True if a variable of this name, or this value, is likely a secret; ``TOKENIZERS_PARALLELISM`` is not."""
     upper = name.upper()
     return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
 
 
 def learn(secret: str) -> None:
-    """Has ``redacted`` know a secret that was read somewhere; one that is shorter than any password is left, as it
-    would be found in any text."""
+    """Makes ``redacted`` know a secret that was read somewhere; a shorter text than any password would be found in any
+    text, and is ignored."""
     if len(secret) >= _SHORTEST_PASSWORD and secret not in _LEARNED:
         _LEARNED.add(secret)
         _secret.cache_clear()

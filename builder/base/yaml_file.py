@@ -253,7 +253,7 @@ def _dumped(data: Any, dumper: type[_Dumper], *, flow: bool = False) -> str:
 
 @functools.lru_cache(maxsize=4)
 def locations(text: str, file: str) -> dict[YamlPath, Location]:
-    """The location of each value of ``text``; that of a value in a mapping is the location of its key."""
+    """The location of each value of ``text``; a value in a mapping has the location of its key."""
     collected: dict[YamlPath, Location] = {}
 
     def visit(node: yaml.Node, path: YamlPath, mark: Any) -> None:
@@ -438,7 +438,7 @@ def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
 def _advice(value: Any, types: list[str]) -> str:
     """Advice for text that was meant as entries or items, and the other way round."""
     if isinstance(value, dict | list) and "string" in types:
-        return "; for text that begins with a bracket or brace, put single quotes around it"
+        return "; put single quotes around text that begins with a bracket or brace"
     if isinstance(value, str) and (match := re.match(r"[A-Za-z_][\w-]*(:)[^\s:/]|(-)[^\s-]", value)):
         return f"; is a space missing after a {'colon' if match[1] else '`-`'}?"
     return ""

@@ -97,7 +97,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
         ("read", words.size_text(planned.read)),
         ("write", f"{words.size_text(planned.size)} in {outlook.folder}"),
         ("disk", free),
-        ("time", f"about {words.duration_text(max(outlook.seconds, 1))}" + (", and the fetching" if missing else "")),
+        ("time", f"about {words.duration_text(max(outlook.seconds, 1))}" + (", plus the download" if missing else "")),
     ]
 
 
@@ -149,7 +149,7 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     if as_json:
         print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:
-        print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
+        print_result("no checkpoint exists yet; to make one: `builder checkpoints build NAME`")
     for each in () if as_json else results:
         state = f"{each.files} files as recorded ({'every byte' if full else 'headers and small files'})"
         if not each.is_here:
@@ -173,7 +173,7 @@ def list_(context: Context, as_json: bool) -> None:
     if as_json:
         print_json({"checkpoints": list(map(_as_json, listed))})
     elif not listed:
-        print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
+        print_result("no checkpoints yet; `builder schema checkpoint` describes how to define one")
     else:
         rows = []
         for each in listed:
@@ -202,7 +202,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         mods = [("mods", ", ".join(listed.definition.mods))] if listed.definition.mods else []
         output.print_facts([("model", listed.definition.model), *mods], indent="  ")
     if not listed.revisions:
-        print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
+        print_result(f"not made yet; to see what it requires: `builder checkpoints plan {name}`")
     for each in listed.revisions:
         print_line()
         print_result(styled(f"{listed.name}@{each.revision}", bold=True))
@@ -225,7 +225,7 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
 def _about(listed: ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
-    return listed.definition.description if listed.definition else "made, and defined no longer"
+    return listed.definition.description if listed.definition else "made, but no longer defined"
 
 
 checkpoints.add_command(compare_checkpoint)

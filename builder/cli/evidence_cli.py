@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from builder.evidence.standing import ImageEvidence, JudgedRun
 
 
-# Runs as text: those of an image with their figures, and those of two images side by side.
+# Runs as text: the runs of an image with their figures, and the runs of two images side by side.
 
 _SHOWN_FINDINGS = 5
 
@@ -90,7 +90,7 @@ def _named(figure: Figure) -> str:
 
 
 def _unit(figure: Figure) -> str:
-    """The unit that stands beside an amount: that of bytes is part of it, and a ratio has none."""
+    """The unit beside an amount: bytes have their unit in the amount, and a ratio has no unit."""
     return "" if figure.unit in {"bytes", "ratio"} else figure.unit
 
 
@@ -187,8 +187,8 @@ _CELL = len(output.GAP) + max(map(len, _SHORT.values()))
 def print_matrix(matrix: Matrix) -> None:
     """Prints the table, with as many models beside each other as fit, and below it what their letters stand for."""
     if not matrix.images or not matrix.models:
-        empty = "no model is paired with an image, or was run on one: `builder pair MODEL IMAGE` pairs them"
-        print_result(empty if matrix.images else "no images yet: `builder build TARGET` makes the first")
+        empty = "no model is paired with an image yet; to pair one: `builder pair MODEL IMAGE`"
+        print_result(empty if matrix.images else "no images yet; to build the first: `builder build TARGET`")
         return
     letters = [_letter(place) for place in range(len(matrix.models))]
     cells = {(cell.image, cell.model, cell.proof): cell for cell in matrix.cells}
@@ -261,4 +261,4 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
         import webbrowser
 
         if not webbrowser.open(files[0].resolve().as_uri()):
-            print_note(f"no browser could be started: open {files[0]} yourself")
+            print_note(f"no browser could be started; open {files[0]} yourself")

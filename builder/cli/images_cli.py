@@ -55,8 +55,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     for note in (*_notes(overview, target), *map(str, listing.interrupted_upgrades(workspace, lock))):
         print_note(note)
     if lost or not overview.rows:
-        empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
-        print_result(lost or empty)
+        empty = "no images yet; to build the first: `builder build TARGET`"
+        print_result(lost or f"{empty}, to take an existing image: `builder adopt IMAGE`")
         return
     evidence = listing.evidence(workspace, target, lock, overview)
     for problem in (problem for each in evidence.values() for problem in each.problems):
@@ -77,12 +77,12 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
     """The notes above the rows."""
     if overview.engine_error:
-        yield f"no engine answers, so states are unknown: {overview.engine_error}"
+        yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
-        adopts = f"`builder adopt {repository}` gives what has that name a number"
-        yield f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}"
+        adopts = f"to give that image a number: `builder adopt {repository}`"
+        yield f"{repository}:latest is not its current number; the next build or rollback corrects this; {adopts}"
     for repository, owner in overview.foreign.items():
-        yield f"{repository}:latest is not the image that is current here: {owner} has it"
+        yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
         yield f"{image.partition('@')[0]} was gone from its registry on {overview.upstream.at[:10]}: it is {users}"
 
@@ -192,7 +192,8 @@ def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any
 
 
 _FIRST_START = (
-    "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"
+    "compiles FlashInfer's kernels, which this image lacks; that takes minutes, and up to 8 GiB for each of MAX_JOBS"
+    " compilers"
 )
 
 
@@ -272,7 +273,7 @@ def _gpu_checks(shown: ShownImage) -> str:
     if image.gpu:
         return f"passed on {image.gpu}"
     never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
-    return "never run: it was built beside no GPU" if never else ""
+    return "never run: no GPU was present at the build" if never else ""
 
 
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
         return None
     number, unit = text[:-1], _UNITS.get(text[-1:])
     if unit is None or not number.isdecimal() or len(number) > 5:
-        raise click.BadParameter(f"`{text}` is no length of time such as 30d, 12h or 2w")
+        raise click.BadParameter(f"`{text}` is not a length of time such as 30d, 12h or 2w")
     return timedelta(**{unit: int(number)})
 
 
@@ -166,7 +166,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         key, sign, values[key] = text.partition("=")
         if not key or not sign:
-            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
+            raise click.BadParameter(f"`{text}`: expected KEY=VALUE", param_hint="--set")
     return values
 
 
@@ -231,8 +231,8 @@ container_options = together(
         "-e",
         multiple=True,
         metavar="NAME[=VALUE]",
-        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
-        " nowhere.",
+        help="An environment variable of the server; NAME alone takes its value here. A value that looks like a"
+        " secret is not stored.",
     ),
     click.option(
         "--publish",
@@ -256,7 +256,7 @@ serving_options = together(
     extra_argument,
     serve_options,
     container_options,
-    click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice."),
+    click.option("--force", is_flag=True, help="Start it even if memory is expected to be too small."),
     node_options,
     click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers."),
     verbosity_options,

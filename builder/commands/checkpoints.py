@@ -49,7 +49,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
     plan, place, _, made = _plan(workspace, name, update=update)
     try:
         conversion.require_packages(plan)
-    except UsageError as error:  # the plan holds all the same
+    except UsageError as error:  # the plan is valid nevertheless
         workspace.report(Message(f"{error.message}; {error.hint}"))
     needed = 0 if made else plan.size + plan.fetched
     seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
@@ -218,11 +218,11 @@ def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], N
         yield f"{INDEX}: {error}"
         return
     if different := sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name)):
-        yield f"{INDEX}: {json.dumps(different[0])} and {len(different) - 1} more are not where it says"
+        yield f"{INDEX}: {json.dumps(different[0])}and {len(different) - 1} more are in other files than it says"
 
 
 def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Callable[[int], None], *, full: bool) -> str:
-    """The difference between a file and its record, empty where there is none; ``names`` gets the tensors in it."""
+    """The difference between a file and its record, or empty text; ``names`` gets the tensors in the file."""
     with planning.open_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
         if size != file.size:

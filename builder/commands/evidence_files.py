@@ -59,7 +59,7 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
     if model:
         return model
     hint = did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}"
-    raise UsageError(f"`{text}` is no model that an image was paired or run with, and no recipe", hint=hint)
+    raise UsageError(f"`{text}` is neither a recipe nor a model that an image was paired or run with", hint=hint)
 
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
@@ -69,7 +69,7 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     if output.is_dir() and not publish:
         raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
     if publish and output.exists() and not output.is_dir():
-        raise ConflictError(f"{output} is a file", hint="`--publish` takes a folder")
+        raise ConflictError(f"{output} is a file", hint="`--publish` requires a folder")
     project, environ = workspace.project, workspace.environment
     page = collecting.collect_page(project, environ, workspace.report, listing.present_evidence, full=full)
     texts = {output / "index.html" if publish else output: html.render_page(page)}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
     """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine.
 
-    Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
+    Raises UsageError if ``target`` names nothing, LockError if images.lock is lost.
     """
     lock = (
         lock_file.read_lock(workspace.project.lock)
@@ -121,7 +121,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
             with suppress(ImageStateError):  # no image serves it yet
                 repository = selection.for_recipe(lock, recipe).image.repository
     if repository is None:
-        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+        raise UsageError(f"`{text}` is not a model, repository, definition or recipe")
     return replace(
         lock,
         images={name: record for name, record in lock.images.items() if name == repository},

@@ -54,7 +54,7 @@ class RecordedRuns:
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
 
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
-        """Every benchmark that counts and measured ``wanted``; one that failed measured no image as it is."""
+        """Every benchmark that counts and measured ``wanted``; a failed one measured nothing that can be compared."""
         present = self.present("bench")
         own = (
             run for run in self.runs if run.kind == "bench" and run.subject.model == present.model and not run.foreign
@@ -120,7 +120,7 @@ def compared(
 
 
 def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> bool:
-    """True while another round of both would tell more: until `FEWEST_ROUNDS`, then while the noise is too large."""
+    """True while another round of both is needed: until `FEWEST_ROUNDS`, then while the noise is too large."""
     if len(of_image.rounds(wanted)) < FEWEST_ROUNDS:
         return True
     beside = compared(wanted, of_image, of_current)
@@ -187,7 +187,7 @@ def missing(
         now = ImageName(image.repository, current)
     own = configuration.probe_names(project)
     digests = {name: configuration.load_probe(project, name).digest for name in wanted.probes if name in own}
-    # A damaged file of evidence is in nobody's way where none is required.
+    # A damaged file of evidence does not matter if no evidence is required.
     runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
     of_image = _recorded(project, lock, image, model, recipe, environ, runs, digests)
     of_current = None
@@ -320,7 +320,7 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
     figures = _figures(run, wanted)
     few = [len(each.values) for each in figures if len(each.values) < LEAST_SAMPLES]
     if few and len(of_image.rounds(wanted)) < LEAST_SAMPLES:
-        return f"measured {few[0]} time, which tells no spread", False
+        return f"measured {few[0]} time, which gives no spread", False
     if not wanted.of_current:
         sign = 1 if wanted.at_least else -1
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
@@ -345,7 +345,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
-        # Outside of the bound by no more than noise: further rounds would tell.
+        # Outside of the bound by no more than the noise: further rounds would decide.
         return why + ("" if is_outside else ": too much noise to tell"), is_outside
     return "", False
 
@@ -364,7 +364,7 @@ def missing_command(lacking: MissingEvidence, image: ImageName, model: str | Non
 # why it moves nevertheless.
 
 FORCED = "without its evidence: "
-"""The beginning of a note that was given with `--force`: what is paired so is never put back by itself."""
+"""The beginning of a note given with `--force`: such a pairing is never put back automatically."""
 
 
 def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]:
@@ -378,8 +378,8 @@ def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]
 def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note that is given without `--force`, which it is the reason of."""
     if note and not force:
-        hint = "`builder mark` notes what was observed of an image"
-        raise UsageError("`--note` goes with `--force`, and says why", hint=hint)
+        hint = "to note an observation: `builder mark`"
+        raise UsageError("`--note` gives the reason for `--force`, and requires it", hint=hint)
 
 
 def passed(
@@ -401,8 +401,8 @@ def passed(
     has_failed = all(each.kind == "prove" and each.failed for _, each in lacking)
     what = f"did not pass its proof for {names}" if has_failed else f"lacks what {names} requires"
     lines = [f"  {each}; `{missing_command(each, image, model)}`" for model, each in lacking]
-    hint = "these commands record it; `builder pair` and `builder promote` with `--force --note TEXT` do without"
-    raise ConflictError("\n".join([f"{image} {what}: nothing was moved", *lines]), hint=hint)
+    hint = "run these commands, or override with `--force --note TEXT` of `builder pair` and `builder promote`"
+    raise ConflictError("\n".join([f"{image} {what}: no pointer was moved", *lines]), hint=hint)
 
 
 def unfit(
@@ -448,5 +448,7 @@ def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, mod
 def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> None:
     """Raises ConflictError for a model that requires evidence of an image that cannot have any yet."""
     if required(workspace.project, model, recipe):
-        hint = "without `--model` it gets its number; `builder pair` then says what is missing"
-        raise ConflictError(f"{model} requires evidence, of which a new image has none: nothing was done", hint=hint)
+        hint = "leave out `--model` to give it a number; `builder pair` then lists what is missing"
+        raise ConflictError(
+            f"{model} requires evidence, and a new image has no evidence yet; nothing was changed", hint=hint
+        )

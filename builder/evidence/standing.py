@@ -117,7 +117,7 @@ def standing_of(
             return PairingStanding(model, "failed", f"{kind} {name} failed", run, foreign)
     served = present("prove").recipe
     proofs = [run for run in own if run.kind == "prove"]
-    # A trial with another recipe tells of that recipe: what is known of the one that serves the model stays.
+    # A trial with another recipe says nothing of the recipe that serves the model.
     proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
         return PairingStanding(model, "unproven", "proven elsewhere" if foreign else "", None, foreign)
@@ -130,7 +130,7 @@ def standing_of(
 
 
 def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evidence | None:
-    """The last of ``runs`` that is of this kind, and of this name where one is given."""
+    """The last of ``runs`` of this kind, and of this name if given."""
     return next((run for run in reversed(runs) if run.kind == kind and name in {None, run.name}), None)
 
 
@@ -140,7 +140,7 @@ def worst(standings: Collection[PairingStanding]) -> Standing | None:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
+    """A run, and the reasons why it is stale; empty for a run that still counts."""
 
     run: Evidence
     stale: tuple[str, ...]

@@ -220,14 +220,16 @@ def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
 def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     done = run("list", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no project here" in done.stderr
+    assert "no project found" in done.stderr
     assert "--project FOLDER" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
-    expected = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one\n"
+    expected = (
+        "no images yet; to build the first: `builder build TARGET`, to take an existing image: `builder adopt IMAGE`\n"
+    )
     assert run("--project", str(tmp_path), "list").stdout == expected
     assert run("list", cwd=tmp_path / "mods").stdout == expected
 

@@ -189,7 +189,7 @@ def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
     assert "not counted:" in output
     assert path.name in output
     assert "proven" in output
-    assert "NaN is no finite number" in run(project, "show", "small:2")
+    assert "NaN is not a finite number" in run(project, "show", "small:2")
     document = json_outputs.parsed("list", run(project, "list", "--json"))["images"][0]["evidence"]
     assert path.name in document["problems"][0]
 

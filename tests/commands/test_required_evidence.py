@@ -70,7 +70,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     before = small.lock.read_bytes()
     for arguments in (("promote", second), ("pair", MODEL, second), ("rollback", "small", "--to", "2")):
         refused = builder(*arguments, code=1)
-        assert f"{second} lacks what {MODEL} requires: nothing was moved" in refused.stderr
+        assert f"{second} lacks what {MODEL} requires: no pointer was moved" in refused.stderr
         assert f"`builder prove {second} {MODEL}`" in " ".join(refused.stderr.split())
     assert "lacks what" in builder("promote", second, "--force", code=1).stderr
     builder("promote", second, "--note", "x", code=2)
@@ -192,7 +192,9 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert [each["failed"] for each in json.loads(again.stdout)["images"][0]["waiting"]] == [True]
     assert "rollback" not in builder("build", "chat", code=6).stdout
     for arguments in (("promote", second), ("pair", MODEL, second)):
-        assert f"{second} did not pass its proof for {MODEL}: nothing was moved" in builder(*arguments, code=1).stderr
+        assert (
+            f"{second} did not pass its proof for {MODEL}: no pointer was moved" in builder(*arguments, code=1).stderr
+        )
 
     builder("build", "chat", "--promote-anyway", code=2)
     builder("build", "chat", "--promote-anyway", "--note", "seen by eye")

@@ -136,7 +136,7 @@ def changed(golden: str, old: str, new: str) -> str:
 def test_what_has_no_end_is_not_read(tmp_path: Path, target: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "images.lock").symlink_to(target)
-    with pytest.raises(LockError, match="cannot be read: it is no plain file"):
+    with pytest.raises(LockError, match="cannot be read: not a regular file"):
         read_lock(tmp_path / "images.lock")
 
 

@@ -1,6 +1,6 @@
 """A checkpoint is made from its plan, one file at a time.
 
-A build that was interrupted goes on with the files that are not whole. One rename at the end makes the result visible.
+An interrupted build continues with the files that are not finished. One rename at the end makes the result visible.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def write_shard(
 
     def count() -> None:
         with suppress(OSError):
-            # Linux begins to write what it is told to forget, and does not wait for the end of that.
+            # Linux starts to write pages that are no longer needed, and does not wait for the end.
             os.posix_fadvise(out.fileno(), counted, at - counted, os.POSIX_FADV_DONTNEED)
         count_bytes(at - counted)
 

@@ -37,7 +37,7 @@ FORMAT = 1
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
-_INCOMPLETE = "only versions and mods can be compared: a build directory is missing, or was adopted"
+_INCOMPLETE = "a build directory is missing or was adopted, so only versions and mods can be compared"
 _FULL_COMMIT = re.compile("[0-9a-f]{40}")
 _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.git)?/?")
 
