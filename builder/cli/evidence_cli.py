@@ -244,11 +244,11 @@ _FILE, _FOLDER = "report.html", "report"
 def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
     """Write one page that shows what serves what, and how well.
 
-    One HTML file without scripts, which asks nothing of any server: what is stale, missing or unproven first; every
-    model with its image, proof and history, drawn and as a table; what goes with what; every image and what changed
-    since the one before. It is made from images.lock, builds/ and evidence/ alone, on any machine, and the same each
-    time. It lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless
-    --full is given.
+    One HTML file without scripts, which fetches nothing. It shows first what is stale, missing or unproven. Then come
+    every model with its image, proof, history and figures, what goes with what, and every image with what changed since
+    the number before. It is made from images.lock, builds/ and evidence/ alone, and is the same on any machine. It
+    lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless --full
+    is given.
     """
     from builder.commands import evidence_files as command
 

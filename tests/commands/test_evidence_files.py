@@ -145,7 +145,7 @@ def test_the_table_fits_80_columns(
 
 
 def test_what_is_unknown_is_a_mistake_of_the_command(project: Project) -> None:
-    assert "no model" in run(project, "matrix", "--models", "Org/Modell-1B", code=2)
+    assert "neither a recipe nor a model" in run(project, "matrix", "--models", "Org/Modell-1B", code=2)
     assert "no number 9" in run(project, "matrix", "--images", "small:9", code=2)
 
 
