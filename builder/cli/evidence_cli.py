@@ -163,7 +163,7 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
 
     The last line is the command that proves the first pair whose proof is missing or stale.
     """
-    from builder.commands import evidence_files as command
+    from builder.commands import listing as command
 
     with progress.showing("reading the runs"):
         table = command.matrix_of(context.workspace(), _split(models), _split(images))
@@ -250,7 +250,7 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless --full
     is given.
     """
-    from builder.commands import evidence_files as command
+    from builder.commands import listing as command
 
     target = output or Path(_FOLDER if publish else _FILE)
     with progress.showing("drawing the page"):

@@ -23,7 +23,7 @@ from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureErr
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.options import Context
+from builder.cli.options import Context, WordChoice
 from builder.cli.output import print_note, styled
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "advisories": ("advisories_cli", "advisories", "Show what is known to go wrong, and with which versions."),
         "explain": ("about_cli", "explain", "Explain an exit code, a key of a file, or a message."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
-        "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
+        "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
         "help": ("main", "help_", "Show the help of a command."),
     },
 }
@@ -189,6 +189,27 @@ def help_(words: tuple[str, ...]) -> None:
 
 def _beginning_with(text: str) -> list[str]:
     return [name for name in TABLE if name.startswith(text)]
+
+
+@click.command()
+@click.argument("shell", type=WordChoice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what bash, zsh or fish needs to complete names.
+
+    \b
+    bash   builder completion bash > ~/.local/share/bash-completion/completions/builder
+    zsh    builder completion zsh > ~/.zfunc/_builder     (with ~/.zfunc in $fpath)
+    fish   builder completion fish > ~/.config/fish/completions/builder.fish
+    """
+    output.print_document(completion_script(shell))
+
+
+def completion_script(shell: str) -> str:
+    """The script with which ``shell`` completes; it calls `builder` for the names."""
+    from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+    kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    return kinds[shell](click.Command("builder"), {}, "builder", "_BUILDER_COMPLETE").source() + "\n"
 
 
 # The line after ^C: each command undoes what it had begun, and some continue from there.

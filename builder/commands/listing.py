@@ -1,25 +1,30 @@
-"""The list and show commands: the numbered images and models of images.lock, or the contents of one image."""
+"""The commands list, show, matrix and report: which images there are, what is in one, and what goes with what."""
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, ImageStateError, UsageError
+from builder.base import files
+from builder.base.errors import BuilderError, ConflictError, ImageStateError, UsageError
+from builder.base.words import did_you_mean
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
+    from builder.evidence.matrix import Matrix
     from builder.evidence.run_record import Kind
     from builder.evidence.standing import ImageEvidence
+    from builder.lab.report.collecting import Part
     from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
@@ -204,3 +209,74 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         evidence=evidence(workspace, None, lock, overview).get(name),
         warm_from=compile_caches.warm_from(project, workspace.environment, name),
     )
+
+
+# The matrix and report commands: the evidence of a project as a table, and its state as one page.
+
+
+def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
+    """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
+    ``models`` (or their recipes) name, from the files alone. Raises UsageError for a name of neither, LockError where
+    images.lock cannot be read."""
+    from builder.evidence import matrix
+
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    names = _images(workspace, lock, images)
+    evidence = present_evidence(project, lock, names, workspace.environment)
+    every = matrix.models_of(lock, evidence.values())
+    chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
+    return matrix.build_matrix(names, chosen, evidence)
+
+
+def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
+    """The numbers, the newest of each repository first."""
+    names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
+    chosen = set() if wanted else names
+    for text in wanted:
+        repository = status.named_repository(workspace.project, lock, text)
+        if repository in lock.images:
+            chosen |= {name for name in names if name.repository == repository}
+        else:
+            chosen.add(status.named_number(workspace.project, lock, text)[0])
+    return tuple(sorted(names & chosen, key=lambda name: (name.repository, -name.number)))
+
+
+def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
+    """The model called ``text``, or that of the recipe called so."""
+    from builder.definitions import recipe
+
+    if text in every:
+        return text
+    path = recipe.find_recipe(workspace.project, text)
+    model = recipe.load_recipe(workspace.project, path).model if path else None
+    if model:
+        return model
+    hint = did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}"
+    raise UsageError(f"`{text}` is neither a recipe nor a model that an image was paired or run with", hint=hint)
+
+
+def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
+    """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
+    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first. Raises
+    LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind."""
+    from builder.lab.report import collecting, html
+
+    if output.is_dir() and not publish:
+        raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
+    if publish and output.exists() and not output.is_dir():
+        raise ConflictError(f"{output} is a file", hint="`--publish` requires a folder")
+    project, environ = workspace.project, workspace.environment
+    page = collecting.collect_page(project, environ, workspace.report, present_evidence, full=full)
+    texts = {output / "index.html" if publish else output: html.render_page(page)}
+    if publish:
+        texts[output / "report.json"] = page_as_json(page)
+    for path, text in texts.items():
+        files.make_folder(path.parent)
+        files.write_atomically(path, text.encode(errors="replace"), mode=0o644)
+    return tuple(texts)
+
+
+def page_as_json(page: Part) -> str:
+    content = {"schema_version": 1, **vars(page)}
+    return json.dumps(content, default=vars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.lock.model import NumberedImage, Version
 
-FORMAT = 1
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
