@@ -207,7 +207,6 @@ def _processor(cpu: str) -> str:
 # The differences between two records, by part (``kernel``, ``firmware`` …) and the name of a device. What only one
 # record knows is no difference: fwupd may be silent, and earlier versions of this program recorded less.
 
-_SAME_NAME = ("kernel", "driver", "distribution", "toolkit", "engine", "governor", "power")
 _LESS_FREE = 0.1  # a start with this share of the memory less free is a difference
 
 
@@ -227,7 +226,14 @@ class MachineChange:
 
 def known_parts(machine: Machine) -> dict[tuple[str, str], str]:
     """The known values of a machine, by the part and the name of the device, which is empty for a single one."""
-    values = {(part, ""): getattr(machine, part) for part in _SAME_NAME} | {
+    values = {
+        ("kernel", ""): machine.kernel,
+        ("driver", ""): machine.driver,
+        ("distribution", ""): machine.distribution,
+        ("toolkit", ""): machine.toolkit,
+        ("engine", ""): machine.engine,
+        ("governor", ""): machine.governor,
+        ("power", ""): machine.power,
         ("GPU", ""): machine.gpus_text,
         ("processor", ""): machine.cpu,
         ("parameters", ""): (machine.parameters or "none") if machine.kernel else "",

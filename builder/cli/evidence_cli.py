@@ -12,12 +12,11 @@ from builder.base.words import counted
 from builder.cli import output, progress
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_note, print_result
-from builder.evidence.matrix import CELL_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from builder.evidence.matrix import Matrix, MatrixCell, RunPair
+    from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
     from builder.evidence.run_record import Evidence, Figure
     from builder.evidence.standing import ImageEvidence, JudgedRun
 
@@ -179,7 +178,14 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # Short enough that ten models fit beside each other on 80 columns.
-_SHORT = dict(zip(CELL_WORDS, ("ok", "diff", "fail", "?", "old", "-"), strict=True))
+_SHORT: dict[CellWord, str] = {
+    "proven": "ok",
+    "changed": "diff",
+    "failed": "fail",
+    "unclear": "?",
+    "stale": "old",
+    "never tried": "-",
+}
 _OTHERS = "*"
 _CELL = len(output.GAP) + max(map(len, _SHORT.values()))
 

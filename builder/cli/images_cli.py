@@ -168,12 +168,12 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
 
 
 def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
-    from builder.evidence.run_record import evidence_document
+    from builder.commands import listing
 
     return {
         "standing": evidence.standing,
         "pairings": data(evidence.pairings, "model standing why foreign run=run.file"),
-        "runs": [{"file": run.file, **evidence_document(run)} for run in evidence.runs],
+        "runs": listing.run_documents(evidence),
         "problems": list(map(str, evidence.problems)),
     }
 

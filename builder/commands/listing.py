@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import BuilderError, ConflictError, ImageStateError, UsageError
@@ -71,6 +71,13 @@ def present_evidence(
     from builder.evidence import standing
 
     return standing.evidence_overview(project, lock, names, environ, partial(present_set, project))
+
+
+def run_documents(evidence: ImageEvidence) -> list[dict[str, Any]]:
+    """Every run of an image as its file has it, and the name of the file."""
+    from builder.evidence.run_record import evidence_document
+
+    return [{"file": run.file, **evidence_document(run)} for run in evidence.runs]
 
 
 def present_set(project: Project, kind: Kind, name: str) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
 _BY_VERDICT: dict[str, CellWord] = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-CELL_WORDS: tuple[CellWord, ...] = (*_BY_VERDICT.values(), "stale", "never tried")
+_CELL_WORDS: tuple[CellWord, ...] = (*_BY_VERDICT.values(), "stale", "never tried")
 _KINDS: tuple[Kind, ...] = ("prove", "bench", "probe", "same")
 _ONLY_NAMES = {("prove", "behaviour"), ("same", SAME)}  # of kinds whose runs all have one name
 
@@ -62,7 +62,7 @@ class Matrix:
 
     def counts(self) -> dict[CellWord, int]:
         counts = Counter(cell.word for cell in self.cells)
-        return {word: counts[word] for word in CELL_WORDS}
+        return {word: counts[word] for word in _CELL_WORDS}
 
 
 def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:

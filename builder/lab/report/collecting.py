@@ -60,8 +60,8 @@ def collect_page(
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
-    found = evidence_of(project, lock, names, environ)
-    evidence = {name: found.get(name, standing.ImageEvidence()) for name in names}
+    recorded = evidence_of(project, lock, names, environ)
+    evidence = {name: recorded.get(name, standing.ImageEvidence()) for name in names}
     table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
