@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -16,8 +15,7 @@ from builder.base.events import Message
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import conversion, planning
 from builder.lock import checkpoints_lock
-from builder.sources.safetensors_files import NAME as INDEX
-from builder.sources.safetensors_files import PREFIX, HeaderError, length, parse_header, parse_index
+from builder.sources.safetensors_files import PREFIX, HeaderError, length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -181,8 +179,8 @@ class VerifiedCheckpoint:
 
 
 def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) -> tuple[VerifiedCheckpoint, ...]:
-    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers, small files and the
-    index; with ``full`` every byte. Raises UsageError for one that is not recorded."""
+    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers and small files; with
+    ``full`` every byte. Raises UsageError for one that is not recorded."""
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
     if name is not None and name not in records.checkpoints:
@@ -202,36 +200,25 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
 
 
 def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], None], *, full: bool) -> Iterator[str]:
-    names: dict[str, str] = {}
     for name, file in record.files.items():
         try:
-            problem = _problem(folder / name, file, names, count, full=full)
+            problem = _problem(folder / name, file, count, full=full)
         except (OSError, HeaderError) as error:
             problem = getattr(error, "strerror", None) or str(error)
         if problem:
             yield f"{name}: {problem}"
     if further := sorted({path.name for path in folder.iterdir()} - record.files.keys()):
         yield f"these files are not recorded: {', '.join(further)}"
-    try:
-        listed = parse_index((folder / INDEX).read_bytes()) if (folder / INDEX).is_file() else names
-    except HeaderError as error:
-        yield f"{INDEX}: {error}"
-        return
-    if different := sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name)):
-        yield f"{INDEX}: {json.dumps(different[0])}and {len(different) - 1} more are in other files than it says"
 
 
-def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Callable[[int], None], *, full: bool) -> str:
-    """The difference between a file and its record, or empty text; ``names`` gets the tensors in the file."""
+def _problem(path: Path, file: RecordedFile, count: Callable[[int], None], *, full: bool) -> str:
+    """The difference between a file and its record, or empty text."""
     with planning.open_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
         if size != file.size:
             return f"it has {size:,} bytes, and {file.size:,} are recorded"
-        if file.header:
-            text = opened.read(length(opened.read(PREFIX), size))
-            if words.sha256_of(text) != file.header:
-                return "its header differs from the record"
-            names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
+        if file.header and words.sha256_of(opened.read(length(opened.read(PREFIX), size))) != file.header:
+            return "its header differs from the record"
         if full or not file.header:
             opened.seek(0)
             digest = hashlib.sha256()
