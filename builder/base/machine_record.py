@@ -56,7 +56,7 @@ _PLAIN = re.compile(r"[\w .,:+~()/@-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine; every value is empty, 0 or None where it is not known.
+    """A machine; every value is empty, 0 or None if it is not known.
 
     ``memory``, ``cma`` (CmaTotal), ``cma_free`` and ``available`` (MemAvailable when this was read) are in bytes.
     ``distribution`` is the release of the system, with that of DGX OS. ``firmware`` maps parts, RoCE devices among
@@ -138,7 +138,7 @@ def parse_machine(
 
 
 def _plain(text: str) -> str:
-    """A value in one line; empty where it has characters that no version has."""
+    """A value in one line; empty if it has characters that no version has."""
     line = " ".join(text.split())[:_LONGEST]
     return line if _PLAIN.fullmatch(line) else ""
 

@@ -116,7 +116,7 @@ def _disk(place: ResultPlace) -> Path:
 
 @dataclass(frozen=True)
 class ListedRevision:
-    """A revision that was made; ``folder`` is where it is on this machine, None where it is not."""
+    """A revision that was made; ``folder`` is where it is on this machine, None if it is not."""
 
     revision: str
     record: CheckpointRevision
@@ -168,7 +168,7 @@ def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """The ``problems`` of a revision, a line for each file; ``is_here`` is False where it is not on this machine."""
+    """The ``problems`` of a revision, a line for each file; ``is_here`` is False if it is not on this machine."""
 
     name: str
     revision: str

@@ -45,7 +45,7 @@ def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.
 
 
 def lost_lock(workspace: Workspace) -> str:
-    """Tells that images.lock is lost, and how it comes back; empty where it is there, or nothing was built yet."""
+    """Tells that images.lock is lost, and how it comes back; empty if it is there, or nothing was built yet."""
     from builder.lock.kinds import TAKE_BACK
 
     return f"images.lock is {lock_file.MESSAGE}: {TAKE_BACK}" if lock_file.is_lost(workspace.project) else ""
@@ -158,10 +158,10 @@ def _of_model(lock: Lock, name: str) -> Lock:
 
 @dataclass(frozen=True)
 class ShownImage:
-    """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
-    contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
-    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image.
-    ``warm_from`` is the number whose compile caches its next start here uses, None where that start is cold."""
+    """An image. ``steps`` is empty if its build directory is gone, and of an adopted image; ``adopted`` are the
+    contents of such a one, None if they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None if the project has none of any image.
+    ``warm_from`` is the number whose compile caches its next start here uses, None if that start is cold."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
@@ -186,7 +186,7 @@ class ShownImage:
 
     @property
     def packages(self) -> dict[str, str]:
-        """The version of each Python package, by name; empty where they are not known."""
+        """The version of each Python package, by name; empty if they are not known."""
         from builder.numbers import build_directory
 
         return dict(self.adopted.packages) if self.adopted else build_directory.packages(self.steps)

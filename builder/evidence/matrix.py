@@ -106,7 +106,7 @@ def word_of(judged: JudgedRun) -> CellWord:
 
 @dataclass(frozen=True)
 class FigurePair:
-    """One figure of two runs under the same conditions; None where a run has not measured it. ``figure`` is either."""
+    """One figure of two runs under the same conditions; None if a run has not measured it. ``figure`` is either."""
 
     figure: Figure
     before: Figure | None
@@ -114,7 +114,7 @@ class FigurePair:
 
     @property
     def change(self) -> float | None:
-        """The change of the mean as a fraction; None where there is nothing to compare."""
+        """The change of the mean as a fraction; None if there is nothing to compare."""
         if not (self.before and self.after and self.before.values and self.after.values and self.before.mean):
             return None
         return (self.after.mean - self.before.mean) / abs(self.before.mean)

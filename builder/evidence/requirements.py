@@ -155,7 +155,7 @@ def required(project: Project, model: str | None, recipe: Recipe | None) -> conf
 
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
     """The recipe by which an image serves a model, or would: of their pairing, else the model's present one, else that
-    of the build; None where it is gone. Raises FileProblemsError where it cannot be read."""
+    of the build; None if it is gone. Raises FileProblemsError where it cannot be read."""
     own, paired, record = standing.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
@@ -243,7 +243,7 @@ def unmet(
     wanted: configuration.RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
     """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
-    an image by itself. ``of_current`` is None where nothing else serves the model."""
+    an image by itself. ``of_current`` is None if nothing else serves the model."""
     proof = of_image.latest("prove")
     verdict = _verdict(proof)
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
@@ -298,7 +298,7 @@ def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
 
 
 def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
-    """The first check that led to a ``verdict``, with its place, in brackets; empty where there are no findings."""
+    """The first check that led to a ``verdict``, with its place, in brackets; empty if there are no findings."""
     findings = [finding for finding in findings if finding.verdict == verdict] or findings
     if not findings:
         return ""
@@ -308,7 +308,7 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """The reason why a figure is missing, empty where it is not, and if it was measured and did not pass."""
+    """The reason why a figure is missing, empty if it is not, and if it was measured and did not pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))

@@ -175,7 +175,7 @@ class ImageEvidence:
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images; empty where the project has none. ``sets`` gives the present digest of a probe or a
+    """The evidence of these images; empty if the project has none. ``sets`` gives the present digest of a probe or a
     profile."""
     if not project.evidence.is_dir():
         return {}
@@ -313,14 +313,14 @@ def subject_with(
 
 
 def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
-    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
+    """The pairing of a model with an image, the present one or an earlier one; None if they never were."""
     paired = lock.models.get(model or "")
     pairings = (paired.pairing, *paired.previous) if paired else ()
     return next((pairing for pairing in pairings if pairing.image == image), None)
 
 
 def recorded_recipe(project: Project, file: str) -> Recipe | None:
-    """A recipe that images.lock, or the label of a server, names; None where it is gone, or cannot be read."""
+    """A recipe that images.lock, or the label of a server, names; None if it is gone, or cannot be read."""
     try:
         path = recipe.recorded(project, file)
         return recipe.load_recipe(project, path) if path else None
@@ -385,7 +385,7 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
 
 
 def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
+    """The file or folder of this machine at a path in the server's container; None if the recipe mounts none."""
     for text in reversed(used.volumes):
         with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)

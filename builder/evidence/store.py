@@ -193,7 +193,7 @@ def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprin
 
 
 def raw_answers(project: Project, digest: str) -> bytes | None:
-    """The whole output of a tool, by its digest (``sha256:…``); None where this machine does not have it."""
+    """The whole output of a tool, by its digest (``sha256:…``); None if this machine does not have it."""
     try:
         content = files.read_plain_file(_raw_path(project, digest), LARGEST_RAW)
     except OSError:

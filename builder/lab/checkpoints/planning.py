@@ -165,7 +165,7 @@ class SourceContents:
         return f"{self.snapshot.model}: {path}" if self.snapshot else str(self.folder / path)
 
     def digest(self, path: str) -> str | None:
-        """The digest of a file's content as the Hub lists it, or the cache in its place; None where nothing does."""
+        """The digest of a file's content as the Hub lists it, or the cache in its place; None if nothing does."""
         if self.snapshot is None:
             return None
         blob = next((file.blob for file in self.snapshot.files if file.path == path), None)

@@ -407,7 +407,7 @@ class Disclosure:
         return f"{self._names[repository]}{colon}{rest}" if repository in self._names else _without_host(text)
 
     def command(self, text: str) -> str:
-        """A command; nothing where it needs a name that the page does not have."""
+        """A command; nothing if it needs a name that the page does not have."""
         return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
 
 
