@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.base.hub_cache import is_commit
+from builder.base.machine_record import machine_changes
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
 from builder.evidence import run_record, store
@@ -72,13 +73,8 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
 
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
-    if _differ(then.gpu, now.gpu) or (then.gpus and now.gpus and then.gpus != now.gpus):
-        was, here = (each.gpus_text or "no GPU" for each in (then, now))
-        yield f"it ran on {was}, which is {here} here"
-    if _differ(then.driver, now.driver):
-        yield f"the GPU's driver is {now.driver} now, it was {then.driver}"
-    if not then.gpu and not now.gpu and _differ(then.cpu, now.cpu):
-        yield f"it ran on another processor, {then.cpu}"
+    parts = {"GPU", "driver"} if then.gpu or now.gpu else {"processor"}
+    return (f"the machine changed: {change}" for change in machine_changes(then, now) if change.part in parts)
 
 
 def _differ(then: str | None, now: str | None) -> bool:
