@@ -37,9 +37,9 @@ def checkpoints() -> None:
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Show what a build would do, from headers alone.
 
-    Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
-    result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
-    error at its line of checkpoint.yaml.
+    Reads only the headers of the sources, on the Hub by ranges. Shows what each step changes, the files of the result,
+    and the cost: bytes to download, to read and to write, disk and time. A step that is not possible is an error at its
+    line of checkpoint.yaml.
     """
     from builder.commands import checkpoints as command
 
@@ -110,9 +110,9 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record what it was made from.
 
-    What the sources lack is fetched first. Bytes that do not change are copied, the others are computed
-    a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
-    that are not. Sources, steps and the digest of every file go into checkpoints.lock.
+    Missing files of the sources are downloaded first. Unchanged bytes are copied, the others are computed in pieces.
+    The result gets its name when it is complete. After a kill, the same command continues with the unfinished files.
+    checkpoints.lock records the sources, the steps and the digest of every file.
     """
     from builder.cli import progress
     from builder.commands import checkpoints as command
@@ -131,15 +131,15 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
 
 @checkpoints.command()
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
-@click.option("--full", is_flag=True, help="Read every byte, and not the headers alone.")
+@click.option("--full", is_flag=True, help="Read every byte, not only the headers.")
 @verbosity_options
 @json_option
 @pass_context
 def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
     """Compare what is on this machine with checkpoints.lock.
 
-    Sizes, the headers of weights, the index and all small files are compared; with --full every byte. Without a NAME,
-    all checkpoints are. Ends with 7 if one differs, or is recorded and not here.
+    Compares sizes, the headers of weights and all small files; with --full every byte. Without a NAME, compares all
+    checkpoints. Ends with 7 if one differs, or is recorded but not on this machine.
     """
     from builder.cli import progress
     from builder.commands import checkpoints as command

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="A row for each model, what the cache has of it, and the images before.")
+@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and its earlier images.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:

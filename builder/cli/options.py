@@ -139,8 +139,8 @@ update_option = click.option(
     multiple=True,
     metavar="SOURCE[=REF]",
     shell_complete=names("sources"),
-    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, `release` for the newest one that is some"
-    " days old, or the version of a wheel.",
+    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, the version of a wheel, or `release` for"
+    " the newest release that is some days old.",
 )
 
 
@@ -215,7 +215,7 @@ node_options = together(
         "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
     ),
     click.option(
-        "--ray/--no-ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
+        "--ray/--no-ray", default=None, help="Join several nodes with Ray or without it; by default as the recipe says."
     ),
 )
 container_options = together(
@@ -239,7 +239,7 @@ container_options = together(
         "-p",
         multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
-        help="A port of this machine that leads to INSIDE, in place of the host's network.",
+        help="A port of this machine that leads to port INSIDE, in place of the host's network.",
     ),
     click.option(
         "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
@@ -247,7 +247,7 @@ container_options = together(
     click.option(
         "--earlyoom/--no-earlyoom",
         default=None,
-        help="End the server before the machine is out of memory, by earlyoom.",
+        help="Use earlyoom to end the server before the machine runs out of memory.",
     ),
 )
 extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
