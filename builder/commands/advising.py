@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, words, yaml_file
+from builder.base import files, signatures, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "builder-advisories"
 _FOLDER = "builder/definitions/known_advisories"
-_SUFFIX, _SIGNATURE = ".yaml", ".sig"
+_SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _own_source() -> str:
 
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
     """The content of a file, and of the signature beside it if ``signers`` are given."""
-    signature = path.with_name(path.name + _SIGNATURE)
+    signature = path.with_name(path.name + signatures.SUFFIX)
     try:
         contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
         if signers and signature.is_file():
@@ -124,32 +123,12 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
     with tempfile.TemporaryDirectory() as folder:
         signature = Path(folder, "signature")
         for path, text in texts.items():
-            signature.write_bytes(contents.get(path + _SIGNATURE, b""))
-            if not (name := _principal(signature, text, signers)):
+            signature.write_bytes(contents.get(path + signatures.SUFFIX, b""))
+            if not (name := signatures.signer(signature, text, NAMESPACE, signers)):
                 hint = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}` signs it, with a key in {signers}"
                 raise UsageError(f"{path} has no valid signature of an allowed signer: nothing was taken", hint=hint)
             signing.add(name)
     return ", ".join(sorted(signing))
-
-
-def _principal(signature: Path, content: bytes, allowed: Path) -> str:
-    """The principal in the file ``allowed`` (ALLOWED SIGNERS in ssh-keygen(1)) whose SSH key signed ``content``; empty
-    if there is none. Raises UsageError where this machine cannot check signatures."""
-
-    def keygen(*arguments: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        argv = ["ssh-keygen", "-Y", *arguments, "-s", str(signature), "-f", str(allowed)]
-        return subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60)
-
-    try:
-        principals = keygen("find-principals").stdout.decode(errors="replace").splitlines()
-        fits = (
-            name
-            for name in principals
-            if not keygen("verify", "-q", "-n", NAMESPACE, "-I", name, content=content).returncode
-        )
-        return next(fits, "")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"no signature can be checked: {error}", hint="ssh-keygen is in openssh-client") from None
 
 
 def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:

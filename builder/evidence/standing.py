@@ -354,13 +354,13 @@ def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
         name = used.option.lstrip("-").replace("_", "-")
         if name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS:
             values = command.values(words, used.option) if used.goes_on else (used.value,)
-            options[name] = list(map(_plain, values))
+            options[name] = [None if value is None else _plain(value) for value in values]
     return options
 
 
-def _plain(value: str | None) -> str | None:
+def _plain(value: str) -> str:
     """The value of an option; JSON in one layout."""
-    if value and value.startswith(("{", "[")):
+    if value.startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
             return json.dumps(json.loads(value), sort_keys=True)
     return value
