@@ -131,7 +131,6 @@ def steps_digest(definition: CheckpointDefinition) -> str:
 
 
 def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
-
     files: dict[str, dict[str, RecordedFile]] = {name: {} for name in plan.sources}
     for file in plan.used:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
