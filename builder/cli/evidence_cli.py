@@ -187,7 +187,6 @@ _SHORT: dict[CellWord, str] = {
     "never tried": "-",
 }
 _OTHERS = "*"
-_CELL = len(output.GAP) + max(map(len, _SHORT.values()))
 
 
 def print_matrix(matrix: Matrix) -> None:
@@ -198,8 +197,9 @@ def print_matrix(matrix: Matrix) -> None:
         return
     letters = [_letter(place) for place in range(len(matrix.models))]
     cells = {(cell.image, cell.model, cell.proof): cell for cell in matrix.cells}
-    first = max(len(str(name)) for name in matrix.images)
-    beside = max(1, (output.width() - first) // _CELL)
+    first = max(map(len, (*map(str, matrix.images), *(f"  {proof}" for proof in matrix.proofs))))
+    widest = max(output.columns_of(_shown(cell)) for cell in matrix.cells)
+    beside = max(1, (output.width() - first) // (len(output.GAP) + max(widest, len(letters[-1]))))
     for begin in range(0, len(letters), beside):
         models = matrix.models[begin : begin + beside]
         rows = []

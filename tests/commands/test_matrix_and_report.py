@@ -14,6 +14,7 @@ import pytest
 
 from builder.cli import evidence_cli, output
 from builder.evidence import matrix, standing, store
+from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import program, projects
@@ -131,14 +132,20 @@ def test_the_table_has_a_column_for_each_model_and_a_row_for_each_proof(project:
     assert "of 4 pairs with 2 proofs each: " in lines[-2]
 
 
-@pytest.mark.parametrize(("images", "models", "most"), [(5, 3, 14), (20, 10, 36), (2, 30, 48)])
+def failed_elsewhere(model: str) -> JudgedRun:
+    run = proof("fail", foreign="archive x.tar", accepted="", file="a.json")
+    return JudgedRun(replace(run, subject=replace(run.subject, model=model)), ())
+
+
+@pytest.mark.parametrize(("images", "models", "most"), [(5, 3, 14), (20, 10, 36), (2, 30, 44)])
 def test_the_table_fits_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], images: int, models: int, most: int
 ) -> None:
     monkeypatch.setattr(output, "width", lambda *_: 80)
     names = [ImageName("vllm-node-tf5", number) for number in range(images, 0, -1)]
     called = [f"Organisation/Model-{number}B-FP8" for number in range(models)]
-    evidence_cli.print_matrix(matrix.build_matrix(names, called, {}))
+    evidence = {name: ImageEvidence(last=tuple(map(failed_elsewhere, called))) for name in names if images == 2}
+    evidence_cli.print_matrix(matrix.build_matrix(names, called, evidence))
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) <= most
     assert max(map(len, printed)) <= 80
