@@ -73,7 +73,7 @@ def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, 
     written(project)
     assert session.journal_of(project).read()
     written(project, **planted)
-    with pytest.raises(ConflictError, match="no journal of a bisection"):
+    with pytest.raises(ConflictError, match="not a journal of a bisection"):
         session.journal_of(project).read()
 
 
