@@ -63,7 +63,7 @@ def _completion(root: Path, shell: str) -> str:
     """What `builder completion` prints for the shell."""
     sys.path.insert(0, str(root))
     try:
-        from builder.cli import completion
+        from builder.cli import main
     finally:
         sys.path.remove(str(root))
-    return completion.source(shell)
+    return main.completion_script(shell)

@@ -25,7 +25,7 @@ def test_the_nearest_project_counts(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_project_it_is_said_how_to_name_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no project here") as caught:
+    with pytest.raises(UsageError, match="no project found") as caught:
         project.find_project(tmp_path)
     assert "builder --project FOLDER" in (caught.value.hint or "")
 
@@ -70,7 +70,7 @@ def test_a_link_leads_no_build_directory_elsewhere(made: Project, link: str) -> 
         path.rmdir()
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(made.root.parent / "victim" / Path(link).relative_to("builds"))
-    with pytest.raises(UnsafePathError, match="nothing is done there"):
+    with pytest.raises(UnsafePathError, match="nothing was changed"):
         made.build_directory("small", 1)
 
 
@@ -99,7 +99,7 @@ def test_a_folder_in_which_anybody_may_write_is_refused_with_the_remedy(made: Pr
     folder.chmod(mode | 0o020)  # a group that may write was let in by somebody
     assert project.find_project(made.root) == made
     folder.chmod(mode | 0o002)
-    with pytest.raises(UnsafePathError, match="every user of this machine may write in") as caught:
+    with pytest.raises(UnsafePathError, match="every user of this machine can write to") as caught:
         project.find_project(made.root)
     assert f"chmod o-w {folder}" in (caught.value.hint or "")
     folder.chmod(mode)

@@ -61,12 +61,11 @@ class NothingToDoError(BuilderError):
 
 
 class ConflictError(BuilderError):
-    """A conflict with what is there: an image in use or marked bad, a port or name that is taken, an edited file."""
+    """A conflict with the present state: an image in use or marked bad, a taken port or name, an edited file."""
 
 
 class UnsafePathError(BuilderError):
-    """A path that leads out of the folder that it belongs to, by `..` in a name or by a link: nothing is read, written
-    or deleted there."""
+    """A path that leads out of its folder, by `..` or by a link: nothing is read, written or deleted there."""
 
 
 class UsageError(BuilderError):
@@ -98,8 +97,8 @@ class SourceError(BuilderError):
 
 
 class ModelUnavailableError(SourceError):
-    """A model that is not to be had: the hub shows none of that name or revision, or not to this user; or it is to be
-    taken from the cache, which lacks it."""
+    """A model that is not available: the hub has no such model or revision, or not for this user; or the cache lacks a
+    model that may come only from there."""
 
 
 class LockError(BuilderError):
@@ -145,7 +144,7 @@ class TreeGoneError(BuildFailedError):
 
 
 class DiskFullError(BuildFailedError):
-    """A build for which a disk had no room: it says nothing about what was to be built."""
+    """A build that ended because a disk was full: it says nothing about the image."""
 
 
 class ImageStateError(BuilderError):
@@ -159,30 +158,30 @@ class ServeFailedError(BuilderError):
 
 
 class NoImageHelpsError(ServeFailedError):
-    """A server that ended for a reason in which its image has no part: a model that is not there, a length that is too
-    long for it, a port that is taken."""
+    """A server that ended for a reason other than its image: a missing model, a context that is too long for the model,
+    a port that is taken."""
 
 
 class ImageContentsError(BuilderError):
-    """An image lacks what is asked of it: a Python, a vLLM, or programs that this engine can run."""
+    """An image lacks something that is required: a Python, a vLLM, or programs that this engine can run."""
 
     exit_code = 7
 
 
 class TransferError(BuilderError):
-    """An image could not be transferred to or from a registry or another machine, or must not be."""
+    """An image could not, or must not, be transferred to or from a registry or another machine."""
 
 
 class SystemFailureError(BuilderError):
-    """The system refuses: a disk that is full or fails, a file of another user, no memory or open files left."""
+    """The system refuses: a full or failing disk, a file of another user, no memory or open files left."""
 
     exit_code = 8
 
 
 class NodeError(BuilderError):
-    """A node's machine cannot be reached, or lacks a program that tells about it."""
+    """A node's machine cannot be reached, or lacks a program that describes it."""
 
 
 class MeasuringError(BuilderError):
-    """A measurement that could not take place: no tool, no tokenizer, a server that does not speak as vLLM does. A
-    server that fails while it is measured is a result, and no error."""
+    """A measurement that could not take place: no tool, no tokenizer, a server that does not answer like vLLM. A server
+    that fails while it is measured is a result, not an error."""

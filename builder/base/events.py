@@ -30,12 +30,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Fact(Message):
-    """A line on what stays as it is while a command runs: it is reported once, however often it is met."""
+    """A line on something that does not change while a command runs: it is reported once."""
 
 
 @dataclass(frozen=True)
 class TaskStarted:
-    """The start of something that may take longer than a second and tells nothing meanwhile."""
+    """The start of a task that may take longer than a second and reports nothing meanwhile."""
 
     text: str
 
@@ -75,7 +75,7 @@ class TransferProgress:
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage that begins in place of the one before; its text says how far it is as well."""
+    """A stage that replaces the stage before it; its text includes its progress."""
 
     name: str
 

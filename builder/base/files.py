@@ -7,10 +7,10 @@ Atomic files and folders also survive a loss of power. Files in the state folder
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 import threading
 import time
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# Errors of the system with the name of the file that they are about, which it leaves out where the file is open.
-
-
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Gives every OSError of the block that names no file the name of ``path``."""
+    """Gives every OSError of the block that names no file, such as one about an open file, the name of ``path``."""
     try:
         yield
     except OSError as error:
@@ -38,7 +35,7 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-# Reading a file that anyone may have put there: links, pipes, devices and what is too large are refused, not read.
+# Reading a file that anyone may have put there: links, pipes, devices and files that are too large are refused.
 
 _PIECE = 1 << 16
 _STATE = ".builder"
@@ -67,9 +64,9 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
 
 
 def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of a file, which is no link. In a state folder, which may have come along with other files, no
-    folder on the way there is one either, at the very moment of opening; the state folder itself may be on another
-    disk. It waits for nobody: a pipe is opened at once, or not at all. Raises OSError."""
+    """A descriptor of a file that is no link. In a state folder, which may have come along with other files, no folder
+    on the way is a link either, at the very moment of opening; the state folder itself may be on another disk. A pipe
+    is opened at once, or not at all. Raises OSError."""
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     parts = Path(path).parts
     if _STATE not in parts[:-1]:
@@ -90,7 +87,7 @@ def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
 
 
 def _up_to(descriptor: int, largest: int, size: int) -> bytes:
-    """At most ``largest`` bytes of a file of this size. It may grow meanwhile, and those of the kernel tell none."""
+    """At most ``largest`` bytes of a file of this size. It may grow meanwhile, and the kernel's files tell no size."""
     content = os.read(descriptor, min(size + 1, largest))
     while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
         content += more
@@ -98,14 +95,11 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
 
 
 def _no_file(path: Path | str) -> OSError:
-    return OSError(errno.EINVAL, "it is no plain file", str(path))
-
-
-# Files that no other process reads yet: written plainly, into a folder that is moved or removed as a whole.
+    return OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def write_plain_file(path: Path, content: bytes) -> None:
-    """Makes ``path`` hold ``content``. Raises OSError, which names ``path``."""
+    """Writes a file that no other process reads yet: its folder is moved or removed as a whole. Raises OSError."""
     with naming(path):
         path.write_bytes(content)
 
@@ -115,13 +109,12 @@ def write_plain_file(path: Path, content: bytes) -> None:
 
 _TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
 _LONGEST_PAUSE = 0.02  # seconds between two tries
-_FOR_EVER = float("inf")
 _READ_AND_WRITE = os.O_RDWR | os.O_CREAT
+_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class LockHeldError(Exception):
-    """One other process held the lock for longer than this one would wait; ``holder`` is its process id, None where
-    it did not leave any."""
+    """One other process held the lock for longer than this one would wait; ``holder`` is its process id, if known."""
 
     def __init__(self, holder: int | None) -> None:
         super().__init__(holder)
@@ -142,19 +135,21 @@ class FileLock:
     released = False
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(
-    path: Path, *, wait_seconds: float = _FOR_EVER, on_wait: Callable[[], None] | None = None
+    path: Path, *, wait_seconds: float = float("inf"), on_wait: Callable[[], None] | None = None
 ) -> Iterator[FileLock]:
-    """Holds the lock file ``path``, which is made where it is missing and holds the process id of its holder.
+    """Holds the lock file ``path``, which is made if it is missing and holds the process id of its holder.
 
-    It is never deleted: a waiter would go on waiting for the deleted one while others take the next. ``on_wait`` is
-    called once when it takes longer than a moment. Raises LockHeldError after another process has held it for
-    ``wait_seconds`` on end (of many that take turns each is waited for), NoFileLocksError where the file cannot be
-    locked, and LockFileError where it cannot be opened, as through a symbolic link.
+    It is never deleted: a waiter would go on waiting for the deleted file while others take the next. ``on_wait`` is
+    called once when it takes longer than a moment. Raises LockHeldError after one other process has held the lock for
+    ``wait_seconds``, NoFileLocksError if the file cannot be locked, and LockFileError if it cannot be opened.
     """
     lock = FileLock()
-    descriptor = _open(path)
+    try:
+        descriptor = _open_lock(path)
+    except OSError as error:
+        raise LockFileError(error.errno, error.strerror) from None
     try:
         _wait(descriptor, wait_seconds, on_wait)
         _write_holder(descriptor, f"{os.getpid()}\n")
@@ -168,13 +163,13 @@ def locked(
         os.close(descriptor)
 
 
-@contextlib.contextmanager
+@contextmanager
 def folder_locked(path: Path) -> Iterator[None]:
     """Holds a folder itself, under whatever name it has meanwhile. Raises BlockingIOError at once where another process
     holds it, and OSError where it cannot be opened."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, _AT_ONCE)
         yield
         _unlock(descriptor)
     finally:
@@ -182,27 +177,21 @@ def folder_locked(path: Path) -> Iterator[None]:
 
 
 def open_locked_to_append(path: Path) -> int:
-    """A descriptor of the file ``path``, made where it is missing, which writes at its end: it is locked for as long as
-    it is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened anew."""
-    while (descriptor := _open_and_lock(path, os.O_APPEND, fcntl.LOCK_EX)) is None:
-        continue
-    return descriptor
-
-
-def open_locked_at_once(path: Path) -> int:
-    """A descriptor of the file ``path``, made where it is missing, for reading and writing: it is locked for as long as
-    it is open. Raises BlockingIOError where another process holds the file, or has just finished with it."""
-    descriptor = _open_and_lock(path, 0, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if descriptor is None:
-        raise BlockingIOError
-    return descriptor
+    """A descriptor of the file ``path``, made if it is missing, which writes at its end: it is locked for as long as it
+    is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened again."""
+    while True:
+        descriptor = opened(path, _READ_AND_WRITE | os.O_APPEND)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)
 
 
 def lock_new(path: Path, descriptor: int) -> bool:
-    """Locks a file that this process has just made, for as long as it is open; False where another one removed it as
-    `remove_unlocked` does. Where the file system has no locks, no other can do that."""
+    """Locks a file that this process has just made, for as long as it is open; False if another process removed it, as
+    `remove_unlocked` does. On a file system without locks, no other process can do that."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, _AT_ONCE)
     except BlockingIOError:
         return False
     except OSError:
@@ -211,13 +200,13 @@ def lock_new(path: Path, descriptor: int) -> bool:
 
 
 def remove_unlocked(path: Path) -> None:
-    """Removes a file that no process holds. One that is held, another user's, or gone meanwhile is left."""
-    with contextlib.suppress(OSError), _held_at_once(path):
+    """Removes a file that no process holds."""
+    with suppress(OSError), _held_at_once(path):
         path.unlink()
 
 
 def is_held(path: Path) -> bool:
-    """True for a file that another process holds, or that cannot be asked."""
+    """True for a file that another process holds, or that cannot be opened."""
     try:
         with _held_at_once(path):
             return False
@@ -225,46 +214,38 @@ def is_held(path: Path) -> bool:
         return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def _held_at_once(path: Path) -> Iterator[None]:
     descriptor = opened(path, os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, _AT_ONCE)
         yield
     finally:
         os.close(descriptor)
 
 
-def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
-    """None where the locked file is no longer the one at ``path``."""
-    descriptor = opened(path, _READ_AND_WRITE | flags)
-    is_there = False
-    try:
-        fcntl.flock(descriptor, operation)
-        is_there = _is_at(path, descriptor)
-    finally:
-        if not is_there:
-            os.close(descriptor)
-    return descriptor if is_there else None
-
-
-def _open(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     try:
         return opened(path, _READ_AND_WRITE)
-    except OSError as error:
-        if isinstance(error, PermissionError):  # made by another user, root for one: to hold it, reading is enough
-            with contextlib.suppress(OSError):
-                return opened(path, os.O_RDONLY)
-        raise LockFileError(error.errno, error.strerror) from None
+    except PermissionError:  # made by another user, root for one: to hold it, reading is enough
+        with suppress(OSError):
+            return opened(path, os.O_RDONLY)
+        raise
 
 
 def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
     started = time.monotonic()
     holder, since = _holder(descriptor), started
     pause = 0.001
-    while not _try_lock(descriptor):
+    while True:
+        try:
+            return fcntl.flock(descriptor, _AT_ONCE)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise NoFileLocksError(error.errno, error.strerror) from None
         now = time.monotonic()
-        if (current := _holder(descriptor)) != holder:
+        if (current := _holder(descriptor)) != holder:  # of many that take turns, each is waited for
             holder, since = current, now
         if now - since >= wait_seconds:
             raise LockHeldError(holder)
@@ -273,16 +254,6 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
             on_wait = None
         time.sleep(min(pause, wait_seconds - (now - since)))
         pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise NoFileLocksError(error.errno, error.strerror) from None
-    return True
 
 
 def _unlock(descriptor: int) -> None:
@@ -303,64 +274,53 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _write_holder(descriptor: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # for messages only: a full disk is no reason to stop here
+    with suppress(OSError):  # for messages only: a full disk is no reason to stop here
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
-# A file that is written under a name of its own until it is whole. A killed writer leaves it, and whoever next writes
-# the same file removes it: a lock tells it from one that is being written, on whatever machine.
+# A file that is written under a name of its own until it is whole. A killed writer leaves it, and the next writer of
+# the same file removes it: the lock on it says that it is still being written, on whatever machine.
 
 
-@contextlib.contextmanager
+@contextmanager
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A new file in the folder of ``path`` and its name, for the block to rename; gone when the block ends, but for
-    where it got another name. Several processes may write the same ``path`` at a time. Raises OSError."""
+    """A new file in the folder of ``path`` and its name, for the block to rename; otherwise it is gone when the block
+    ends. Several processes may write the same ``path`` at a time. Raises OSError."""
     remove_stale(path)
-    temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.{threading.get_ident()}")
-    with _until_named(temporary, _make_and_lock) as file:
-        yield file, temporary
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
+    def make() -> int:
+        while not lock_new(temporary, descriptor := _make(temporary)):
+            os.close(descriptor)
+        return descriptor
 
-@contextlib.contextmanager
-def of_one_writer(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """The same for a caller who holds a lock, so that nobody else writes ``path``. A killed one leaves ``.NAME.new``,
-    which the next one replaces. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.new")
-    with _until_named(temporary, _make) as file:
+    with _until_named(temporary, make) as file:
         yield file, temporary
 
 
 def is_abandoned(path: Path) -> bool:
     """True for a file that a killed writer left, whatever it was to become."""
-    first, *parts = path.name.split(".")
-    is_one = not first and len(parts) > 1 and all(part.isdecimal() for part in parts[-2:])
-    return is_one and not is_held(path)
+    return re.fullmatch(r"\..*\.\d+\.\d+", path.name, re.DOTALL) is not None and not is_held(path)
 
 
 def remove_stale(path: Path) -> None:
-    """Removes what killed writers of ``path`` left; for who does not write it."""
-    prefix = _prefix(path)
-    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+    """Removes what killed writers of ``path`` left."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.\d+\.\d+")
+    with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
-            process, dot, thread = entry.name.removeprefix(prefix).partition(".")
-            if entry.name.startswith(prefix) and dot and process.isdecimal() and thread.isdecimal():
+            if left.fullmatch(entry.name):
                 remove_unlocked(Path(entry.path))
 
 
-def _prefix(path: Path) -> str:
-    return f".{path.name}."
-
-
-@contextlib.contextmanager
-def _until_named(temporary: Path, make: Callable[[Path], int]) -> Iterator[IO[bytes]]:
-    """The file that ``make`` opens; it is gone when the block ends, but for where it got another name."""
+@contextmanager
+def _until_named(temporary: Path, make: Callable[[], int]) -> Iterator[IO[bytes]]:
+    """The file that ``make`` opens; it is gone when the block ends, unless it got another name."""
     try:
-        with naming(temporary), os.fdopen(make(temporary), "wb") as file:
+        with naming(temporary), os.fdopen(make(), "wb") as file:
             yield file
     finally:
-        # In its place it is no longer here; anywhere before that it is litter.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
@@ -370,16 +330,8 @@ def _make(path: Path) -> int:
     return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
-def _make_and_lock(path: Path) -> int:
-    while True:
-        descriptor = _make(path)
-        if lock_new(path, descriptor):
-            return descriptor
-        os.close(descriptor)
-
-
-# Writing a file that other programs read. It outlasts a loss of power as well: the content is forced to the disk before
-# it takes the name, and the name after. What may vanish at any time is written by `write_state`, which costs less.
+# Writing a file that other programs read. It survives a loss of power: the content is forced to the disk before it
+# takes the name, and the name after. `write_state` costs less, for files that may vanish at any time.
 
 # What fsync(2) says of a folder where the file system has nothing to force.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
@@ -387,8 +339,7 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES
 
 def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
-    write it at a time: the last one counts. What a killed one left beside it is removed. Raises OSError, and the file
-    is as it was."""
+    write it at a time: the last one counts. Raises OSError, and the file is unchanged."""
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
@@ -397,15 +348,15 @@ def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> 
 
 
 def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
-    """Makes ``path`` hold ``content``, for one writer at a time: the caller holds a lock. Owner, group and permissions
-    of a file that is there stay.
+    """Makes ``path`` hold ``content``, for one writer at a time: the caller holds a lock. An existing file keeps its
+    owner, group and permissions.
 
-    A writer that is killed leaves ``.NAME.new`` beside, which the next one removes. ``check`` is called when the
-    content is on the disk, right before it takes its place; what it raises ends this. Raises OSError. The file is as it
-    was then.
+    A killed writer leaves ``.NAME.new`` beside it, which the next one replaces. ``check`` is called when the content is
+    on the disk, right before it takes its place; an error that it raises leaves the file unchanged. Raises OSError.
     """
-    with of_one_writer(path) as (file, temporary):
-        with contextlib.suppress(FileNotFoundError):
+    temporary = path.with_name(f".{path.name}.new")
+    with _until_named(temporary, lambda: _make(temporary)) as file:
+        with suppress(FileNotFoundError):
             _give_access_of(path.stat(), file.fileno())
         file.write(content)
         put_file_in_place(file, temporary, path, check=check)
@@ -418,7 +369,7 @@ def put_file_in_place(file: IO[bytes], temporary: Path, path: Path, *, check: Ca
     if check:
         check()
     temporary.replace(path)
-    with contextlib.suppress(OSError):  # the file is in its place: nothing may fail any more
+    with suppress(OSError):  # the file is in its place: nothing may fail any more
         sync_folder(path.parent)
 
 
@@ -438,8 +389,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes ``folder`` with the folders above it, as far as they are missing, and forces their names to the disk.
-    Raises OSError."""
+    """Makes ``folder`` and the missing folders above it, and forces their names to the disk. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -448,10 +398,10 @@ def make_folder(folder: Path) -> None:
 
 def _give_access_of(status: os.stat_result, descriptor: int) -> None:
     for owner in (status.st_uid, -1):  # only root may give a file away, but a group of one's own anybody may set
-        with contextlib.suppress(PermissionError):
+        with suppress(PermissionError):
             os.fchown(descriptor, owner, status.st_gid)
             break
-    with contextlib.suppress(PermissionError):  # a file system without modes
+    with suppress(PermissionError):  # a file system without modes
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
@@ -463,8 +413,8 @@ _RENAME_EXCHANGE = 2
 
 
 def put_folder_in_place(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target``, which is not there yet. Where they lie on two disks, whoever is killed
-    leaves a part of it beside, which `remove_unfinished` removes. Raises OSError."""
+    """Makes ``fresh`` the folder ``target``, which does not exist yet. If they are on two disks, a killed process
+    leaves a partial copy beside ``target``, which `remove_unfinished` removes. Raises OSError."""
     make_folder(target.parent)
     _sync(fresh)
     try:
@@ -501,8 +451,8 @@ def _unfinished(target: Path) -> Path:
 
 
 def replace_folder(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time: whoever is
-    killed leaves the old one or the new one. Where the file system cannot exchange two folders (network file systems),
+    """Makes ``fresh`` the folder ``target``, in place of an existing one, for one writer at a time: a killed process
+    leaves the old or the new one. On a file system that cannot exchange two folders, such as a network file system,
     there is no ``target`` for a moment. Raises OSError."""
     import shutil
 
@@ -513,7 +463,7 @@ def replace_folder(fresh: Path, target: Path) -> None:
         sync_folder(target.parent)
         shutil.rmtree(fresh, ignore_errors=True)
         return
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         target.rename(aside)
     _rename(fresh, target)
     shutil.rmtree(aside, ignore_errors=True)
@@ -525,7 +475,7 @@ def aside_of(target: Path) -> Path:
 
 
 def _exchange(fresh: Path, target: Path) -> bool:
-    """Gives two folders each other's name at once (renameat2(2)); False where the system cannot."""
+    """Swaps the names of two folders at once (renameat2(2)); False if the system cannot."""
     import ctypes
 
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -556,11 +506,9 @@ def _sync(folder: Path) -> None:
 
 
 def write_state(path: Path, content: bytes) -> None:
-    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time.
-
-    A loss of power may empty it: readers take what they cannot read for missing. A folder that cannot be written to is
-    no error: the work is done, only slower next time. What a killed process left beside it is removed.
-    """
+    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time. A loss
+    of power may empty it: readers treat a file that they cannot read as missing. A folder that cannot be written to is
+    no error: the next run only takes longer."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside(path) as (file, temporary):
@@ -587,18 +535,23 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     process; TransferError where the disk does not take all of it.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", hint="name a file")
+        raise UsageError(f"{path} is not a file", hint="name a file")
     if path.exists() and not replace:
         raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")
     try:
-        file = os.fdopen(open_locked_at_once(temporary), "r+b", buffering=0)
-    except BlockingIOError:
-        message = f"{path} is being written by another process"
-        raise UsageError(message, hint="wait for it, or name another file") from None
+        descriptor = opened(temporary, _READ_AND_WRITE)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    with file:
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        try:
+            fcntl.flock(descriptor, _AT_ONCE)
+            is_ours = _is_at(temporary, descriptor)
+        except BlockingIOError:
+            is_ours = False
+        if not is_ours:
+            message = f"{path} is being written by another process"
+            raise UsageError(message, hint="wait for it, or name another file")
         try:
             file.truncate(0)
             yield file

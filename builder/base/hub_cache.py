@@ -48,7 +48,7 @@ def repository(model: str) -> str:
 
 
 def quantization(model: str) -> str:
-    """The quantization that the name of a model ends with; empty where it names none."""
+    """The quantization that the name of a model ends with; empty if it names none."""
     named = _QUANTIZATION.search(model)
     return named[1] if named else ""
 

@@ -1,5 +1,5 @@
-"""A journal is the record from which a killed command continues: one process has it, and it is on the disk, whole,
-before each step. Anyone may have written the file, so that a record holds names that keep their grammars."""
+"""A journal is the record from which a killed command continues: one process holds it, and it is on the disk, whole,
+before each step. Anyone may have written the file, so the types of a record check the names in it."""
 
 from __future__ import annotations
 
@@ -59,11 +59,9 @@ class Journal(Generic[T]):
         except FileNotFoundError:
             return None
         except (OSError, records.RecordError) as error:
-            raise ConflictError(
-                f"{'/'.join(self.path.parts[-3:])} is no journal of {self.what} that this version of builder can read:"
-                f" {error}",
-                hint=self.if_unreadable,
-            ) from None
+            shown = "/".join(self.path.parts[-3:])
+            message = f"{shown} is not a journal of {self.what} that this version of builder can read: {error}"
+            raise ConflictError(message, hint=self.if_unreadable) from None
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from builder.base import processes, words
 
@@ -56,7 +56,7 @@ _PLAIN = re.compile(r"[\w .,:+~()/@-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine; every value is empty, 0 or None where it is not known.
+    """A machine; every value is empty, 0 or None if it is not known.
 
     ``memory``, ``cma`` (CmaTotal), ``cma_free`` and ``available`` (MemAvailable when this was read) are in bytes.
     ``distribution`` is the release of the system, with that of DGX OS. ``firmware`` maps parts, RoCE devices among
@@ -138,7 +138,7 @@ def parse_machine(
 
 
 def _plain(text: str) -> str:
-    """A value in one line; empty where it has characters that no version has."""
+    """A value in one line; empty if it has characters that no version has."""
     line = " ".join(text.split())[:_LONGEST]
     return line if _PLAIN.fullmatch(line) else ""
 
@@ -149,8 +149,8 @@ def _number(text: str) -> str:
 
 
 def _distribution(files: Mapping[str, str]) -> str:
-    """``Ubuntu 24.04.4 LTS, DGX OS 7.5.0``. A machine as it was delivered names its build alone, and an update its own
-    version; the last of several is that of now."""
+    """``Ubuntu 24.04.4 LTS, DGX OS 7.5.0``. A machine as delivered names only its build; each update adds a line with
+    its version, and the last line counts."""
     system, dgx = (dict(_SETTING.findall(files.get(f"etc/{name}", ""))) for name in ("os-release", "dgx-release"))
     version = dgx.get("DGX_OTA_VERSION") or dgx.get("DGX_SWBUILD_VERSION", "")
     parts = [system.get("PRETTY_NAME", ""), f"DGX OS {version}" if version else ""]
@@ -158,39 +158,40 @@ def _distribution(files: Mapping[str, str]) -> str:
 
 
 def _firmware(files: Mapping[str, str]) -> dict[str, str]:
-    """The versions of the firmware that the kernel tells by itself."""
+    """The versions of the firmware that the kernel knows."""
     versions = {"BIOS": files.get("sys/class/dmi/id/bios_version", "")}
     versions["embedded controller"] = files.get("sys/class/dmi/id/ec_firmware_release", "")
     for path, text in files.items():
-        parts = path.split("/")
+        *_, device, name = path.split("/")
         if path.startswith("proc/driver/nvidia/gpus/"):
-            versions |= {name: version for name, version in _GPU_FIRMWARE.findall(text) if "?" not in version}
-        elif parts[-1] == "firmware_rev":
-            versions[f"NVMe {parts[-2]}"] = text
-        elif parts[-1] == "fw_ver":
-            versions[f"RoCE {parts[-2]}"] = text
-    plain = {_plain(name): _plain(version) for name, version in versions.items()}
-    return {name: version for name, version in plain.items() if name and version}
+            versions |= {part: version for part, version in _GPU_FIRMWARE.findall(text) if "?" not in version}
+        elif kind := {"firmware_rev": "NVMe", "fw_ver": "RoCE"}.get(name):
+            versions[f"{kind} {device}"] = text
+    return _plain_pairs(versions)
 
 
 def _fwupd(output: str) -> dict[str, str]:
-    """The versions in what `fwupdmgr get-devices --json` prints, by the names of the devices. Its serial numbers and
-    ids are left out. Not every device has a name or a version."""
+    """The versions in the output of `fwupdmgr get-devices --json`, by the names of the devices, without serial numbers
+    and ids. Not every device has a name or a version."""
     try:
         devices: Any = json.loads(output or "{}").get("Devices", [])
-        named = [(str(each.get("Name") or ""), str(each.get("Version") or "")) for each in devices]
+        named = {str(each.get("Name") or ""): str(each.get("Version") or "") for each in devices}
     except (ValueError, AttributeError, TypeError):
         return {}
-    return {f"fwupd {_plain(name)}": _plain(version) for name, version in named if _plain(name) and _plain(version)}
+    return {f"fwupd {name}": version for name, version in _plain_pairs(named).items()}
 
 
 def _links(files: Mapping[str, str]) -> dict[str, str]:
     rates: dict[str, list[str]] = {}
     for path, text in files.items():
-        parts = path.split("/")
-        if parts[-1] == "rate":
-            rates.setdefault(parts[3], []).append(text)
-    return {_plain(device): _plain(", ".join(each)) for device, each in rates.items() if _plain(device)}
+        if path.endswith("/rate"):
+            rates.setdefault(path.split("/")[3], []).append(text)
+    return _plain_pairs({device: ", ".join(each) for device, each in rates.items()})
+
+
+def _plain_pairs(values: Mapping[str, str]) -> dict[str, str]:
+    pairs = {_plain(name): _plain(value) for name, value in values.items()}
+    return {name: value for name, value in pairs.items() if name and value}
 
 
 def _processor(cpu: str) -> str:
@@ -203,35 +204,17 @@ def _processor(cpu: str) -> str:
     return " ".join(["arm64", *kinds]) if kinds else ""
 
 
-# The differences between two records. What only one of them knows is no difference: fwupd may be silent, and earlier
-# versions of this program recorded less.
+# The differences between two records, by part (``kernel``, ``firmware`` …) and the name of a device. What only one
+# record knows is no difference: fwupd may be silent, and earlier versions of this program recorded less.
 
-Part = Literal[
-    "kernel",
-    "parameters",
-    "driver",
-    "firmware",
-    "links",
-    "CMA",
-    "distribution",
-    "toolkit",
-    "engine",
-    "governor",
-    "power",
-    "memory",
-    "GPU",
-    "processor",
-    "free memory",
-]
-# Less memory than a start had by this share of the whole is a difference.
-_LESS_FREE = 0.1
+_LESS_FREE = 0.1  # a start with this share of the memory less free is a difference
 
 
 @dataclass(frozen=True)
 class MachineChange:
-    """One difference: the ``part``, the ``name`` of a device where it is one of several, and both values."""
+    """One difference: the ``part``, the ``name`` of a device if it is one of several, and both values."""
 
-    part: Part
+    part: str
     name: str
     before: str
     after: str
@@ -241,9 +224,9 @@ class MachineChange:
         return f"{what}: {self.before} → {self.after}"
 
 
-def known_parts(machine: Machine) -> dict[tuple[Part, str], str]:
+def known_parts(machine: Machine) -> dict[tuple[str, str], str]:
     """The known values of a machine, by the part and the name of the device, which is empty for a single one."""
-    values: dict[tuple[Part, str], str] = {
+    values = {
         ("kernel", ""): machine.kernel,
         ("driver", ""): machine.driver,
         ("distribution", ""): machine.distribution,
@@ -263,11 +246,9 @@ def known_parts(machine: Machine) -> dict[tuple[Part, str], str]:
 
 
 def machine_changes(before: Machine, after: Machine) -> tuple[MachineChange, ...]:
-    """The differences between two records of a machine, without what one of them does not know."""
     olds, news = known_parts(before), known_parts(after)
-    changes = [
-        MachineChange(*part, olds[part], news[part]) for part in olds if news.get(part, olds[part]) != olds[part]
-    ]
+    both = (part for part in olds if part in news and news[part] != olds[part])
+    changes = [MachineChange(*part, olds[part], news[part]) for part in both]
     if before.available and after.available and before.available - after.available > _LESS_FREE * before.memory:
         free = (words.size_text(each.available) for each in (before, after))
         changes.append(MachineChange("free memory", "", *free))

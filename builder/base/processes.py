@@ -34,7 +34,7 @@ def tied_to_parent() -> list[str]:
     return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
 
 
-# Files of /proc that tell a machine's memory and its GPUs.
+# Files of /proc that describe a machine's memory and its GPUs.
 
 MEMORY = "meminfo"
 GPUS = "driver/nvidia/gpus/*/information"
@@ -44,7 +44,7 @@ _SIZE = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
 def text(path: Path) -> str:
-    """The text of a file; empty where it cannot be read."""
+    """The text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -57,7 +57,7 @@ class Project:
     builds = _Below("builds")
     # The record of the checkpoints that were made.
     checkpoints_lock = _Below("checkpoints.lock")
-    # The runs that tell how numbered images do, by repository and number: kept with images.lock.
+    # The recorded runs of numbered images, by repository and number: committed with images.lock.
     evidence = _Below("evidence")
 
     state = _Below(".builder")
@@ -96,8 +96,8 @@ def below_project(root: Path, path: Path) -> Path:
     where it does not lie below ``root``, all links followed."""
     if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
         raise UnsafePathError(
-            f"{path} leads out of {root}, to {folder}: nothing is done there",
-            hint="a name with `..` or a link leads there: look at where it came from, and remove it",
+            f"{path} leads out of {root}, to {folder}; nothing was changed",
+            hint="a name with `..` or a link points there: find out where it came from, and remove it",
         )
     return path
 
@@ -112,17 +112,16 @@ def find_project(start: Path) -> Project:
             _require_own_state(project)
             return project
     raise UsageError(
-        f"no project here: neither {start.resolve()} nor a folder above it holds dockerfiles/",
-        hint="go to the project's folder, or name it: builder --project FOLDER …",
+        f"no project found: neither {start.resolve()} nor a folder above it contains dockerfiles/",
+        hint="change to the project's folder, or name it: `builder --project FOLDER …`",
     )
 
 
 def _require_nobody_elses(project: Project) -> None:
-    """Raises UnsafePathError for a state folder that belongs to another user, or in which anybody may write, as in the
-    project's folder around it: what is in it is believed, and in part carried out.
+    """Raises UnsafePathError for a state folder that belongs to another user or is writable by everyone, and for such a
+    project folder: commands trust its contents, and run some of them.
 
-    Members of a group that may write are trusted by whoever let them, and so is root. Root itself trusts, as git does,
-    the user who called it by sudo.
+    A group that may write is trusted, and so is root. Root itself trusts, as git does, the user who called sudo.
     """
     me = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
@@ -136,21 +135,21 @@ def _require_nobody_elses(project: Project) -> None:
         shown = folder if folder == project.root else os.path.relpath(folder, project.root)
         if folder != project.root and status.st_uid not in trusted:
             raise UnsafePathError(
-                f"{shown} belongs to another user (uid {status.st_uid}): what is in it is not followed",
-                hint=f"remove it, if it came with other files; `sudo chown -R {me} {project.state}` makes it yours",
+                f"{shown} belongs to another user (uid {status.st_uid}), so its contents are not trusted",
+                hint=f"remove it if it came with other files, or take ownership: `sudo chown -R {me} {project.state}`",
             )
-        # Where a folder is sticky, as /tmp is, nobody renames or removes what is another's.
+        # In a sticky folder such as /tmp, users cannot rename or remove the files of others.
         is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_sticky:
             raise UnsafePathError(
-                f"every user of this machine may write in {shown}: what is in it is not followed",
-                hint=f"look at what is in it; then `chmod o-w {folder}`",
+                f"every user of this machine can write to {shown}, so its contents are not trusted",
+                hint=f"check its contents, then run: `chmod o-w {folder}`",
             )
 
 
 def _require_own_state(project: Project) -> None:
-    """Raises UnsafePathError for a state folder that leads elsewhere, as one may that came with a clone: what is in it
-    is deleted by its name. It may be on another disk, in a folder of its own."""
+    """Raises UnsafePathError for a state folder that leads elsewhere, as one from a clone may: commands delete files in
+    it by their names. The folder may be on another disk, in a folder of its own."""
     try:
         entries = list(os.scandir(project.state))
     except OSError:
@@ -163,9 +162,9 @@ def _require_own_state(project: Project) -> None:
         is_ours = entry.name in (*_STATE_FOLDERS, *_STATE_FILES) or entry.name.startswith(_STATE_PREFIXES)
         if entry.is_symlink():
             place = os.path.relpath(entry.path, project.state)
-            message = f"{folder}/{place} is a link: what it leads to is not this program's"
+            message = f"{folder}/{place} is a link, which this program did not make"
         elif is_linked and not is_ours:
             message = f"{folder} leads to {project.state.resolve()}, which holds other things, such as {entry.name}"
         else:
             continue
-        raise UnsafePathError(message, hint="no command makes such a link: find out where it came from, and remove it")
+        raise UnsafePathError(message, hint="find out where the link came from, and remove it")

@@ -21,11 +21,13 @@ _WORDS = frozenset(
 )
 # Written without a mark between the words: HFTOKEN, DBPASSWORD.
 _ENDINGS = ("APIKEY", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
-# Tokens of Hugging Face, OpenAI, GitHub, GitLab, NVIDIA, AWS and Slack, a JSON web token, and an address with a login.
+# Tokens of Hugging Face, OpenAI, GitHub, GitLab, NVIDIA, AWS and Slack, and a JSON web token.
+_FORMS = (
+    r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
+    r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"
+)
 _VALUE = re.compile(
-    r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-\S{8,}|nvapi-\S{8,}|AKIA[0-9A-Z]{12,}|xox[a-z]-\S+"
-    r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*",
-    re.DOTALL,
+    rf"{_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*", re.DOTALL
 )
 
 _SHOWN = "***"
@@ -41,14 +43,14 @@ _ADDRESS = re.compile(
 
 
 def looks_secret(name: str, value: str = "") -> bool:
-    """True if a variable of this name, or this value, is likely a secret. ``TOKENIZERS_PARALLELISM`` is none."""
+    """True if a variable of this name, or this value, is likely a secret; ``TOKENIZERS_PARALLELISM`` is not."""
     upper = name.upper()
     return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
 
 
 def learn(secret: str) -> None:
-    """Has ``redacted`` know a secret that was read somewhere; one that is shorter than any password is left, as it
-    would be found in any text."""
+    """Makes ``redacted`` know a secret that was read somewhere; a shorter text than any password would be found in any
+    text, and is ignored."""
     if len(secret) >= _SHORTEST_PASSWORD and secret not in _LEARNED:
         _LEARNED.add(secret)
         _secret.cache_clear()
@@ -142,8 +144,7 @@ _HOST = re.compile(
 )
 # A token is one wherever it stands, and so is what is given for a name that looks secret.
 _TOKENS = re.compile(
-    r"\b(?-i:hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
-    r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
+    rf"\b(?-i:{_FORMS})"
     r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
     r"|(?-i:\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)=)['\"]?|--api[_-]key[ =]['\"]?)"
     r"(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}",

@@ -114,10 +114,10 @@ def members(file: IO[bytes]) -> dict[str, Member]:
                 if not info.isdir():
                     files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
     except (tarfile.TarError, EOFError, OverflowError):
-        raise ValueError("it is no tar file, or is cut off" if not files else "it is cut off or damaged") from None
+        raise ValueError("it is not a tar file, or is cut off" if not files else "it is cut off or damaged") from None
     for name in files:
         if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
-            raise ValueError(f"`{printable(above)}` in it is a file and a folder")
+            raise ValueError(f"`{printable(above)}` is both a file and a folder in it")
     return files
 
 
@@ -130,23 +130,23 @@ class _Headers:
 
     def read(self, size: int) -> bytes:
         if size > _LARGEST_HEADER:
-            raise ValueError(f"a header in it has {size:,} bytes")
+            raise ValueError(f"it has a header of {size:,} bytes")
         return self._file.read(size)
 
 
 def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length: int) -> str:
     """The reason why a tar of ``length`` bytes with this entry, after ``files``, is refused, or nothing."""
     if is_unsafe(name):
-        return f"it holds `{printable(name)}`, which leads out of its folder or is no plain path"
+        return f"it contains `{printable(name)}`, which leads out of its folder or is not a normalized path"
     if info.isdir():
         return ""
     if info.type not in _PLAIN:
         return f"`{printable(name)}` in it is neither a file nor a folder"
     if name in files:
-        return f"it holds `{printable(name)}` twice"
+        return f"it contains `{printable(name)}` twice"
     if info.offset_data + info.size > length:
         return "it is cut off"
-    return f"it holds more than {_MOST:,} files" if len(files) == _MOST else ""
+    return f"it contains more than {_MOST:,} files" if len(files) == _MOST else ""
 
 
 def is_unsafe(name: str) -> bool:
@@ -161,7 +161,7 @@ def is_unsafe(name: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text``, which whoever made the file chose, with its control characters escaped."""
+    """``text`` from a file of others, with its control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[:200])
 
 

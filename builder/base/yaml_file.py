@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values. YAML has
-# more: tags that create objects, aliases that contain themselves or expand to millions of values, lists as keys.
-# Whatever PyYAML or a schema would fail on is refused here, on the nodes, which know their locations.
+# The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values. Tags that
+# create objects, aliases that expand to millions of values and lists as keys are refused here, on the nodes, which know
+# their locations.
 
 YamlPath = tuple[str | int, ...]
 
@@ -46,8 +46,8 @@ def refused(node: yaml.Node | None, message: str) -> Refusal:
 
 
 class Repetition(NamedTuple):
-    """A key that stands again at ``line`` and ``column`` (from 1), after ``earlier_line``. Its later value counts, and
-    is ``same`` if it equals the earlier one; ``values`` are both where they are plain, the earlier one first."""
+    """A key that is repeated at ``line`` and ``column`` (from 1), after ``earlier_line``. The later value counts; it is
+    ``same`` if it equals the earlier one. ``values`` are both, the earlier one first, if both are plain."""
 
     path: YamlPath
     line: int
@@ -67,11 +67,11 @@ def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -
         nonlocal left
         left -= 1
         if id(node) in around:
-            raise refused(where, "an alias to what it stands in")
+            raise refused(where, "an alias to a value that contains it")
         if len(around) > _DEEPEST:
-            raise refused(where, "blocks within blocks, too deep")
+            raise refused(where, "blocks are nested too deeply")
         if left < 0:
-            raise refused(where, "aliases of aliases, which stand for too much")
+            raise refused(where, "aliases of aliases, which expand to too many values")
         around.add(id(node))
         _check_tag(loader, node)
         if isinstance(node, yaml.SequenceNode):
@@ -87,13 +87,13 @@ def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -
 
 
 def _check_tag(loader: Any, node: yaml.Node) -> None:
-    shown = f"the tag `{node.tag.replace(_YAML, '!!')}` has no place here"
+    shown = f"the tag `{node.tag.replace(_YAML, '!!')}` is not allowed here"
     if isinstance(node, yaml.ScalarNode):
         plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
         if node.tag != f"{_YAML}str" and (node.tag not in _PLAIN or node.tag != plain):
-            raise refused(node, f"{shown}; quote what is meant as text")
+            raise refused(node, f"{shown}; quote it if it is meant as text")
         if node.tag == f"{_YAML}int" and len(node.value) > _LONGEST_NUMBER:
-            raise refused(node, "a number of so many digits; quote what is meant as text")
+            raise refused(node, f"a number of more than {_LONGEST_NUMBER} digits; quote it if it is meant as text")
     elif node.tag != f"{_YAML}{'seq' if isinstance(node, yaml.SequenceNode) else 'map'}":
         raise refused(node, shown)
 
@@ -106,10 +106,10 @@ def _check_keys(node: yaml.Node, path: YamlPath, repetitions: list[Repetition] |
         is_merge = key.tag == f"{_YAML}merge"
         merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
         if is_merge and not all(isinstance(item, yaml.MappingNode) for item in merged):
-            raise refused(key, "`<<` takes in a mapping, or a list of them")
+            raise refused(key, "`<<` requires a mapping, or a list of mappings")
         if key.value in kept:
             if repetitions is None or is_merge:
-                raise refused(key, f"the key `{key.value}` stands twice")
+                raise refused(key, f"the key `{key.value}` is repeated")
             repetitions.append(_repetition((*path, key.value), kept.pop(key.value), (key, value)))
         kept[key.value] = (key, value)
     if len(kept) < len(node.value):
@@ -139,7 +139,7 @@ class _TextKeyLoader(_Loader):  # type: ignore[misc]
     def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise refused(parent, "blocks within blocks, too deep")
+            raise refused(parent, "blocks are nested too deeply")
         super().descend_resolver(parent, index)
 
     def ascend_resolver(self) -> None:
@@ -191,13 +191,13 @@ def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode()[: error.position].decode(errors="replace")
         location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return Problem(location, f"the character U+{error.character:04X} has no place in a text file; remove it")
+        return Problem(location, f"the character U+{error.character:04X} is not allowed in a text file; remove it")
     if not isinstance(error, yaml.MarkedYAMLError) or not (mark := error.problem_mark or error.context_mark):
         return Problem(Location(file), str(error))
     location, begun = Location(file, mark.line + 1, mark.column + 1), error.context_mark
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
     if not isinstance(error, Refusal) and line[mark.column :].startswith("\t"):
-        return Problem(location, "a tab in the indentation: YAML takes spaces only")
+        return Problem(location, "a tab in the indentation: YAML allows only spaces")
     message = error.problem or error.context or ""
     if error.problem and error.context and begun:
         message += f", {error.context} that begins in line {begun.line + 1}"
@@ -211,7 +211,7 @@ class Block(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper whose text is read back as it was: PyYAML writes the other line breaks of Unicode as they are, and reads
+    """A dumper whose text is read back unchanged: PyYAML does not escape the other line breaks of Unicode, and reads
     them as blanks."""
 
     def represent_text(self, text: str) -> yaml.Node:
@@ -253,7 +253,7 @@ def _dumped(data: Any, dumper: type[_Dumper], *, flow: bool = False) -> str:
 
 @functools.lru_cache(maxsize=4)
 def locations(text: str, file: str) -> dict[YamlPath, Location]:
-    """The location of each value of ``text``; that of a value in a mapping is the location of its key."""
+    """The location of each value of ``text``; a value in a mapping has the location of its key."""
     collected: dict[YamlPath, Location] = {}
 
     def visit(node: yaml.Node, path: YamlPath, mark: Any) -> None:
@@ -303,11 +303,11 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
     return None, None
 
 
-# The editor: single values of a text are set, and whatever else is there stays as it was written.
+# The editor sets single values of a text, and leaves the rest as the user wrote it.
 
 
 def with_values(text: str, values: Mapping[YamlPath, Any], expected: Any) -> str | None:
-    """``text`` with each of ``values`` at its path; None where it is laid out so unusually that it would not say
+    """``text`` with each of ``values`` at its path; None if its layout is so unusual that it would not mean
     ``expected`` then."""
     edited = text
     try:
@@ -325,13 +325,14 @@ def _with_value(text: str, path: YamlPath, value: Any) -> str:
         return ended + _dumped(_nested(path, value), _EntryDumper)
     start, rest, column = 0, path, -1
     while rest:
+        is_block = isinstance(node, yaml.CollectionNode) and not node.flow_style
         key, child = _child(node, rest[0])
         if child is None and isinstance(node, yaml.MappingNode):
             return _with_entry(text, node, _nested(rest, value))
         if child is None:
             break
         start = text.index(":", key.end_mark.index) + 1 if key else child.start_mark.index
-        column = key.start_mark.column if key and isinstance(node, yaml.MappingNode) and not node.flow_style else -1
+        column = key.start_mark.column if key and is_block else -1
         node, rest = child, rest[1:]
     value, end = _nested(rest, value), _leaf_end(node)
     if not isinstance(value, dict) or not value or column < 0:
@@ -345,18 +346,14 @@ def _with_value(text: str, path: YamlPath, value: Any) -> str:
 def _with_entry(text: str, mapping: yaml.MappingNode, entry: Any) -> str:
     """``text`` with one more entry at the end of ``mapping``."""
     if mapping.flow_style:
-        end = _leaf_end(mapping.value[-1][1]) if mapping.value else mapping.end_mark.index - 1
-        return (
-            f"{text[:end]}{', ' if mapping.value else ''}{_dumped(entry, _Dumper, flow=True).strip()[1:-1]}{text[end:]}"
-        )
+        comma, end = (", ", _leaf_end(mapping.value[-1][1])) if mapping.value else ("", mapping.end_mark.index - 1)
+        return f"{text[:end]}{comma}{_dumped(entry, _Dumper, flow=True).strip()[1:-1]}{text[end:]}"
     end = _leaf_end(mapping)
     end = end - 1 if text[end - 1] == "\n" else text.find("\n", end)  # a block of text ends with its last line break
     end = len(text) if end < 0 else end
-    newline = "\r\n" if text[end - 1] == "\r" else "\n"
-    end -= len(newline) - 1
     indent = " " * mapping.start_mark.column
-    lines = _dumped(entry, _EntryDumper).splitlines()
-    return f"{text[:end]}{''.join(f'{newline}{indent}{line}' for line in lines)}{text[end:] or newline}"
+    lines = "".join(f"\n{indent}{line}" for line in _dumped(entry, _EntryDumper).splitlines())
+    return f"{text[:end]}{lines}{text[end:] or chr(10)}"
 
 
 def _nested(path: YamlPath, value: Any) -> Any:
@@ -414,7 +411,7 @@ def _explained(error: Any, root: dict[str, Any]) -> list[tuple[YamlPath, str]]:
     if kind == "PropertyNames":
         name = error.kind.value.instance
         return [((*path, name), f"`{name}` has characters that are not allowed in a name here")]
-    description = f"; meant is: {node['description']}" if node.get("description") else ""
+    description = f"; expected: {node['description']}" if node.get("description") else ""
     return [(path, f"{f'{named}: ' if path else ''}{_complaint(error, kind, node)}{description}")]
 
 
@@ -429,19 +426,19 @@ def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
         return f"{shown} has characters that are not allowed here"
     if kind in {"Type", "MaxItems", "MaxProperties"}:
         types = node["type"] if isinstance(node.get("type"), list) else [node.get("type", "anything else")]
-        # A list or mapping that may only be empty is no type that is meant.
+        # A list or mapping that may only be empty is not a type to suggest.
         empty = {name for name, most in (("array", "maxItems"), ("object", "maxProperties")) if node.get(most) == 0}
         wanted = " or ".join(_WORDS.get(name, name) for name in types if name not in empty | {"null"})
         return f"{shown} is not {wanted}{_advice(error.instance, types)}"
     if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
-        return f"{shown} fits none of the forms known here"
+        return f"{shown} is not valid here"
     return str(error.message)
 
 
 def _advice(value: Any, types: list[str]) -> str:
     """Advice for text that was meant as entries or items, and the other way round."""
     if isinstance(value, dict | list) and "string" in types:
-        return "; for text that begins with a bracket or brace, put single quotes around it"
+        return "; put single quotes around text that begins with a bracket or brace"
     if isinstance(value, str) and (match := re.match(r"[A-Za-z_][\w-]*(:)[^\s:/]|(-)[^\s-]", value)):
         return f"; is a space missing after a {'colon' if match[1] else '`-`'}?"
     return ""

@@ -37,9 +37,9 @@ def checkpoints() -> None:
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Show what a build would do, from headers alone.
 
-    Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
-    result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
-    error at its line of checkpoint.yaml.
+    Reads only the headers of the sources, on the Hub by ranges. Shows what each step changes, the files of the result,
+    and the cost: bytes to download, to read and to write, disk and time. A step that is not possible is an error at its
+    line of checkpoint.yaml.
     """
     from builder.commands import checkpoints as command
 
@@ -97,7 +97,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
         ("read", words.size_text(planned.read)),
         ("write", f"{words.size_text(planned.size)} in {outlook.folder}"),
         ("disk", free),
-        ("time", f"about {words.duration_text(max(outlook.seconds, 1))}" + (", and the fetching" if missing else "")),
+        ("time", f"about {words.duration_text(max(outlook.seconds, 1))}" + (", plus the download" if missing else "")),
     ]
 
 
@@ -110,9 +110,9 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record what it was made from.
 
-    What the sources lack is fetched first. Bytes that do not change are copied, the others are computed
-    a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
-    that are not. Sources, steps and the digest of every file go into checkpoints.lock.
+    Missing files of the sources are downloaded first. Unchanged bytes are copied, the others are computed in pieces.
+    The result gets its name when it is complete. After a kill, the same command continues with the unfinished files.
+    checkpoints.lock records the sources, the steps and the digest of every file.
     """
     from builder.cli import progress
     from builder.commands import checkpoints as command
@@ -131,15 +131,15 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
 
 @checkpoints.command()
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
-@click.option("--full", is_flag=True, help="Read every byte, and not the headers alone.")
+@click.option("--full", is_flag=True, help="Read every byte, not only the headers.")
 @verbosity_options
 @json_option
 @pass_context
 def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
     """Compare what is on this machine with checkpoints.lock.
 
-    Sizes, the headers of weights, the index and all small files are compared; with --full every byte. Without a NAME,
-    all checkpoints are. Ends with 7 if one differs, or is recorded and not here.
+    Compares sizes, the headers of weights and all small files; with --full every byte. Without a NAME, compares all
+    checkpoints. Ends with 7 if one differs, or is recorded but not on this machine.
     """
     from builder.cli import progress
     from builder.commands import checkpoints as command
@@ -149,7 +149,7 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     if as_json:
         print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:
-        print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
+        print_result("no checkpoint exists yet; to make one: `builder checkpoints build NAME`")
     for each in () if as_json else results:
         state = f"{each.files} files as recorded ({'every byte' if full else 'headers and small files'})"
         if not each.is_here:
@@ -173,7 +173,7 @@ def list_(context: Context, as_json: bool) -> None:
     if as_json:
         print_json({"checkpoints": list(map(_as_json, listed))})
     elif not listed:
-        print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
+        print_result("no checkpoints yet; `builder schema checkpoint` describes how to define one")
     else:
         rows = []
         for each in listed:
@@ -202,7 +202,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         mods = [("mods", ", ".join(listed.definition.mods))] if listed.definition.mods else []
         output.print_facts([("model", listed.definition.model), *mods], indent="  ")
     if not listed.revisions:
-        print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
+        print_result(f"not made yet; to see what it requires: `builder checkpoints plan {name}`")
     for each in listed.revisions:
         print_line()
         print_result(styled(f"{listed.name}@{each.revision}", bold=True))
@@ -225,7 +225,7 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
 def _about(listed: ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
-    return listed.definition.description if listed.definition else "made, and defined no longer"
+    return listed.definition.description if listed.definition else "made, but no longer defined"
 
 
 checkpoints.add_command(compare_checkpoint)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +11,7 @@ from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import data, print_note, print_result
+from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from builder.evidence.standing import ImageEvidence, JudgedRun
 
 
-# Runs as text: those of an image with their figures, and those of two images side by side.
+# Runs as text: the runs of an image with their figures, and the runs of two images side by side.
 
 _SHOWN_FINDINGS = 5
 
@@ -90,7 +89,7 @@ def _named(figure: Figure) -> str:
 
 
 def _unit(figure: Figure) -> str:
-    """The unit that stands beside an amount: that of bytes is part of it, and a ratio has none."""
+    """The unit beside an amount: bytes have their unit in the amount, and a ratio has no unit."""
     return "" if figure.unit in {"bytes", "ratio"} else figure.unit
 
 
@@ -152,29 +151,23 @@ def _beside(figure: Figure | None) -> str:
     shell_complete=names("numbered", "definitions"),
     help="Only these numbers, or all numbers of a repository or definition.",
 )
-@click.option("--html", "as_html", is_flag=True, help="Print the table as a page, for a file.")
 @json_option
 @pass_context
-def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_html: bool, as_json: bool) -> None:
+def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_json: bool) -> None:
     """Show which image goes with which model.
 
-    A row for each number and proof, a column for each model: proven, changed, failed, stale, unclear or never tried, by
-    the project's own last run. What others ran is marked, and counts for nothing here. --json names the file of each
-    run.
+    A row for each number, a column for each model: the result of the project's own last proof, and below it each
+    benchmark, probe and comparison. A result is proven, changed, failed, stale, unclear or never tried. Runs from
+    elsewhere are marked, and prove nothing here. --json names the file of each run.
 
-    Below the table stands the command that proves the first pair that is missing or stale.
+    The last line is the command that proves the first pair whose proof is missing or stale.
     """
-    from builder.commands import evidence_files as command
+    from builder.commands import listing as command
 
-    if as_html and as_json:
-        raise click.UsageError("--html and --json are two forms of the table")
     with progress.showing("reading the runs"):
         table = command.matrix_of(context.workspace(), _split(models), _split(images))
-
-    if as_html:
-        output.print_document(command.page(table))
-    elif as_json:
-        output.print_json(document(table))
+    if as_json:
+        output.print_json(table)
     else:
         print_matrix(table)
 
@@ -184,74 +177,54 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for text in texts for name in text.split(",") if name)
 
 
-# One character each, for tables with more models than words fit beside each other.
-_CELL_WORDS: tuple[CellWord, ...] = ("proven", "changed", "failed", "stale", "unclear", "never tried")
-_MARKS = dict(zip(_CELL_WORDS, "+~xo?.", strict=True))
-_SHORT = {"never tried": "-"}
+# Short enough that ten models fit beside each other on 80 columns.
+_SHORT: dict[CellWord, str] = {
+    "proven": "ok",
+    "changed": "diff",
+    "failed": "fail",
+    "unclear": "?",
+    "stale": "old",
+    "never tried": "-",
+}
 _OTHERS = "*"
 
 
 def print_matrix(matrix: Matrix) -> None:
-    """Prints the table: words under the names of the models, under letters, or marks, as the terminal has room."""
+    """Prints the table, with as many models beside each other as fit, and below it what their letters stand for."""
     if not matrix.images or not matrix.models:
-        empty = "no model is paired with an image, or was run on one: `builder pair MODEL IMAGE` pairs them"
-        output.print_result(empty if matrix.images else "no images yet: `builder build TARGET` makes the first")
+        empty = "no model is paired with an image yet; to pair one: `builder pair MODEL IMAGE`"
+        print_result(empty if matrix.images else "no images yet; to build the first: `builder build TARGET`")
         return
     letters = [_letter(place) for place in range(len(matrix.models))]
-    headings, words = list(matrix.models), True
-    if not _fits(rows := _rows(matrix, words=True), headings):
-        headings = letters
-    if not _fits(rows, headings):
-        words, rows = False, _rows(matrix, words=False)
-    output.print_table(("IMAGE", "PROOF", *headings), rows)
-    output.print_line()
-    if headings is letters:
-        output.print_facts(list(zip(letters, matrix.models, strict=True)))
+    cells = {(cell.image, cell.model, cell.proof): cell for cell in matrix.cells}
+    first = max(map(len, (*map(str, matrix.images), *(f"  {proof}" for proof in matrix.proofs))))
+    widest = max(output.columns_of(_shown(cell)) for cell in matrix.cells)
+    beside = max(1, (output.width() - first) // (len(output.GAP) + max(widest, len(letters[-1]))))
+    for begin in range(0, len(letters), beside):
+        models = matrix.models[begin : begin + beside]
+        rows = []
+        for image in matrix.images:
+            for proof in matrix.proofs:
+                row = [cells[image, model, proof] for model in models]
+                if proof == "prove" or any(cell.run or cell.others for cell in row):
+                    rows.append((str(image) if proof == "prove" else f"  {proof}", *map(_shown, row)))
+        output.print_table(("IMAGE", *letters[begin : begin + beside]), rows)
         output.print_line()
-    if not words:
-        output.print_result(", ".join(f"{mark} {word}" for word, mark in _MARKS.items()))
-    if any(cell.others for tried in matrix.cells.values() for cell in tried):
-        output.print_result(f"{_OTHERS} ran elsewhere as well, which counts for nothing here: --json has those runs")
-    counts = ", ".join(f"{count:,} {word}" for word, count in matrix.counts().items() if count)
+    output.print_facts(list(zip(letters, matrix.models, strict=True)))
+    output.print_line()
+    if any(cell.others for cell in matrix.cells):
+        print_result(f"{_OTHERS} ran elsewhere, which proves nothing here: --json has these runs")
+    counts = ", ".join(f"{count:,} {word} ({_SHORT[word]})" for word, count in matrix.counts().items() if count)
     pairs = counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
-    output.print_result(f"of {pairs}{each}: {counts}")
-    cells = (matrix.cell(image, model, "prove") for image in matrix.images for model in matrix.models)
-    if missing := next((cell for cell in cells if cell.word in {"never tried", "stale"}), None):
-        prove = f"builder prove {missing.image} {missing.model}"
-        output.print_result(f"to prove the first that is missing or stale: `{prove}`")
+    print_result(f"of {pairs}{each}: {counts}")
+    proofs = (cell for cell in matrix.cells if cell.proof == "prove")
+    if missing := next((cell for cell in proofs if cell.word in {"never tried", "stale"}), None):
+        print_result(f"to prove the first missing or stale pair: `builder prove {missing.image} {missing.model}`")
 
 
-def document(matrix: Matrix) -> dict[str, Any]:
-    """The table as JSON: every cell, with the file of its run."""
-    cells = starmap(matrix.cell, product(matrix.images, matrix.models, matrix.proofs))
-    keys = "image model proof word why run=file? started? seconds?"
-    others = "word=others run=others_file"
-    shown = [{**data(cell, keys), "others": data(cell, others) if cell.others else None} for cell in cells]
-    return {**data(matrix, "images models proofs"), "cells": shown}
-
-
-def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
-    """A row for each image and proof that was tried with one of the models, at least the first proof."""
-    rows = []
-    for image in matrix.images:
-        tried = {cell.proof for model in matrix.models for cell in matrix.cells.get((image, model), ())}
-        shown = [proof for proof in matrix.proofs if proof in tried] or list(matrix.proofs[:1])
-        for place, proof in enumerate(shown):
-            cells = (matrix.cell(image, model, proof) for model in matrix.models)
-            rows.append(("" if place else str(image), proof, *(_shown(cell, words=words) for cell in cells)))
-    return rows
-
-
-def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
-    everything = (("IMAGE", "PROOF", *headings), *rows)
-    widths = (max(output.columns_of(row[place]) for row in everything) for place in range(len(headings) + 2))
-    return sum(widths) + len(output.GAP) * (len(headings) + 1) <= output.width()
-
-
-def _shown(cell: MatrixCell, *, words: bool) -> str:
-    text = _SHORT.get(cell.word, cell.word) if words else _MARKS[cell.word]
-    return output.word(cell.word, text) + (_OTHERS if cell.others else "")
+def _shown(cell: MatrixCell) -> str:
+    return output.word(cell.word, _SHORT[cell.word]) + (_OTHERS if cell.others else "")
 
 
 def _letter(place: int) -> str:
@@ -277,13 +250,13 @@ _FILE, _FOLDER = "report.html", "report"
 def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
     """Write one page that shows what serves what, and how well.
 
-    One HTML file without scripts, which asks nothing of any server: what is stale, missing or unproven first; every
-    model with its image, proof and history, drawn and as a table; what goes with what; every image and what changed
-    since the one before. It is made from images.lock, builds/ and evidence/ alone, on any machine, and the same each
-    time. It lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless
-    --full is given.
+    One HTML file without scripts, which fetches nothing. It shows first what is stale, missing or unproven. Then come
+    every model with its image, proof, history and figures, what goes with what, and every image with what changed since
+    the number before. It is made from images.lock, builds/ and evidence/ alone, and is the same on any machine. It
+    lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless --full
+    is given.
     """
-    from builder.commands import evidence_files as command
+    from builder.commands import listing as command
 
     target = output or Path(_FOLDER if publish else _FILE)
     with progress.showing("drawing the page"):
@@ -294,4 +267,4 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
         import webbrowser
 
         if not webbrowser.open(files[0].resolve().as_uri()):
-            print_note(f"no browser could be started: open {files[0]} yourself")
+            print_note(f"no browser could be started; open {files[0]} yourself")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
-    from builder.commands.showing import ShownImage
+    from builder.commands.listing import ShownImage
     from builder.evidence.standing import ImageEvidence
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbers.status import ImageOverview, ImageRow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="A row for each model, what the cache has of it, and the images before.")
+@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and its earlier images.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
@@ -55,8 +55,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     for note in (*_notes(overview, target), *map(str, listing.interrupted_upgrades(workspace, lock))):
         print_note(note)
     if lost or not overview.rows:
-        empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
-        print_result(lost or empty)
+        empty = "no images yet; to build the first: `builder build TARGET`"
+        print_result(lost or f"{empty}, to take an existing image: `builder adopt IMAGE`")
         return
     evidence = listing.evidence(workspace, target, lock, overview)
     for problem in (problem for each in evidence.values() for problem in each.problems):
@@ -77,12 +77,12 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
     """The notes above the rows."""
     if overview.engine_error:
-        yield f"no engine answers, so states are unknown: {overview.engine_error}"
+        yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
-        adopts = f"`builder adopt {repository}` gives what has that name a number"
-        yield f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}"
+        adopts = f"to give that image a number: `builder adopt {repository}`"
+        yield f"{repository}:latest is not its current number; the next build or rollback corrects this; {adopts}"
     for repository, owner in overview.foreign.items():
-        yield f"{repository}:latest is not the image that is current here: {owner} has it"
+        yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
         yield f"{image.partition('@')[0]} was gone from its registry on {overview.upstream.at[:10]}: it is {users}"
 
@@ -163,7 +163,18 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         **versions,
         "mods": list(row.image.mods),
         "models": row.models,
-        "evidence": evidence.json if evidence else None,
+        "evidence": _evidence(evidence) if evidence else None,
+    }
+
+
+def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
+    from builder.commands import listing
+
+    return {
+        "standing": evidence.standing,
+        "pairings": data(evidence.pairings, "model standing why foreign run=run.file"),
+        "runs": listing.run_documents(evidence),
+        "problems": list(map(str, evidence.problems)),
     }
 
 
@@ -181,7 +192,8 @@ def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any
 
 
 _FIRST_START = (
-    "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"
+    "compiles FlashInfer's kernels, which this image lacks; that takes minutes, and up to 8 GiB for each of MAX_JOBS"
+    " compilers"
 )
 
 
@@ -195,9 +207,9 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     IMAGE is a repository or a definition; without a number, its current image.
     """
-    from builder.commands import showing
+    from builder.commands import listing
 
-    shown = showing.show_image(context.workspace(), image)
+    shown = listing.show_image(context.workspace(), image)
     if as_json:
         print_json(_image_json(shown, context.project))
         return
@@ -217,7 +229,6 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
 
     row, image = shown.row, shown.row.image
     mods = [f"{name} ({digest})" for name, digest in image.mods.items()]
-    made, signed = len(shown.witnesses.statements), shown.witnesses.signed
     base = _takes(shown, "base")
     count = len(shown.packages)
     kept = shown.steps or shown.adopted
@@ -243,7 +254,6 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("next start", _next_start(shown)),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
-        ("witnesses", f"{words.counted(made, 'machine')} made the same content, {signed} signed" if made else ""),
         ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),
@@ -263,7 +273,7 @@ def _gpu_checks(shown: ShownImage) -> str:
     if image.gpu:
         return f"passed on {image.gpu}"
     never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
-    return "never run: it was built beside no GPU" if never else ""
+    return "never run: no GPU was present at the build" if never else ""
 
 
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureErr
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.options import Context
-from builder.cli.output import print_document, print_note, styled
+from builder.cli.options import Context, WordChoice
+from builder.cli.output import print_note, styled
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -33,50 +32,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# The report of a bug in the program itself: a file that can be pasted into an issue.
-
-
-def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Writes the report to a temporary file and prints its path; the traceback goes only into the file. Where no file
-    can be written, the report itself is printed."""
-    import tempfile
-    import traceback
-    from importlib.metadata import version
-
-    lines = [
-        f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
-        f"arguments: {[_without_value(*words) for words in pairwise(['', *sys.argv[1:]])]}",
-        "",
-        *traceback.format_exception(kind, error, trace),
-    ]
-    text = redacted("\n".join(lines))
-    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
-    try:
-        path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
-        path.write_text(text, encoding="utf-8")
-        print_note(f"what to do: report it with the file {path}")
-    except OSError as failure:
-        print_note(text)
-        print_note(f"what to do: report it with the lines above, of which no file can be made: {failure}")
-
-
-def _without_value(before: str, word: str) -> str:
-    """``word`` of the command line without the value of an environment variable or of an API key."""
-    option = re.match(r"--env=|-e(?=\w)", word)
-    if before == "--api-key":
-        return "…"
-    if not option and before not in {"--env", "-e"}:
-        return word
-    prefix = option[0] if option else ""
-    name, sign, _ = word.removeprefix(prefix).partition("=")
-    return f"{prefix}{name}{sign}…" if sign else word
-
-
-# The table of commands: group, name, module and one-line help. A command's module is imported when it is called or
-# its own help is shown; never for ``builder --help``.
-
-# What a user does: the commands for it, each with its module in builder.cli, the object in it and one line.
-# `builder --help` shows the groups in this order, and a new command goes where its user would look for it.
+# The groups in the order of `builder --help`, by what a user does. Each command has its module in builder.cli, the
+# object in that module, and its help in one line. A module is imported when its command is called or shows its help.
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Main commands": {
         "build": ("build_cli", "build", "Build a numbered image from a recipe or a definition."),
@@ -128,11 +85,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
-        "mirror": (
-            "lock_cli",
-            "mirror",
-            "Copy images of others to a place of yours, before they vanish.",
-        ),
+        "mirror": ("lock_cli", "mirror", "Copy images of others to a place of yours, before they vanish."),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
@@ -146,7 +99,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "advisories": ("advisories_cli", "advisories", "Show what is known to go wrong, and with which versions."),
         "explain": ("about_cli", "explain", "Explain an exit code, a key of a file, or a message."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
-        "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
+        "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
         "help": ("main", "help_", "Show the help of a command."),
     },
 }
@@ -175,7 +128,15 @@ def unknown(ctx: click.Context, word: str) -> click.UsageError:
 
 
 class Group(click.Group):
-    """A group of commands whose list has the whole first line of each help, over several lines where it is long."""
+    """A group of commands whose list has the whole first line of each help, over several lines if it is long."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            raise unknown(ctx, name)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
@@ -184,7 +145,7 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -198,14 +159,6 @@ class Commands(click.Group):
         module, attribute, _ = TABLE[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and name not in TABLE and not name.startswith("-") and not ctx.resilient_parsing:
-            raise unknown(ctx, name)
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes the commands from the table and then the options, without importing any command."""
@@ -223,40 +176,47 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
 
 
-def _complete_words(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Completes the commands of the group that the words before name."""
-    context = _context_of(ctx.find_root(), ctx.params.get(parameter.name or "") or ())
-    names = context.command.list_commands(context) if isinstance(context.command, click.Group) else []
-    return [name for name in names if name.startswith(incomplete)]
-
-
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=_complete_words)
-@click.pass_context
-def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
+@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=lambda _, __, text: _beginning_with(text))
+def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
     As `builder COMMAND --help` does, also for two words such as `recipes check`. Without a command: all of them, by
     what they are for.
     """
-    print_document(_context_of(ctx.find_root(), words).get_help() + "\n")
+    cli.main([*words, "--help"], prog_name="builder", standalone_mode=False)
 
 
-def _context_of(ctx: click.Context, words: tuple[str, ...]) -> click.Context:
-    """The context of the command that ``words`` name below ``ctx``. Raises click's error if there is none."""
-    for word in words:
-        group = ctx.command
-        command = group.get_command(ctx, word) if isinstance(group, click.Group) else None
-        if command is None:
-            raise unknown(ctx, word)
-        ctx = click.Context(command, parent=ctx, info_name=word)
-    return ctx
+def _beginning_with(text: str) -> list[str]:
+    return [name for name in TABLE if name.startswith(text)]
 
 
-# The sentence for ^C: each command takes back what it had begun, and some go on from there.
+@click.command()
+@click.argument("shell", type=WordChoice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what bash, zsh or fish needs to complete names.
+
+    \b
+    bash   builder completion bash > ~/.local/share/bash-completion/completions/builder
+    zsh    builder completion zsh > ~/.zfunc/_builder     (with ~/.zfunc in $fpath)
+    fish   builder completion fish > ~/.config/fish/completions/builder.fish
+    """
+    output.print_document(completion_script(shell))
+
+
+def completion_script(shell: str) -> str:
+    """The script with which ``shell`` completes; it calls `builder` for the names."""
+    from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+    kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    return kinds[shell](click.Command("builder"), {}, "builder", "_BUILDER_COMPLETE").source() + "\n"
+
+
+# The line after ^C: each command undoes what it had begun, and some continue from there.
 
 _BUILD = "nothing changed; run it again, finished steps are cached"
-_RESUMES = "run it again, and it goes on where it was"
+_RESUMES = "run it again, and it continues where it stopped"
+_SENT = "run it again; layers that were sent are not sent again"
 _LEFT = {
     "build": _BUILD,
     "rebuild": _BUILD,
@@ -264,16 +224,15 @@ _LEFT = {
     "download": _RESUMES,
     "up": _RESUMES,
     "upgrade": _RESUMES,
-    "push": "run it again, and layers that are there are not sent again",
+    "push": _SENT,
     "pull": "nothing changed; run it again",
-    "copy": "run it again, and layers that are there are not sent again",
-    "prune": "what was removed stays so; run it again for the rest",
+    "copy": _SENT,
+    "prune": "what was removed stays removed; run it again for the rest",
 }
 
 
 def sentence(arguments: Sequence[str], error: BaseException) -> str:
-    """The line for a command that was interrupted: what ``error`` says itself, or what holds for every command of that
-    name."""
+    """The line for an interrupted command: what ``error`` says, or what holds for every command of that name."""
     name = next((word for word in arguments if word in TABLE), "")
     left = str(error) or _LEFT.get(name, "")
     return f"interrupted: {left}" if left else "interrupted"
@@ -366,7 +325,7 @@ def _report_system_failure(error: BaseException) -> int | None:
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    # What could not be printed, for one, comes from the system.
+    # The system may refuse to print, for example.
     code = _report_system_failure(error)
     with suppress(OSError):
         if code is None:
@@ -375,8 +334,33 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     os._exit(code or BUG)
 
 
-# An error of the system as one that the user can act on: with the path, and what to do. Whatever the system refuses is
-# no bug of this program. Errors that a command has a better word for never come here.
+def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Writes the report of a bug, which can be pasted into an issue, to a temporary file and prints its path. The
+    traceback goes only into the file; if no file can be written, the report itself is printed."""
+    import tempfile
+    import traceback
+    from importlib.metadata import version
+
+    arguments = [re.sub("(?s)=.*", "=…", word) for word in sys.argv[1:]]  # values may be secrets
+    lines = [
+        f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
+        f"arguments: {arguments}",
+        "",
+        *traceback.format_exception(kind, error, trace),
+    ]
+    text = redacted("\n".join(lines))
+    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    try:
+        path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
+        path.write_text(text, encoding="utf-8")
+        print_note(f"what to do: report it with the file {path}")
+    except OSError as failure:
+        print_note(text)
+        print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
+
+
+# What the system refuses is no bug: it becomes an error with the path, and what to do. Errors that a command can
+# explain better never come here.
 
 _ROOM = "make room (`df -h {folder}`; `builder prune` shows which images could go)"
 _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
@@ -410,14 +394,7 @@ def translate(error: BaseException) -> SystemFailureError | None:
     if error.filename == output.STREAM:
         return SystemFailureError(f"{output.STREAM}: {error.strerror}", hint="send the output elsewhere")
     name = error.filename2 or error.filename
-    if isinstance(name, str | bytes | os.PathLike):
-        place: Path | None = Path(os.fsdecode(name))
-    else:  # a file that is open has no name for the system, but pathlib's methods know it
-        trace = error.__traceback__
-        while trace and trace.tb_next:
-            trace = trace.tb_next
-        owner = trace.tb_frame.f_locals.get("self") if trace else None
-        place = owner if isinstance(owner, Path) else None
+    place = Path(os.fsdecode(name)) if isinstance(name, str | bytes | os.PathLike) else None
     return _failure(place, error.strerror or os.strerror(error.errno), error.errno)
 
 
@@ -432,22 +409,12 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
 
 
 def _access_advice(path: Path) -> str:
-    """The advice where access is denied: another user's file is most likely that of a run with sudo, and others of that
-    run lie in the same folder of the user's."""
+    """The advice where access is denied. Most likely an earlier run with sudo made the file, and others in the same
+    folder of the user's."""
     user = os.geteuid()
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
     if theirs is None or mine is None or user == 0:
         return f"make {path} writable for you"
-    owner = _user_name(theirs.lstat().st_uid)
-    back = f"`sudo chown -R {_user_name(user)} {mine}`"
-    return f"{theirs} belongs to {owner}, as after a run with sudo: {back} makes it yours"
-
-
-def _user_name(user: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
+    owner, back = f"uid {theirs.lstat().st_uid}", f"`sudo chown -R {user} {mine}`"
+    return f"{theirs} belongs to another user ({owner}), as after a run with sudo: {back} makes it yours"

@@ -139,8 +139,8 @@ update_option = click.option(
     multiple=True,
     metavar="SOURCE[=REF]",
     shell_complete=names("sources"),
-    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, `release` for the newest one that is some"
-    " days old, or the version of a wheel.",
+    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, the version of a wheel, or `release` for"
+    " the newest release that is some days old.",
 )
 
 
@@ -150,7 +150,7 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
         return None
     number, unit = text[:-1], _UNITS.get(text[-1:])
     if unit is None or not number.isdecimal() or len(number) > 5:
-        raise click.BadParameter(f"`{text}` is no length of time such as 30d, 12h or 2w")
+        raise click.BadParameter(f"`{text}` is not a length of time such as 30d, 12h or 2w")
     return timedelta(**{unit: int(number)})
 
 
@@ -166,7 +166,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         key, sign, values[key] = text.partition("=")
         if not key or not sign:
-            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
+            raise click.BadParameter(f"`{text}`: expected KEY=VALUE", param_hint="--set")
     return values
 
 
@@ -215,7 +215,7 @@ node_options = together(
         "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
     ),
     click.option(
-        "--ray/--no-ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
+        "--ray/--no-ray", default=None, help="Join several nodes with Ray or without it; by default as the recipe says."
     ),
 )
 container_options = together(
@@ -231,15 +231,15 @@ container_options = together(
         "-e",
         multiple=True,
         metavar="NAME[=VALUE]",
-        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
-        " nowhere.",
+        help="An environment variable of the server; NAME alone takes its value here. A value that looks like a"
+        " secret is not stored.",
     ),
     click.option(
         "--publish",
         "-p",
         multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
-        help="A port of this machine that leads to INSIDE, in place of the host's network.",
+        help="A port of this machine that leads to port INSIDE, in place of the host's network.",
     ),
     click.option(
         "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
@@ -247,7 +247,7 @@ container_options = together(
     click.option(
         "--earlyoom/--no-earlyoom",
         default=None,
-        help="End the server before the machine is out of memory, by earlyoom.",
+        help="Use earlyoom to end the server before the machine runs out of memory.",
     ),
 )
 extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
@@ -256,7 +256,7 @@ serving_options = together(
     extra_argument,
     serve_options,
     container_options,
-    click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice."),
+    click.option("--force", is_flag=True, help="Start it even if memory is expected to be too small."),
     node_options,
     click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers."),
     verbosity_options,

@@ -106,7 +106,7 @@ def _shown(letter: str) -> str:
     return letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _SHOWN else letter
 
 
-# Colours for words that tell of a change or a state; the words and signs stay, for whoever sees no colours.
+# Colours for words that describe a change or a state. The words and signs stay, for readers without colours.
 
 _ADDED, _REMOVED, _CHANGED = "green", "red", "yellow"
 _BY_WORD = {
@@ -121,8 +121,8 @@ _BY_SIGN = {"+": _ADDED, "-": _REMOVED}
 
 
 def word(text: str | None, shown: str = "", *, bold: bool | None = None) -> str:
-    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word as it is, and empty
-    where there is none."""
+    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged; empty for
+    None."""
     if not text:
         return ""
     shown = shown or text
@@ -236,13 +236,13 @@ def print_note(text: str) -> None:
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
-    """Prints a line as it is, such as a row of a table that fits already."""
+    """Prints a line without folding it, such as a row of a table."""
     _echo(visible(text), err=err, color=colour())
 
 
 def print_document(text: str) -> None:
-    """Prints a whole document to standard output: as it is where a program reads it, for a file must be what was
-    exported; with its control characters made visible on a terminal."""
+    """Prints a whole document to standard output: unchanged for a program or a file, with visible control characters
+    on a terminal."""
     _echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
@@ -321,7 +321,7 @@ def _print_error_lines(label: str, message: str) -> None:
 def data(value: object, keys: str = "") -> Any:
     """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
     sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
-    ``gpu=subject.machine.gpu`` one further inside, null where there is none on the way. ``note?`` is null where it is
+    ``gpu=subject.machine.gpu`` one further inside, null if there is none on the way. ``note?`` is null if it is
     empty, ``seconds~`` has one decimal."""
     if not keys or value is None or isinstance(value, str | int | float):
         return plain(value)
@@ -440,9 +440,9 @@ def print_facts(facts: Sequence[Sequence[str]], indent: str = "", widest: Sequen
 
 
 def print_finding(finding: Diagnosis) -> None:
-    """Prints the result of a check: its verdict, what it is about, what is so, and what to do."""
+    """Prints the result of a check: its verdict, its subject, the finding, and what to do."""
     text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
-    # The widest of each column, so that all findings stand in line.
+    # The widest text of each column, so that all findings are aligned.
     print_facts([(word(finding.verdict), f"{finding.subject}:", text)], widest=("warning", "certificates:", ""))
 
 

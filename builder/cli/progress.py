@@ -1,7 +1,7 @@
 """The progress of a command's work, on standard error.
 
-A terminal has a line with a clock for each thing that runs, and one that stays for each that ended. Elsewhere, and with
-``--verbose``, there are only lines that stay: also, now and then, one of what takes long.
+A terminal has a line with a clock for each running task, and a lasting line for each finished one. Elsewhere, and with
+``--verbose``, there are only lasting lines, with one now and then for a long task.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Reporter:
         print_note(text)
 
     def show(self, event: object) -> None:
-        """Shows an event of something that goes on."""
+        """Shows an event of a running task."""
         raise NotImplementedError
 
     def _ended_line(self, event: object) -> str:
@@ -157,8 +157,8 @@ class _Log(_Reporter):
 
 
 class _Live(_Reporter):
-    """Lines of what runs, below those that stay. They are drawn from the first event that is more than a message: rich
-    takes 50 ms to import."""
+    """Lines of running tasks, below the lasting lines. They are drawn from the first event that is more than a message,
+    since rich takes 50 ms to import."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class _Live(_Reporter):
         self._expected: Mapping[str, float] | None = None
 
     def end(self) -> None:
-        """Takes the lines of what runs away."""
+        """Removes the lines of running tasks."""
         with self._lock:
             self._is_over = True
             if self._progress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -16,8 +15,7 @@ from builder.base.events import Message
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import conversion, planning
 from builder.lock import checkpoints_lock
-from builder.sources.safetensors_files import NAME as INDEX
-from builder.sources.safetensors_files import PREFIX, HeaderError, length, parse_header, parse_index
+from builder.sources.safetensors_files import PREFIX, HeaderError, length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,10 +47,10 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
     plan, place, _, made = _plan(workspace, name, update=update)
     try:
         conversion.require_packages(plan)
-    except UsageError as error:  # the plan holds all the same
+    except UsageError as error:  # the plan is valid nevertheless
         workspace.report(Message(f"{error.message}; {error.hint}"))
     needed = 0 if made else plan.size + plan.fetched
-    seconds = 0.0 if made else plan.size / conversion.expected_speed(workspace.project)
+    seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
     free = shutil.disk_usage(_disk(place)).free
     return CheckpointOutlook(plan, str(place.root), free, needed, seconds, made)
 
@@ -89,8 +87,6 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         workspace.report(Message(f"making {checkpoint}: {words.size_text(plan.size)} in {len(plan.shards)} files"))
         revision, made = conversion.make_checkpoint(plan, place, recorded, workspace.report)
         seconds = time.monotonic() - began
-        # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
-        conversion.record_speed(workspace.project, made.size - finished, seconds)
     checkpoints_lock.record_checkpoint(workspace.project, checkpoint, revision, made)
     conversion.forget_unfinished(place, plan.inputs if seconds is None else "")
     checkpoint_name = checkpoints_lock.CheckpointName(checkpoint, revision)
@@ -120,7 +116,7 @@ def _disk(place: ResultPlace) -> Path:
 
 @dataclass(frozen=True)
 class ListedRevision:
-    """A revision that was made; ``folder`` is where it is on this machine, None where it is not."""
+    """A revision that was made; ``folder`` is where it is on this machine, None if it is not."""
 
     revision: str
     record: CheckpointRevision
@@ -172,7 +168,7 @@ def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """The ``problems`` of a revision, a line for each file; ``is_here`` is False where it is not on this machine."""
+    """The ``problems`` of a revision, a line for each file; ``is_here`` is False if it is not on this machine."""
 
     name: str
     revision: str
@@ -183,8 +179,8 @@ class VerifiedCheckpoint:
 
 
 def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) -> tuple[VerifiedCheckpoint, ...]:
-    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers, small files and the
-    index; with ``full`` every byte. Raises UsageError for one that is not recorded."""
+    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers and small files; with
+    ``full`` every byte. Raises UsageError for one that is not recorded."""
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
     if name is not None and name not in records.checkpoints:
@@ -204,36 +200,25 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
 
 
 def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], None], *, full: bool) -> Iterator[str]:
-    names: dict[str, str] = {}
     for name, file in record.files.items():
         try:
-            problem = _problem(folder / name, file, names, count, full=full)
+            problem = _problem(folder / name, file, count, full=full)
         except (OSError, HeaderError) as error:
             problem = getattr(error, "strerror", None) or str(error)
         if problem:
             yield f"{name}: {problem}"
     if further := sorted({path.name for path in folder.iterdir()} - record.files.keys()):
         yield f"these files are not recorded: {', '.join(further)}"
-    try:
-        listed = parse_index((folder / INDEX).read_bytes()) if (folder / INDEX).is_file() else names
-    except HeaderError as error:
-        yield f"{INDEX}: {error}"
-        return
-    if different := sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name)):
-        yield f"{INDEX}: {json.dumps(different[0])} and {len(different) - 1} more are not where it says"
 
 
-def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Callable[[int], None], *, full: bool) -> str:
-    """The difference between a file and its record, empty where there is none; ``names`` gets the tensors in it."""
+def _problem(path: Path, file: RecordedFile, count: Callable[[int], None], *, full: bool) -> str:
+    """The difference between a file and its record, or empty text."""
     with planning.open_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
         if size != file.size:
             return f"it has {size:,} bytes, and {file.size:,} are recorded"
-        if file.header:
-            text = opened.read(length(opened.read(PREFIX), size))
-            if words.sha256_of(text) != file.header:
-                return "its header differs from the record"
-            names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
+        if file.header and words.sha256_of(opened.read(length(opened.read(PREFIX), size))) != file.header:
+            return "its header differs from the record"
         if full or not file.header:
             opened.seek(0)
             digest = hashlib.sha256()

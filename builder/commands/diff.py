@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError, UsageError
+from builder.commands import listing
 from builder.definitions import recipe
 from builder.evidence import store
 from builder.lab import changes
@@ -138,12 +139,10 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
 
 def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
     """The last runs of both images side by side; files that are no evidence are left to `list`."""
-    if not project.evidence.is_dir():
-        return ()
-    from builder.evidence import matrix, standing
-    from builder.lab import run_sets
+    from builder.evidence import matrix
 
-    evidence = standing.evidence_overview(project, lock, [before, after], {}, run_sets.present_sets(project))
+    if not (evidence := listing.present_evidence(project, lock, [before, after], {})):
+        return ()
     return matrix.pairs_side_by_side(evidence[before].last, evidence[after].last)
 
 

@@ -1,28 +1,40 @@
-"""The list command: the numbered images and models of images.lock, or those of one target."""
+"""The commands list, show, matrix and report: which images there are, what is in one, and what goes with what."""
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import ImageStateError, UsageError
+from builder.base import files
+from builder.base.errors import BuilderError, ConflictError, ImageStateError, UsageError
+from builder.base.words import did_you_mean
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
+    from builder.evidence.matrix import Matrix
+    from builder.evidence.run_record import Kind
     from builder.evidence.standing import ImageEvidence
+    from builder.lab.report.collecting import Part
     from builder.lab.upgrade_journal import InterruptedUpgrade
+    from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import Step
 
 
 def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
     """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine.
 
-    Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
+    Raises UsageError if ``target`` names nothing, LockError if images.lock is lost.
     """
     lock = (
         lock_file.read_lock(workspace.project.lock)
@@ -33,7 +45,7 @@ def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.
 
 
 def lost_lock(workspace: Workspace) -> str:
-    """Tells that images.lock is lost, and how it comes back; empty where it is there, or nothing was built yet."""
+    """Tells that images.lock is lost, and how it comes back; empty if it is there, or nothing was built yet."""
     from builder.lock.kinds import TAKE_BACK
 
     return f"images.lock is {lock_file.MESSAGE}: {TAKE_BACK}" if lock_file.is_lost(workspace.project) else ""
@@ -42,17 +54,49 @@ def lost_lock(workspace: Workspace) -> str:
 def evidence(
     workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of each listed image; empty where the project has none of any."""
+    """The evidence of each listed image; empty if the project has none."""
     project = workspace.project
+    if target is not None and project.evidence.is_dir():
+        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
+    return present_evidence(project, lock, [row.name for row in overview.rows], workspace.environment)
+
+
+def present_evidence(
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+) -> dict[ImageName, ImageEvidence]:
+    """The evidence of these images; empty if the project has none. A probe, profile or text that changed since makes
+    its runs stale."""
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
-    from builder.lab import run_sets
 
-    if target is not None:
-        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
-    names = [row.name for row in overview.rows]
-    return standing.evidence_overview(project, lock, names, workspace.environment, run_sets.present_sets(project))
+    return standing.evidence_overview(project, lock, names, environ, partial(present_set, project))
+
+
+def run_documents(evidence: ImageEvidence) -> list[dict[str, Any]]:
+    """Every run of an image as its file has it, and the name of the file."""
+    from builder.evidence.run_record import evidence_document
+
+    return [{"file": run.file, **evidence_document(run)} for run in evidence.runs]
+
+
+def present_set(project: Project, kind: Kind, name: str) -> str | None:
+    """The present digest of a probe, a profile or the texts of comparisons; None for one that is gone or wrong, and for
+    proofs, whose answers are compared question by question."""
+    if kind == "prove":
+        return None
+    from builder.definitions import configuration
+    from builder.lab.measure import bench, probes
+    from builder.lab.same import image_likeness
+
+    try:
+        if kind == "bench":
+            return bench.bench_digest(configuration.load_configuration(project).profile(name))
+        if kind == "same":
+            return image_likeness.same_digest()
+        return probes.tools_long_digest() if name == probes.NAME else configuration.load_probe(project, name).digest
+    except BuilderError:
+        return None
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
@@ -89,7 +133,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
             with suppress(ImageStateError):  # no image serves it yet
                 repository = selection.for_recipe(lock, recipe).image.repository
     if repository is None:
-        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+        raise UsageError(f"`{text}` is not a model, repository, definition or recipe")
     return replace(
         lock,
         images={name: record for name, record in lock.images.items() if name == repository},
@@ -107,3 +151,139 @@ def _of_model(lock: Lock, name: str) -> Lock:
         if numbers:
             images[repository] = replace(record, numbers=numbers)
     return replace(lock, images=images, models={name: model})
+
+
+# The show command: the contents of one image, from images.lock and its build directory.
+
+
+@dataclass(frozen=True)
+class ShownImage:
+    """An image. ``steps`` is empty if its build directory is gone, and of an adopted image; ``adopted`` are the
+    contents of such a one, None if they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None if the project has none of any image.
+    ``warm_from`` is the number whose compile caches its next start here uses, None if that start is cold."""
+
+    row: status.ImageRow
+    steps: tuple[Step, ...]
+    adopted: AdoptedContents | None
+    directory: Path
+    args: Mapping[str, object] = field(default_factory=dict)
+    uses_gpu: bool = False
+    evidence: ImageEvidence | None = None
+    warm_from: ImageName | None = None
+
+    @property
+    def compiles_kernels(self) -> bool:
+        """True if FlashInfer has none of its kernels ready, so that the first start compiles them. False as well where
+        nothing is known of what is in the image."""
+        packages = self.packages
+        built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
+        if not built and "flashinfer-python" not in packages:
+            return False
+        if any(name.startswith("flashinfer-jit-cache") for name in packages):
+            return False
+        return not (built and self.args.get("flashinfer_jit_cache") is True)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The version of each Python package, by name; empty if they are not known."""
+        from builder.numbers import build_directory
+
+        return dict(self.adopted.packages) if self.adopted else build_directory.packages(self.steps)
+
+
+def show_image(workspace: Workspace, text: str) -> ShownImage:
+    """Reads what is known of the image called ``text``. Raises UsageError where there is no such image."""
+    from builder.definitions import image
+    from builder.numbers import adopted, build_directory
+    from builder.serving import compile_caches
+
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    name, _ = status.named_number(project, lock, text)
+    overview = status.status_overview(workspace, lock.only(name))
+    row = overview.rows[0]
+    directory = project.build_directory(name.repository, name.number)
+    args = build_directory.read_metadata(directory).get("build_args")
+    serves = "vllm" in row.image.versions
+    return ShownImage(
+        row,
+        steps=build_directory.read_if_possible(directory) or (),
+        adopted=adopted.read_adopted(directory),
+        directory=directory,
+        args=args if isinstance(args, dict) else {},
+        uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
+        evidence=evidence(workspace, None, lock, overview).get(name),
+        warm_from=compile_caches.warm_from(project, workspace.environment, name),
+    )
+
+
+# The matrix and report commands: the evidence of a project as a table, and its state as one page.
+
+
+def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
+    """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
+    ``models`` (or their recipes) name, from the files alone. Raises UsageError for a name of neither, LockError where
+    images.lock cannot be read."""
+    from builder.evidence import matrix
+
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    names = _images(workspace, lock, images)
+    evidence = present_evidence(project, lock, names, workspace.environment)
+    every = matrix.models_of(lock, evidence.values())
+    chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
+    return matrix.build_matrix(names, chosen, evidence)
+
+
+def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
+    """The numbers, the newest of each repository first."""
+    names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
+    chosen = set() if wanted else names
+    for text in wanted:
+        repository = status.named_repository(workspace.project, lock, text)
+        if repository in lock.images:
+            chosen |= {name for name in names if name.repository == repository}
+        else:
+            chosen.add(status.named_number(workspace.project, lock, text)[0])
+    return tuple(sorted(names & chosen, key=lambda name: (name.repository, -name.number)))
+
+
+def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
+    """The model called ``text``, or that of the recipe called so."""
+    from builder.definitions import recipe
+
+    if text in every:
+        return text
+    path = recipe.find_recipe(workspace.project, text)
+    model = recipe.load_recipe(workspace.project, path).model if path else None
+    if model:
+        return model
+    hint = did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}"
+    raise UsageError(f"`{text}` is neither a recipe nor a model that an image was paired or run with", hint=hint)
+
+
+def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
+    """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
+    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first. Raises
+    LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind."""
+    from builder.lab.report import collecting, html
+
+    if output.is_dir() and not publish:
+        raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
+    if publish and output.exists() and not output.is_dir():
+        raise ConflictError(f"{output} is a file", hint="`--publish` requires a folder")
+    project, environ = workspace.project, workspace.environment
+    page = collecting.collect_page(project, environ, workspace.report, present_evidence, full=full)
+    texts = {output / "index.html" if publish else output: html.render_page(page)}
+    if publish:
+        texts[output / "report.json"] = page_as_json(page)
+    for path, text in texts.items():
+        files.make_folder(path.parent)
+        files.write_atomically(path, text.encode(errors="replace"), mode=0o644)
+    return tuple(texts)
+
+
+def page_as_json(page: Part) -> str:
+    content = {"schema_version": 1, **vars(page)}
+    return json.dumps(content, default=vars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

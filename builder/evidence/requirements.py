@@ -5,7 +5,6 @@ Only the project's own current runs count, and the latest decides. Nothing is me
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -15,6 +14,7 @@ from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
 from builder.definitions.recipe import load_recipe, recorded
 from builder.evidence import standing, statistics, store
+from builder.evidence.run_record import unlike
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
 from builder.lock.model import ImageName
 from builder.numbers import pointers
@@ -54,18 +54,13 @@ class RecordedRuns:
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
 
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
-        """Every benchmark that counts and measured ``wanted``; one that failed measured no image as it is."""
+        """Every benchmark that counts and measured ``wanted``; a failed one measured nothing that can be compared."""
         present = self.present("bench")
-        return tuple(
-            run
-            for run in self.runs
-            if run.kind == "bench"
-            and not run.foreign
-            and run.verdict in {"pass", "changed"}
-            and run.subject.model == present.model
-            and _figures(run, wanted)
-            and not standing.stale_reasons(run, present)
+        own = (
+            run for run in self.runs if run.kind == "bench" and run.subject.model == present.model and not run.foreign
         )
+        measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
+        return tuple(run for run in measured if not standing.stale_reasons(run, present))
 
 
 def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
@@ -102,9 +97,11 @@ def compared(
     run, before = (side.latest("bench", lambda each: bool(_figures(each, wanted))) for side in (of_image, of_current))
     if isinstance(run, str):
         return run
-    if reason := before if isinstance(before, str) else incomparable(run, before):
-        return f"{of_current.image}, the current one, {reason}"
-    sides = [[e for e in side.rounds(wanted) if not incomparable(run, e)] for side in (of_current, of_image)]
+    if isinstance(before, str):
+        return f"{of_current.image}, the current one, {before}"
+    if differing := ", ".join(unlike(before, run)):
+        return f"{of_current.image}, the current one, cannot be compared: {differing}"
+    sides = [[e for e in side.rounds(wanted) if not any(unlike(run, e))] for side in (of_current, of_image)]
     rounds = min(MOST_ROUNDS, *map(len, sides))
     beside = []
     measured = _figures(run, wanted)
@@ -123,30 +120,13 @@ def compared(
 
 
 def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> bool:
-    """True while another round of both would tell more: until `FEWEST_ROUNDS`, then while the noise is too large."""
+    """True while another round of both is needed: until `FEWEST_ROUNDS`, then while the noise is too large."""
     if len(of_image.rounds(wanted)) < FEWEST_ROUNDS:
         return True
     beside = compared(wanted, of_image, of_current)
     return not isinstance(beside, str) and any(
         each.rounds < FEWEST_ROUNDS or (each.rounds < MOST_ROUNDS and not each.comparison.is_settled) for each in beside
     )
-
-
-def incomparable(run: Evidence, before: Evidence) -> str:
-    """The reason why the figures of two runs cannot be compared; empty where they can."""
-    if run.set != before.set or run.name != before.name:
-        return f"was measured by another profile, {before.name}"
-    if run.version != before.version:
-        return f"was measured by {before.version}, this one by {run.version}"
-    if dict(run.sampling) != dict(before.sampling):
-        return "was measured with other sampling"
-    then, now = before.subject.machine, run.subject.machine
-    if then and now:
-        # Earlier runs on arm64 do not name the processor.
-        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu
-        if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
-            return "was measured on another machine"
-    return ""
 
 
 # What a pairing requires, and the parts that the recorded runs of an image do not show.
@@ -175,7 +155,7 @@ def required(project: Project, model: str | None, recipe: Recipe | None) -> conf
 
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
     """The recipe by which an image serves a model, or would: of their pairing, else the model's present one, else that
-    of the build; None where it is gone. Raises FileProblemsError where it cannot be read."""
+    of the build; None if it is gone. Raises FileProblemsError where it cannot be read."""
     own, paired, record = standing.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
@@ -198,34 +178,38 @@ def missing(
     """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not.
     ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence
     that cannot be read."""
+    environ = environ or {}
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
-    # A damaged file of evidence is in nobody's way where none is required.
-    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
     paired = lock.models.get(model or "")
     now = paired.pairing.image if paired else None
     if model is None and image.repository in lock.images and (current := lock.images[image.repository].current):
         now = ImageName(image.repository, current)
-    own = [name for name in configuration.probe_names(project) if name in wanted.probes]
-    digests = {name: configuration.load_probe(project, name).digest for name in own}
-    present = functools.partial(_present, project, lock, model, recipe, environ or {})
-    of_image = RecordedRuns(image, runs, functools.partial(present, image), digests)
+    own = configuration.probe_names(project)
+    digests = {name: configuration.load_probe(project, name).digest for name in wanted.probes if name in own}
+    # A damaged file of evidence does not matter if no evidence is required.
+    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
+    of_image = _recorded(project, lock, image, model, recipe, environ, runs, digests)
     of_current = None
     if now and now != image and (wanted.same is not None or any(figure.of_current for figure in wanted.figures)):
-        of_current = RecordedRuns(now, store.of_image(project, now), functools.partial(present, now))
+        of_current = _recorded(project, lock, now, model, recipe, environ, store.of_image(project, now))
     return tuple(unmet(wanted, of_image, of_current))
 
 
-def _present(
+def _recorded(
     project: Project,
     lock: Lock,
+    image: ImageName,
     model: str | None,
     recipe: Recipe | None,
     environ: Mapping[str, str],
-    image: ImageName,
-    kind: Kind,
-) -> Subject:
-    return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
+    runs: Sequence[Evidence],
+    probes: Mapping[str, str] | None = None,
+) -> RecordedRuns:
+    def present(kind: Kind) -> Subject:
+        return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
+
+    return RecordedRuns(image, runs, present, probes or {})
 
 
 def last_proof(
@@ -236,8 +220,7 @@ def last_proof(
     if not (runs := store.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
-    present = functools.partial(_present, project, lock, model, recipe, environ, image)
-    return RecordedRuns(image, runs, present).latest("prove")
+    return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
 
 
 def figures_in_turn(
@@ -248,18 +231,19 @@ def figures_in_turn(
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
         return ()
-    present = functools.partial(_present, project, lock, model, recipe, environ)
-    names = image, paired.pairing.image
-    sides = [RecordedRuns(name, store.of_image(project, name), functools.partial(present, name)) for name in names]
+    of_image, of_current = (
+        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
+        for name in (image, paired.pairing.image)
+    )
     figures = required(project, model, recipe).figures
-    return tuple(each for each in figures if each.of_current and needs_rounds(each, *sides))
+    return tuple(each for each in figures if each.of_current and needs_rounds(each, of_image, of_current))
 
 
 def unmet(
     wanted: configuration.RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
     """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
-    an image by itself. ``of_current`` is None where nothing else serves the model."""
+    an image by itself. ``of_current`` is None if nothing else serves the model."""
     proof = of_image.latest("prove")
     verdict = _verdict(proof)
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
@@ -309,12 +293,12 @@ def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
     words = {"unclear": "came to no verdict", "changed": "differs from the number before"}
-    why = f"{words.get(run.verdict, 'failed')}{first_finding(run.findings, run.verdict)}"
+    why = words.get(run.verdict, "failed") + first_finding(run.findings, run.verdict)
     return MissingEvidence(kind, name, why, failed=run.verdict != "unclear")
 
 
 def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
-    """The first check that led to a ``verdict``, with its place, in brackets; empty where there are no findings."""
+    """The first check that led to a ``verdict``, with its place, in brackets; empty if there are no findings."""
     findings = [finding for finding in findings if finding.verdict == verdict] or findings
     if not findings:
         return ""
@@ -324,7 +308,7 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """The reason why a figure is missing, empty where it is not, and if it was measured and did not pass."""
+    """The reason why a figure is missing, empty if it is not, and if it was measured and did not pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))
@@ -336,7 +320,7 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
     figures = _figures(run, wanted)
     few = [len(each.values) for each in figures if len(each.values) < LEAST_SAMPLES]
     if few and len(of_image.rounds(wanted)) < LEAST_SAMPLES:
-        return f"measured {few[0]} time, which tells no spread", False
+        return f"measured {few[0]} time, which gives no spread", False
     if not wanted.of_current:
         sign = 1 if wanted.at_least else -1
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
@@ -361,7 +345,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
-        # Outside of the bound by no more than noise: further rounds would tell.
+        # Outside of the bound by no more than the noise: further rounds would decide.
         return why + ("" if is_outside else ": too much noise to tell"), is_outside
     return "", False
 
@@ -380,7 +364,7 @@ def missing_command(lacking: MissingEvidence, image: ImageName, model: str | Non
 # why it moves nevertheless.
 
 FORCED = "without its evidence: "
-"""The beginning of a note that was given with `--force`: what is paired so is never put back by itself."""
+"""The beginning of a note given with `--force`: such a pairing is never put back automatically."""
 
 
 def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]:
@@ -394,8 +378,8 @@ def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]
 def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note that is given without `--force`, which it is the reason of."""
     if note and not force:
-        hint = "`builder mark` notes what was observed of an image"
-        raise UsageError("`--note` goes with `--force`, and says why", hint=hint)
+        hint = "to note an observation: `builder mark`"
+        raise UsageError("`--note` gives the reason for `--force`, and requires it", hint=hint)
 
 
 def passed(
@@ -417,8 +401,8 @@ def passed(
     has_failed = all(each.kind == "prove" and each.failed for _, each in lacking)
     what = f"did not pass its proof for {names}" if has_failed else f"lacks what {names} requires"
     lines = [f"  {each}; `{missing_command(each, image, model)}`" for model, each in lacking]
-    hint = "these commands record it; `builder pair` and `builder promote` with `--force --note TEXT` do without"
-    raise ConflictError("\n".join([f"{image} {what}: nothing was moved", *lines]), hint=hint)
+    hint = "run these commands, or override with `--force --note TEXT` of `builder pair` and `builder promote`"
+    raise ConflictError("\n".join([f"{image} {what}: no pointer was moved", *lines]), hint=hint)
 
 
 def unfit(
@@ -464,5 +448,7 @@ def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, mod
 def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> None:
     """Raises ConflictError for a model that requires evidence of an image that cannot have any yet."""
     if required(workspace.project, model, recipe):
-        hint = "without `--model` it gets its number; `builder pair` then says what is missing"
-        raise ConflictError(f"{model} requires evidence, of which a new image has none: nothing was done", hint=hint)
+        hint = "leave out `--model` to give it a number; `builder pair` then lists what is missing"
+        raise ConflictError(
+            f"{model} requires evidence, and a new image has no evidence yet; nothing was changed", hint=hint
+        )

@@ -32,7 +32,7 @@ Settings: TypeAlias = Mapping[str, int | float | str]
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's subject: all that its result belongs to. None where a part was not looked at, or there is none.
+    """A run's subject: all that its result belongs to. A part is None if it does not exist or was not looked at.
 
     ``image`` is the name that the image had then (``vllm-node-tf5:7``); ``fingerprint`` says which one it is.
     ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the chat template that was in
@@ -99,7 +99,7 @@ class Evidence:
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
     vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
-    meant; the verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the
+    meant; the verdict then is ``pass``. ``foreign`` says where a run from elsewhere came from, and is empty for the
     project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
     gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
@@ -125,9 +125,29 @@ class Evidence:
     file: str = field(default="", compare=False)
 
 
+def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
+    """Yields all that makes the figures of two runs of one kind incomparable."""
+    if run.set != other.set or run.name != other.name:
+        sets = {"prove": "other conversations", "bench": "another profile", "same": "other texts"}
+        yield sets.get(run.kind, "another probe")
+    if run.version != other.version:
+        yield f"{run.version} and {other.version}"
+    then, now = run.subject.machine, other.subject.machine
+    if then and now:
+        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu  # earlier runs on arm64 do not name the processor
+        if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
+            yield "another machine"
+    if dict(run.sampling) != dict(other.sampling):
+        yield "other sampling"
+    if dict(run.subject.overrides) != dict(other.subject.overrides):
+        yield "other options in the command"
+
+
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
-HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
+HINT = (
+    "restore the committed file with git, or delete it: each file is one run, and the other runs are independent of it"
+)
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
 _FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")
@@ -184,7 +204,7 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
         problem = Problem(Location(file, error.lineno, error.colno), f"not JSON: {error.msg}")
         raise FileProblemsError((problem,), hint=HINT) from None
     except RecursionError:
-        faults = ["not evidence: blocks within blocks, too deep"]
+        faults = ["not evidence: blocks are nested too deeply"]
     except ValueError as error:  # UnicodeError and the refusals below among them
         faults = [f"not evidence: {_short(str(error))}"]
     raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
@@ -233,12 +253,12 @@ def _short(message: str) -> str:
 def _finite(written: str) -> float:
     value = float(written)
     if not math.isfinite(value):
-        raise ValueError(f"{_short(written)} is no finite number")
+        raise ValueError(f"{_short(written)} is not a finite number")
     return value
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     block = dict(pairs)
     if len(block) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is repeated")
     return block

@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.base.hub_cache import is_commit
+from builder.base.machine_record import machine_changes
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
 from builder.evidence import run_record, store
@@ -41,8 +42,8 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
-    """Each part of the subject that has changed since; empty for a run that still counts. Age is no reason, and an
-    unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
+    """Each part of the subject that has changed since the run; empty for a run that still counts. Age is no reason, and
+    an unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
     return tuple(_reasons(evidence, present, set_now))
 
 
@@ -72,13 +73,8 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
 
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
-    if _differ(then.gpu, now.gpu) or (then.gpus and now.gpus and then.gpus != now.gpus):
-        was, here = (each.gpus_text or "no GPU" for each in (then, now))
-        yield f"it ran on {was}, which is {here} here"
-    if _differ(then.driver, now.driver):
-        yield f"the GPU's driver is {now.driver} now, it was {then.driver}"
-    if not then.gpu and not now.gpu and _differ(then.cpu, now.cpu):
-        yield f"it ran on another processor, {then.cpu}"
+    parts = {"GPU", "driver"} if then.gpu or now.gpu else {"processor"}
+    return (f"the machine changed: {change}" for change in machine_changes(then, now) if change.part in parts)
 
 
 def _differ(then: str | None, now: str | None) -> bool:
@@ -88,13 +84,14 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided.
+    ``foreign`` is True if there are runs from elsewhere."""
 
     model: str | None
     standing: Standing
     why: str = ""
     run: Evidence | None = None
-    has_foreign: bool = False
+    foreign: bool = False
 
 
 def standing_of(
@@ -116,7 +113,7 @@ def standing_of(
             return PairingStanding(model, "failed", f"{kind} {name} failed", run, foreign)
     served = present("prove").recipe
     proofs = [run for run in own if run.kind == "prove"]
-    # A trial with another recipe tells of that recipe: what is known of the one that serves the model stays.
+    # A trial with another recipe says nothing of the recipe that serves the model.
     proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
         return PairingStanding(model, "unproven", "proven elsewhere" if foreign else "", None, foreign)
@@ -129,18 +126,17 @@ def standing_of(
 
 
 def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evidence | None:
-    """The last of ``runs`` that is of this kind, and of this name where one is given."""
+    """The last of ``runs`` of this kind, and of this name if given."""
     return next((run for run in reversed(runs) if run.kind == kind and name in {None, run.name}), None)
 
 
 def worst(standings: Collection[PairingStanding]) -> Standing | None:
-    words = {each.standing for each in standings}
-    return next((word for word in WORST_FIRST if word in words), None)
+    return min((each.standing for each in standings), key=WORST_FIRST.index, default=None)
 
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
+    """A run, and the reasons why it is stale; empty for a run that still counts."""
 
     run: Evidence
     stale: tuple[str, ...]
@@ -164,32 +160,18 @@ class ImageEvidence:
         chosen = self.serves or self.served
         return worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
-    def standing_with(self, model: str) -> Standing | None:
-        return next((pairing.standing for pairing in self.pairings if pairing.model == model), None)
+    def with_model(self, model: str) -> PairingStanding | None:
+        return next((pairing for pairing in self.pairings if pairing.model == model), None)
 
-    @property
-    def json(self) -> dict[str, Any]:
-        return {
-            "standing": self.standing,
-            "pairings": [
-                {
-                    "model": each.model,
-                    "standing": each.standing,
-                    "why": each.why,
-                    "foreign": each.has_foreign,
-                    "run": each.run.file if each.run else None,
-                }
-                for each in self.pairings
-            ],
-            "runs": [{"file": run.file, **run_record.evidence_document(run)} for run in self.runs],
-            "problems": [str(problem) for problem in self.problems],
-        }
+    def standing_with(self, model: str) -> Standing | None:
+        pairing = self.with_model(model)
+        return pairing.standing if pairing else None
 
 
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images; empty where the project has none. ``sets`` gives the present digest of a probe or a
+    """The evidence of these images; empty if the project has none. ``sets`` gives the present digest of a probe or a
     profile."""
     if not project.evidence.is_dir():
         return {}
@@ -199,9 +181,12 @@ def evidence_overview(
         used = recorded_recipe(project, file) if file else None
         return served_facts(project, used, NOTHING, environ) if used else None
 
-    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+    def facts_with(image: ImageName, model: str | None) -> ServedFacts | None:
         pairing = pairing_of(lock, image, model)
-        return subject_with(lock, image, model, kind, facts_of(pairing and pairing.recipe), environ)
+        return facts_of(pairing.recipe) if pairing else None
+
+    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+        return subject_with(lock, image, model, kind, facts_with(image, model), environ)
 
     configured = configuration.Configuration()
     with suppress(FileProblemsError):  # every command that decides by it reports that
@@ -212,20 +197,13 @@ def evidence_overview(
         kept = store.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
         served = [model for model in sorted(lock.models) if pairing_of(lock, name, model)]
-        by_model: dict[str | None, list[Evidence]] = {model: [] for model in served}
-        for run in kept.runs:
-            by_model.setdefault(run.subject.model, []).append(run)
         pairings = []
-        for each, runs in by_model.items():
-            pairing = pairing_of(lock, name, each)
-            facts = facts_of(pairing and pairing.recipe)
-            wanted = configured.required_of(each).joined(facts.requires if facts else configuration.NOTHING_REQUIRED)
-            required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
-            if wanted.same is not None:
-                required.add(("same", run_record.SAME))
-            required |= {("bench", run.name) for run in kept.runs if run.kind == "bench" and wanted.figures}
-            present = functools.partial(present_of, name, each)
-            pairings.append(standing_of(each, runs, present, required, present_sets))
+        for model in dict.fromkeys((*served, *(run.subject.model for run in kept.runs))):
+            facts = facts_with(name, model)
+            wanted = configured.required_of(model)
+            required = _named(wanted.joined(facts.requires) if facts else wanted, kept.runs)
+            present = functools.partial(present_of, name, model)
+            pairings.append(standing_of(model, kept.runs, present, required, present_sets))
         last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
@@ -239,6 +217,14 @@ def evidence_overview(
             ),
         )
     return evidence
+
+
+def _named(wanted: RequiredEvidence, runs: Sequence[Evidence]) -> set[Requirement]:
+    """The probes, profiles and comparisons that count besides the proof: of profiles, all that were measured."""
+    required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
+    if wanted.same is not None:
+        required.add(("same", run_record.SAME))
+    return required | {("bench", run.name) for run in runs if run.kind == "bench" and wanted.figures}
 
 
 # The subject of a run is the image, the model and the recipe parts that the run belongs to. This is the subject that a
@@ -323,14 +309,14 @@ def subject_with(
 
 
 def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
-    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
+    """The pairing of a model with an image, the present one or an earlier one; None if they never were."""
     paired = lock.models.get(model or "")
     pairings = (paired.pairing, *paired.previous) if paired else ()
     return next((pairing for pairing in pairings if pairing.image == image), None)
 
 
 def recorded_recipe(project: Project, file: str) -> Recipe | None:
-    """A recipe that images.lock, or the label of a server, names; None where it is gone, or cannot be read."""
+    """A recipe that images.lock, or the label of a server, names; None if it is gone, or cannot be read."""
     try:
         path = recipe.recorded(project, file)
         return recipe.load_recipe(project, path) if path else None
@@ -373,13 +359,11 @@ def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 def _plain(value: str) -> str:
-    """The value of an option, that of one that takes JSON whatever its layout is."""
-    if not value.startswith(("{", "[")):
-        return value
-    try:
-        return json.dumps(json.loads(value), sort_keys=True)
-    except (ValueError, RecursionError):
-        return value
+    """The value of an option; JSON in one layout."""
+    if value.startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(value), sort_keys=True)
+    return value
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
@@ -397,7 +381,7 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
 
 
 def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
+    """The file or folder of this machine at a path in the server's container; None if the recipe mounts none."""
     for text in reversed(used.volumes):
         with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)

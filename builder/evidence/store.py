@@ -57,7 +57,7 @@ def evidence_folder(project: Project, name: ImageName) -> Path:
 
 def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
     """Writes one run of the image ``name``, without secrets and with as many findings as fit, and returns its file.
-    ``raw``, the whole output of its tool, stays on this machine. A run that is there already stays as it is. Raises
+    ``raw``, the whole output of its tool, stays on this machine. An existing run stays unchanged. Raises
     ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link that
     leads out of the project."""
     target = evidence_folder(project, name)
@@ -82,7 +82,7 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
 
 
 def file_name(evidence: Evidence, digest: str = "") -> str:
-    """The name of a run's file; ``digest`` is its identity, where that is known already."""
+    """The name of a run's file; ``digest`` is its identity, if known already."""
     started = evidence.started.replace("-", "").replace(":", "")
     digest = digest or run_record.evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
@@ -193,7 +193,7 @@ def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprin
 
 
 def raw_answers(project: Project, digest: str) -> bytes | None:
-    """The whole output of a tool, by its digest (``sha256:…``); None where this machine does not have it."""
+    """The whole output of a tool, by its digest (``sha256:…``); None if this machine does not have it."""
     try:
         content = files.read_plain_file(_raw_path(project, digest), LARGEST_RAW)
     except OSError:
@@ -212,7 +212,7 @@ def _keep_raw(project: Project, content: bytes) -> str:
 
 def _raw_path(project: Project, digest: str) -> Path:
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
-        raise ValueError(f"`{digest}` is no digest")
+        raise ValueError(f"`{digest}` is not a digest")
     return project.raw_evidence / digest.removeprefix("sha256:")
 
 
@@ -269,7 +269,7 @@ def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evid
     except records.RecordError:
         by_name = None
     if by_name is None or len(by_name) > MOST_RUNS:
-        raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
+        raise FileProblemsError((Problem(Location(shown), "its evidence is not in the format of this program"),))
     runs = []
     for name, text in by_name.items():
         run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")

@@ -103,7 +103,9 @@ def test_a_journal_belongs_to_one_process_and_says_what_is_wrong_in_it(tmp_path:
     assert not journal().is_held
     assert journal().read() == Inner("a")
     (tmp_path / "state/x.json").write_text(json.dumps({"format": 1, "name": "A"}))
-    with pytest.raises(ConflictError, match="state/x.json is no journal of a walk .*: `name`: expected another form"):
+    with pytest.raises(
+        ConflictError, match="state/x.json is not a journal of a walk .*: `name`: expected another form"
+    ):
         journal().read()
     journal().remove()
     assert journal().read() is None

@@ -78,7 +78,7 @@ def test_a_content_of_another_size_is_refused(tmp_path: Path, pieces: list[bytes
         (entry("a", tarfile.GNUTYPE_SPARSE), "neither a file nor a folder"),
         (entry("a/" + "x" * 256), "leads out"),
         (entry("first"), "twice"),
-        (entry("first/second/third"), "`first` in it is a file and a folder"),
+        (entry("first/second/third"), "`first` is both a file and a folder in it"),
     ],
 )
 def test_what_no_archive_of_ours_holds_is_refused(tmp_path: Path, info: tarfile.TarInfo, reason: str) -> None:
@@ -126,5 +126,5 @@ def test_a_header_of_any_size_is_not_read_into_memory(tmp_path: Path, kind: byte
         file.write(info.tobuf(tarfile.GNU_FORMAT))
         file.truncate(4 << 30)
         file.seek(0)
-        with pytest.raises(ValueError, match="a header in it has 3,"):
+        with pytest.raises(ValueError, match="it has a header of 3,"):
             tar_stream.members(file)

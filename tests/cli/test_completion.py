@@ -75,7 +75,6 @@ def tab(folder: Path, line: str) -> list[str]:
         ("builder rollback Org/Model-1B --to ", ["10", "9"]),
         ("builder lock --update ", ["base"]),
         ("builder help rec", ["recipes"]),
-        ("builder help recipes ch", ["check"]),
         ("builder nonsense ro", ["rollback"]),
     ],
 )

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from builder import cli as cli_package
-from builder.base import errors
+from builder.base import errors, redaction
 from builder.base.errors import SystemFailureError
 from builder.base.files import naming
 from builder.cli import main
@@ -30,7 +30,8 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = ["--env", "A=hidden1", "-e", "B=hidden2", "--env=C=hidden3", "-eD=hidden4", "--env", "E", "-d"]
-    monkeypatch.setattr(sys, "argv", ["builder", "run", "chat", *secret, "--", "--api-key", "hidden5", "--x=y"])
+    monkeypatch.setattr(sys, "argv", ["builder", "run", "chat", *secret, "--", "--api-key", "hidden-five", "--x=y"])
+    redaction._secret.cache_clear()  # a process knows its arguments from the start
     main.report(ValueError, ValueError("a bug"), None)
     path = Path(capsys.readouterr().err.rpartition("the file ")[2].strip())
     try:
@@ -38,9 +39,10 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
     finally:
         path.unlink()
         path.parent.rmdir()
+        redaction._secret.cache_clear()
     assert "hidden" not in text
-    shown = ["run", "chat", "--env", "A=…", "-e", "B=…", "--env=C=…", "-eD=…", "--env", "E", "-d", "--"]
-    assert f"arguments: {[*shown, '--api-key', '…', '--x=y']}" in text
+    shown = ["run", "chat", "--env", "A=…", "-e", "B=…", "--env=…", "-eD=…", "--env", "E", "-d", "--"]
+    assert f"arguments: {[*shown, '--api-key', '***', '--x=…']}" in text
 
 
 # What ^C has left is told with what to do next.
@@ -50,7 +52,7 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
     ("arguments", "told"),
     [
         (["build", "chat"], "interrupted: nothing changed; run it again, finished steps are cached"),
-        (["--project", "x", "download", "chat"], "interrupted: run it again, and it goes on where it was"),
+        (["--project", "x", "download", "chat"], "interrupted: run it again, and it continues where it stopped"),
         (["list"], "interrupted"),
         ([], "interrupted"),
     ],
@@ -125,7 +127,6 @@ def test_help_alone_shows_all_commands() -> None:
         (["biuld"], "error: no command `biuld`; did you mean `build`?"),
         (["ps"], "error: no command `ps`; did you mean `status`?"),
         (["recipes", "chek"], "error: no command `recipes chek`; did you mean `check`?"),
-        (["build", "x"], "error: no command `build x`"),
     ],
 )
 def test_help_of_what_is_no_command_names_the_nearest(words: list[str], expected: str) -> None:
@@ -219,14 +220,16 @@ def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
 def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     done = run("list", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no project here" in done.stderr
+    assert "no project found" in done.stderr
     assert "--project FOLDER" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
-    expected = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one\n"
+    expected = (
+        "no images yet; to build the first: `builder build TARGET`, to take an existing image: `builder adopt IMAGE`\n"
+    )
     assert run("--project", str(tmp_path), "list").stdout == expected
     assert run("list", cwd=tmp_path / "mods").stdout == expected
 
@@ -391,17 +394,6 @@ def test_a_file_that_is_open_has_its_name(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "a")
 
 
-def test_a_file_that_pathlib_reads_has_its_name() -> None:
-    from pathlib import Path
-
-    memory = Path("/proc/self/mem")  # address 0 cannot be read
-    with pytest.raises(OSError) as caught:
-        memory.read_bytes()
-    failure = main.translate(caught.value)
-    assert failure is not None
-    assert failure.message == f"{memory}: Input/output error"
-
-
 def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,8 +410,8 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     failure = main.translate(denied)
     assert failure is not None
     assert failure.hint == (
-        f"{work} belongs to root, as after a run with sudo: `sudo chown -R 4321 {work.parent}` makes it yours; "
-        "then run this again"
+        f"{work} belongs to another user (uid 0), as after a run with sudo: "
+        f"`sudo chown -R 4321 {work.parent}` makes it yours; then run this again"
     )
     users[work] = 4321
     failure = main.translate(denied)

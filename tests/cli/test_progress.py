@@ -165,7 +165,7 @@ def test_no_color(tmp_path: Path, variable: str) -> None:
     os.close(theirs)
     output = os.read(ours, 4096).decode()
     os.close(ours)
-    assert "no project here" in output
+    assert "no project found" in output
     assert ("\x1b[" in output) == (variable == "")
 
 

@@ -101,7 +101,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
     ("arguments", "expected"),
     [
         (["recipes", "show", "small"], "`small` is an image definition, not a recipe"),
-        (["recipes", "show", "chat", "--set", "x"], "`x`: KEY=VALUE is wanted"),
+        (["recipes", "show", "chat", "--set", "x"], "`x`: expected KEY=VALUE"),
         (["recipes", "show", "chat", "--set", "nope=1"], "its command has no {nope} to set"),
         (["recipes", "show", "chat", "--port", "70000"], "70000 is not in the range"),
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),

@@ -161,7 +161,7 @@ def test_only_what_an_allowed_signer_signed_is_taken(project: Project, tmp_path:
     sign("bob")
     with pytest.raises(UsageError, match="no valid signature"):
         update(project, file, signers)
-    sign("ann", "builder-witness")
+    sign("ann", "builder-other")
     with pytest.raises(UsageError, match="no valid signature"):
         update(project, file, signers)
     sign("ann")

@@ -12,7 +12,7 @@ import pytest
 
 from builder.base.errors import LockError, UsageError
 from builder.base.events import ignore
-from builder.commands import diff, showing
+from builder.commands import diff, listing
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
@@ -347,10 +347,13 @@ def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbe
 def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
     first = numbers.add(plan(pins(wheel("1"))))
     twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
-    counted = {page.image: page.packages for page in collecting.collect_page(numbers.project, {}, ignore).images}
+    counted = {
+        page.image: page.packages
+        for page in collecting.collect_page(numbers.project, {}, ignore, listing.present_evidence).images
+    }
     assert counted == {str(first): 2, str(twin): 4}
     for name in (first, twin):
-        contents = showing.show_image(workspace(numbers.project, NO_ENGINE), str(name)).packages
+        contents = listing.show_image(workspace(numbers.project, NO_ENGINE), str(name)).packages
         assert len(contents) == counted[str(name)]
 
 

@@ -16,10 +16,9 @@ import pytest
 
 from builder.base.events import ignore
 from builder.base.project import Project
-from builder.commands import about
+from builder.commands import about, listing
 from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
-from builder.lab import run_sets
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbers.workspace import open_workspace
@@ -50,7 +49,7 @@ def subject(project: Project, name: ImageName, kind: Any = "prove", model: str =
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
-    of_set = run_sets.present_sets(project)(evidence.kind, evidence.name) or evidence.set
+    of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
     return store.add_run(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
 
 
@@ -190,7 +189,7 @@ def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
     assert "not counted:" in output
     assert path.name in output
     assert "proven" in output
-    assert "NaN is no finite number" in run(project, "show", "small:2")
+    assert "NaN is not a finite number" in run(project, "show", "small:2")
     document = json_outputs.parsed("list", run(project, "list", "--json"))["images"][0]["evidence"]
     assert path.name in document["problems"][0]
 

@@ -70,7 +70,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     before = small.lock.read_bytes()
     for arguments in (("promote", second), ("pair", MODEL, second), ("rollback", "small", "--to", "2")):
         refused = builder(*arguments, code=1)
-        assert f"{second} lacks what {MODEL} requires: nothing was moved" in refused.stderr
+        assert f"{second} lacks what {MODEL} requires: no pointer was moved" in refused.stderr
         assert f"`builder prove {second} {MODEL}`" in " ".join(refused.stderr.split())
     assert "lacks what" in builder("promote", second, "--force", code=1).stderr
     builder("promote", second, "--note", "x", code=2)
@@ -134,7 +134,7 @@ def test_an_image_of_others_is_not_adopted_for_a_model_that_requires_evidence(
     projects.write(small.root / "builder.yaml", REQUIRES)
     before: Lock = lock_file.read_lock(small.lock)
     refused = builder("adopt", f"{repository}:1", "--as", f"{repository}-x", "--model", MODEL, code=1)
-    assert f"{MODEL} requires evidence, of which a new image has none" in refused.stderr
+    assert f"{MODEL} requires evidence, and a new image has no evidence yet" in refused.stderr
     assert lock_file.read_lock(small.lock) == before
 
 
@@ -195,7 +195,9 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert [each["failed"] for each in json.loads(again.stdout)["images"][0]["waiting"]] == [True]
     assert "rollback" not in builder("build", "chat", code=6).stdout
     for arguments in (("promote", second), ("pair", MODEL, second)):
-        assert f"{second} did not pass its proof for {MODEL}: nothing was moved" in builder(*arguments, code=1).stderr
+        assert (
+            f"{second} did not pass its proof for {MODEL}: no pointer was moved" in builder(*arguments, code=1).stderr
+        )
 
     builder("build", "chat", "--promote-anyway", code=2)
     builder("build", "chat", "--promote-anyway", "--note", "seen by eye")

@@ -159,7 +159,7 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     verified = " ".join(run_command(other, "verify").stdout.split())
     assert f"{repository}:latest: does not point to {repository}:2: {owner}" in verified
     listed = " ".join(run_command(other, "list").stderr.split())
-    assert f"{repository}:latest is not the image that is current here: {owner}" in listed
+    assert f"{repository}:latest is not the current image of this project; it belongs to {owner}" in listed
     assert content(endpoint, f"{repository}:latest") == latest
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from builder.commands.showing import ShownImage
+from builder.commands.listing import ShownImage
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.status import ImageRow
 from builder.plan.plan_model import Step

@@ -79,17 +79,17 @@ python:
     )
     assert lines == [
         'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
-        "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
+        "expected: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
         'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is not one of host, linux/arm64, linux/amd64; '
-        "meant is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
-        'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; meant is: the '
+        "expected: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
+        'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; expected: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
         "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
-        'number or as true and false); meant is: the Python in the image, in quotes: "3.12"',
-        'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); meant '
-        "is: Python requirements, such as transformers>=5",
+        'number or as true and false); expected: the Python in the image, in quotes: "3.12"',
+        'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); '
+        "expected: Python requirements, such as transformers>=5",
     ]
 
 
@@ -97,7 +97,7 @@ python:
     ("text", "message"),
     [
         ("a: [1", "dockerfiles/small/image.yaml:2:1: did not find expected ',' or ']'"),
-        ("a: 1\na: 2\n", "dockerfiles/small/image.yaml:2:1: the key `a` stands twice"),
+        ("a: 1\na: 2\n", "dockerfiles/small/image.yaml:2:1: the key `a` is repeated"),
         ("just words", 'dockerfiles/small/image.yaml:1:1: "just words" is not a mapping (`key: value` lines)'),
         ("", "dockerfiles/small/image.yaml:1:1: is empty"),
     ],
@@ -179,7 +179,7 @@ python:
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
-        ("main", '`sources.vllm`: "main" is not one of base; meant is: `base`, where'),
+        ("main", '`sources.vllm`: "main" is not one of base; expected: `base`, where'),
         ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
     ],
 )

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from builder.base.errors import UsageError
-from builder.base.project import Project
 from builder.evidence import matrix
+from builder.evidence.matrix import OthersRun
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests.evidence.runs import MODEL, bench, proof
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from builder.evidence.matrix import Matrix
+    from builder.evidence.matrix import Matrix, MatrixCell
     from builder.evidence.run_record import Evidence
 
 
@@ -38,12 +32,16 @@ def table(**last: list[JudgedRun]) -> Matrix:
     return matrix.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
 
 
+def cell_of(made: Matrix, image: ImageName, proof: str) -> MatrixCell:
+    return next(each for each in made.cells if (each.image, each.model, each.proof) == (image, MODEL, proof))
+
+
 def test_each_cell_has_the_word_and_the_file_of_its_run() -> None:
     made = table(first=[judged(proof(), file="p.json"), judged(bench("fail"), file="b.json")])
-    cell = made.cell(FIRST, MODEL, "prove")
-    assert (cell.word, cell.file) == ("proven", "evidence/small/1/p.json")
-    assert made.cell(FIRST, MODEL, "bench quick").word == "failed"
-    assert made.cell(SECOND, MODEL, "prove").word == "never tried"
+    cell = cell_of(made, FIRST, "prove")
+    assert (cell.word, cell.run) == ("proven", "evidence/small/1/p.json")
+    assert cell_of(made, FIRST, "bench quick").word == "failed"
+    assert cell_of(made, SECOND, "prove").word == "never tried"
     assert made.proofs == ("prove", "bench quick")
     assert made.counts() == {
         "proven": 1,
@@ -57,17 +55,18 @@ def test_each_cell_has_the_word_and_the_file_of_its_run() -> None:
 
 def test_a_stale_run_says_why_whatever_its_verdict_was() -> None:
     made = table(first=[judged(proof("fail"), "the chat template changed")])
-    cell = made.cell(FIRST, MODEL, "prove")
+    cell = cell_of(made, FIRST, "prove")
     assert (cell.word, cell.why) == ("stale", "the chat template changed")
 
 
 def test_what_others_ran_is_beside_the_own_run_and_proves_nothing() -> None:
     theirs = judged(proof(), foreign="archive x.tar", file="theirs.json")
-    alone = table(first=[theirs]).cell(FIRST, MODEL, "prove")
-    assert (alone.word, alone.file, alone.others) == ("never tried", "", "proven")
-    assert alone.others_file == "evidence/small/1/theirs.json"
-    both = table(first=[theirs, judged(proof("changed"), file="own.json")]).cell(FIRST, MODEL, "prove")
-    assert (both.word, both.file, both.others) == ("changed", "evidence/small/1/own.json", "proven")
+    alone = cell_of(table(first=[theirs]), FIRST, "prove")
+    assert (alone.word, alone.run) == ("never tried", None)
+    assert alone.others == OthersRun("proven", "evidence/small/1/theirs.json")
+    both = cell_of(table(first=[theirs, judged(proof("changed"), file="own.json")]), FIRST, "prove")
+    assert (both.word, both.run) == ("changed", "evidence/small/1/own.json")
+    assert both.others == alone.others
 
 
 def test_models_are_those_of_pairings_and_of_runs() -> None:
@@ -75,52 +74,3 @@ def test_models_are_those_of_pairings_and_of_runs() -> None:
     lock = Lock().with_image(FIRST, image).with_pairing(MODEL, Pairing(FIRST))
     evidence = ImageEvidence(last=(judged(proof(), model=OTHER), judged(proof(), model="")))
     assert matrix.models_of(lock, [evidence]) == (MODEL, OTHER)
-
-
-NAME = ImageName("small", 1)
-CONTENT = f"sha256:{'1' * 64}"
-
-
-def state(project: Project, key: Path | None = None, fingerprint: str = CONTENT) -> Path:
-    return matrix.state_witness(project, NAME, fingerprint, "sha256:2", "linux/amd64", {"engine": "28.5.2"}, key)
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
-    return path
-
-
-def test_a_machine_counts_once_and_is_not_named(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    assert state(project) == state(project)
-    (statement,) = matrix.read_statements(project, NAME, CONTENT).statements
-    assert statement.versions == {"engine": "28.5.2"}
-    import socket
-
-    assert socket.gethostname() not in state(project).read_text()
-
-
-def test_a_signature_fits_its_statement_alone(tmp_path: Path, key: Path) -> None:
-    project = Project(tmp_path)
-    path = state(project, key)
-    assert matrix.read_statements(project, NAME, CONTENT).signed == 1
-    path.write_text(path.read_text().replace("28.5.2", "29.0.0"))
-    (problem,) = matrix.read_statements(project, NAME, CONTENT).problems
-    assert problem.message == "its signature does not fit: the statement was changed after it was signed"
-
-
-def test_a_statement_of_other_content_is_a_problem(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    path = state(project, fingerprint=f"sha256:{'3' * 64}")
-    assert "it is about other content" in matrix.read_statements(project, NAME, CONTENT).problems[0].message
-    path.write_text("[]")
-    assert "it is no statement" in matrix.read_statements(project, NAME, CONTENT).problems[0].message
-
-
-def test_a_key_that_cannot_sign_leaves_no_statement(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    with pytest.raises(UsageError, match="cannot sign"):
-        state(project, tmp_path / "none")
-    assert matrix.read_statements(project, NAME, CONTENT) == matrix.Witnesses()

@@ -84,7 +84,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         ),
         (BENCH, (bench(NEW, 50, 51, depth=0),), "bench tg at 32768: has not been run"),
         (BENCH, (bench(NEW, 50, 51, concurrency=4),), "bench tg at 32768: has not been run"),
-        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured 1 time, which tells no spread"),
+        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured 1 time, which gives no spread"),
         (BENCH, (bench(NEW, 50, 51, verdict="fail"),), "bench tg at 32768: its run failed"),
     ],
 )  # fmt: skip
@@ -115,15 +115,15 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
         ((bench(OLD, 54, 54),), "50.5 tokens/s, required is >= 95 % of current, which is at 54"),
         ((bench(OLD, 53, 53),), ""),
         ((bench(OLD, 50, 50), bench(OLD, 99, 99, foreign="registry")), ""),
-        ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "small:1, the current one, was measured by another profile"),
-        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "small:1, the current one, was measured by llama"),
+        ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "small:1, the current one, cannot be compared: another"),
+        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "small:1, the current one, cannot be compared: llama"),
         (
             (bench(OLD, 50, 50, subject=subject(OLD, machine=Machine("NVIDIA H100", 1))),),
-            "small:1, the current one, was measured on another machine",
+            "small:1, the current one, cannot be compared: another machine",
         ),
         (
             (bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu="another"))),),
-            "small:1, the current one, was measured on another machine",
+            "small:1, the current one, cannot be compared: another machine",
         ),
         ((bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu=""))),), ""),
     ],
@@ -286,7 +286,7 @@ def test_the_gate_tells_all_that_is_missing_or_keeps_the_note(tmp_path: Path) ->
     with pytest.raises(ConflictError) as raised:
         requirements.passed(of_project, lock, NEW, by_recipe)
     assert raised.value.message.splitlines() == [
-        f"small:2 lacks what {runs.MODEL} requires: nothing was moved",
+        f"small:2 lacks what {runs.MODEL} requires: no pointer was moved",
         f"  prove: has not been run; `builder prove small:2 {runs.MODEL}`",
         f"  probe long: has not been run; `builder probe {runs.MODEL} long --image small:2`",
     ]

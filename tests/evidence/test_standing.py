@@ -57,9 +57,9 @@ def test_the_number_of_an_image_is_only_a_name() -> None:
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        (replace(MACHINE, gpu="NVIDIA H100"), "it ran on NVIDIA GB10, which is NVIDIA H100 here"),
-        (replace(MACHINE, gpus=2), "it ran on NVIDIA GB10, which is 2 x NVIDIA GB10 here"),
-        (replace(MACHINE, driver="590.1"), "the GPU's driver is 590.1 now, it was 580.95"),
+        (replace(MACHINE, gpu="NVIDIA H100"), "the machine changed: GPU: NVIDIA GB10 → NVIDIA H100"),
+        (replace(MACHINE, gpus=2), "the machine changed: GPU: NVIDIA GB10 → 2 x NVIDIA GB10"),
+        (replace(MACHINE, driver="590.1"), "the machine changed: driver: 580.95 → 590.1"),
     ],
 )
 def test_another_machine_is_a_reason(now: Machine, told: str) -> None:
@@ -71,7 +71,7 @@ def test_another_machine_is_a_reason(now: Machine, told: str) -> None:
 def test_without_a_gpu_the_processor_counts() -> None:
     run = bench(subject=replace(SUBJECT, machine=Machine(cpu="A")))
     assert standing.stale_reasons(run, replace(SUBJECT, machine=Machine(cpu="B"))) == (
-        "it ran on another processor, A",
+        "the machine changed: processor: A → B",
     )
 
 
@@ -112,7 +112,7 @@ def test_nothing_proves_nothing() -> None:
 
 def test_others_prove_nothing() -> None:
     stands = standing.standing_of(MODEL, [proof(foreign="archive x.tar")], same)
-    assert (stands.standing, stands.has_foreign, stands.why) == ("unproven", True, "proven elsewhere")
+    assert (stands.standing, stands.foreign, stands.why) == ("unproven", True, "proven elsewhere")
     assert standing.standing_of(MODEL, [proof("fail"), proof(foreign="registry")], same).standing == "failed"
 
 

@@ -108,7 +108,7 @@ def test_the_journal_in_its_folder(tmp_path: Path) -> None:
 def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
     project = Project(tmp_path)
     projects.write(project.upgrading / "m.json", text)
-    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+    with pytest.raises(ConflictError, match="is not a journal of an upgrade"):
         upgrade_journal.journal_of(project, "m").read()
 
 
@@ -130,7 +130,7 @@ def test_a_journal_with_more_than_names_is_refused(tmp_path: Path, planted: dict
     projects.write(project.upgrading / "m.json", json.dumps(text))
     assert upgrade_journal.journal_of(project, "m").read() == START
     projects.write(project.upgrading / "m.json", json.dumps(text | planted))
-    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+    with pytest.raises(ConflictError, match="is not a journal of an upgrade"):
         upgrade_journal.journal_of(project, "m").read()
 
 
@@ -187,7 +187,7 @@ def test_the_command_that_is_told_is_one_word_of_the_shell(project: Project) -> 
 def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> None:
     projects.write(project.upgrading / "Org%2FM.json", "{")
     (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
-    assert "is no journal of an upgrade" in str(told)
+    assert "is not a journal of an upgrade" in str(told)
     assert "remove the file" in str(told)
 
 

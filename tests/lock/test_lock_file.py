@@ -136,7 +136,7 @@ def changed(golden: str, old: str, new: str) -> str:
 def test_what_has_no_end_is_not_read(tmp_path: Path, target: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "images.lock").symlink_to(target)
-    with pytest.raises(LockError, match="cannot be read: it is no plain file"):
+    with pytest.raises(LockError, match="cannot be read: not a regular file"):
         read_lock(tmp_path / "images.lock")
 
 
@@ -355,7 +355,7 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
         ("    next: 12", "   ▶next: 2", ""),
         ('note: "null"', 'note: "▶null', ""),
         ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
-        ("    next: 4", "    next: 4\x00", "the character U+0000 has no place in a text file"),
+        ("    next: 4", "    next: 4\x00", "the character U+0000 is not allowed in a text file"),
         ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
     ],
 )
@@ -370,7 +370,7 @@ def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, messa
 
 def test_characters_that_yaml_refuses_have_their_place(golden: str) -> None:
     text = changed(golden, "stürzt ab", "stürzt ▶\x07 ab")
-    message = "not YAML: the character U+0007 has no place in a text file; remove it"
+    message = "not YAML: the character U+0007 is not allowed in a text file; remove it"
     assert faults_of(text)[0] == [f"{places_of(text)[0]}: {message}"]
 
 

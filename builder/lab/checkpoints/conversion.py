@@ -1,6 +1,6 @@
 """A checkpoint is made from its plan, one file at a time.
 
-A build that was interrupted goes on with the files that are not whole. One rename at the end makes the result visible.
+An interrupted build continues with the files that are not finished. One rename at the end makes the result visible.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ _WORKERS = 4
 _BLOCK = 1 << 20
 # The disk is given work from the beginning, and not when the file is complete: it writes while the rest is digested.
 _STRETCH = 8 << 20
-# Until a build was measured: what a plain NVMe disk does, read and written at once, in bytes a second.
-_UNMEASURED = 500_000_000.0
+BYTES_PER_SECOND = 500_000_000
+"""The usual speed of a build: a plain NVMe disk reads and writes this much at once."""
 
 
 def require_packages(plan: CheckpointPlan) -> None:
-    """Raises UsageError where a tensor is computed, and the packages for that are not installed."""
+    """Raises UsageError if a tensor is computed, and the packages for that are not installed."""
     import shlex
     import sys
     from importlib.util import find_spec
 
-    if all(tensor.operation == "copy" for tensor in plan.content.tensors.values()):
-        return
-    if missing := [name for name, module in _PACKAGES.items() if find_spec(module) is None]:
+    missing = [name for name, module in _PACKAGES.items() if find_spec(module) is None]
+    if missing and any(tensor.operation != "copy" for tensor in plan.content.tensors.values()):
         python = shlex.quote(sys.executable)
         message = f"`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: {', '.join(missing)}"
         hint = f"install them: {python} -m uv pip install --python {python} {' '.join(missing)}"
@@ -74,8 +73,8 @@ def make_checkpoint(
     plan: CheckpointPlan, place: ResultPlace, recorded: Mapping[str, CheckpointRevision], report: Report
 ) -> tuple[str, CheckpointRevision]:
     """Makes the checkpoint and puts it in its place; returns its revision and its record, without a sequence. Raises
-    SourceError for a source that changes meanwhile; ConflictError for a file with another digest than the definition
-    demands or was ``recorded`` for the same inputs; OSError. What is whole stays for the next try."""
+    SourceError for a source that changes meanwhile; ConflictError for a file whose digest differs from the one that the
+    definition requires or that is ``recorded`` for the same inputs; OSError. Finished files stay for the next try."""
     make_folder(place.root)
     work = _work_folder(plan, place)
     on_wait = Message(f"waiting for another process that makes {plan.definition.name}")
@@ -154,8 +153,8 @@ class BuildJournal:
 def _require_digests(
     plan: CheckpointPlan, made: Mapping[str, RecordedFile], recorded: Mapping[str, CheckpointRevision]
 ) -> None:
-    """Raises ConflictError for other digests than `verify` of the definition demands, or than the record of the same
-    inputs has."""
+    """Raises ConflictError for digests that differ from `verify` of the definition, or from the record of the same
+    inputs."""
     wrong = [
         f"SHA-256 of {name} is {(made[name].digest or '').removeprefix('sha256:')}, and not {digest}"
         for name, digest in plan.content.digests.items()
@@ -172,7 +171,7 @@ def _require_digests(
             raise ConflictError(message, hint=hint)
 
 
-# The files that are no weights: taken over as they are, JSON files with their changes, the index, the model card.
+# The files that are not weights: copies, JSON files with their changes, the index, the model card.
 
 
 def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
@@ -287,7 +286,7 @@ def write_shard(
 
     def count() -> None:
         with suppress(OSError):
-            # Linux begins to write what it is told to forget, and does not wait for the end of that.
+            # Linux starts to write pages that are no longer needed, and does not wait for the end.
             os.posix_fadvise(out.fileno(), counted, at - counted, os.POSIX_FADV_DONTNEED)
         count_bytes(at - counted)
 
@@ -396,9 +395,6 @@ def _blob(place: ResultPlace, file: RecordedFile) -> Path:
     return place.root / "blobs" / (file.digest or "").removeprefix("sha256:")
 
 
-# The files of sources on the Hub that are not here, and the speed of builds.
-
-
 def fetch_source(plan: CheckpointPlan, report: Report) -> None:
     """Fetches the files of the sources that are not here, into the Hugging Face cache. Raises SourceError."""
     for name, source in plan.sources.items():
@@ -409,24 +405,6 @@ def fetch_source(plan: CheckpointPlan, report: Report) -> None:
             progress = MovedBytes(report, source.snapshot.model, wanted.size)
             progress.add(wanted.size - hub.missing_bytes(source.environ, wanted))
             hub.fetch_from_hub(source.environ, wanted, progress.add)
-
-
-def expected_speed(project: Project) -> float:
-    """The bytes of a result a second to reckon with, by the last build on this machine."""
-    try:
-        speeds = records.read_file(project.state / "checkpoints.json", dict[str, float])
-        return speeds["bytes_per_second"] or _UNMEASURED
-    except (OSError, records.RecordError, KeyError):
-        return _UNMEASURED
-
-
-def record_speed(project: Project, size: int, seconds: float) -> None:
-    """Remembers that ``size`` bytes were made; less than a second says nothing."""
-    if seconds >= 1 and size > 0:
-        content = json.dumps({"bytes_per_second": round(size / seconds)})
-        files.write_state(project.state / "checkpoints.json", content.encode())
-    else:
-        files.remove_stale(project.state / "checkpoints.json")
 
 
 # Results that no pairing names any more, and what killed builds left: what `prune` removes of checkpoints.

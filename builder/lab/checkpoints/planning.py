@@ -116,7 +116,7 @@ def make_checkpoint_plan(
         raise problem(str(error), "output", "shard_size") from None
     there = {*content.files, *(shard.name for shard in shards), INDEX, README}
     if missing := sorted(content.digests.keys() - there):
-        raise problem(f"the result has no file {', '.join(missing)}; it has {', '.join(sorted(there))}", "steps")
+        raise problem(f"the result has no file {', '.join(missing)}, only {', '.join(sorted(there))}", "steps")
     used = sorted({*content.files.values(), *(file for shard in shards for file in shard.sources)})
     identities = {file: sources[file.source].identity(file.path) for file in used}
     card = [definition.name, definition.description, definition.model, definition.license, list(definition.mods)]
@@ -131,7 +131,6 @@ def steps_digest(definition: CheckpointDefinition) -> str:
 
 
 def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
-
     files: dict[str, dict[str, RecordedFile]] = {name: {} for name in plan.sources}
     for file in plan.used:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
@@ -165,7 +164,7 @@ class SourceContents:
         return f"{self.snapshot.model}: {path}" if self.snapshot else str(self.folder / path)
 
     def digest(self, path: str) -> str | None:
-        """The digest of a file's content as the Hub lists it, or the cache in its place; None where nothing does."""
+        """The digest of a file's content as the Hub lists it, or the cache in its place; None if nothing does."""
         if self.snapshot is None:
             return None
         blob = next((file.blob for file in self.snapshot.files if file.path == path), None)
@@ -214,7 +213,7 @@ def open_file(path: Path) -> IO[bytes]:
     file = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise OSError(f"{path} is no plain file")
+        raise OSError(f"{path}is not a regular file")
     return file
 
 
@@ -225,7 +224,7 @@ def state_of(file: IO[bytes]) -> FileState:
 
 def _sizes(folder: Path) -> dict[str, int]:
     """The sizes of the files of a folder. Links lead to files of the folder, or of a snapshot in the cache to those of
-    its model. Raises SourceError for any other link: whoever made the folder chose a file of this machine by it."""
+    its model. Raises SourceError for any other link: it would choose a file of this machine."""
     real = folder.resolve()
     root = real.parent.parent if real.parent.name == "snapshots" else real
     try:
@@ -257,10 +256,10 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
         except HeaderError as error:
             raise _damaged(source, INDEX, error) from None
         if missing := sorted(set(index.values()) - usable):
-            raise _damaged(source, INDEX, f"it names files that are not there: {listed(missing)}")
+            raise _damaged(source, INDEX, f"it names files that do not exist: {listed(missing)}")
     in_index = sorted(set(index.values())) or weights
     if not in_index:
-        raise SourceError(f"{source.requested} has no safetensors files", hint="other formats are not read")
+        raise SourceError(f"{source.requested} has no safetensors files", hint="no other format is supported")
     headers = _read_headers(source, sorted({*in_index, *usable.intersection(further)}))
     places: dict[str, str] = {}
     for path in in_index:
@@ -268,7 +267,7 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
             if (other := places.setdefault(tensor.name, path)) != path:
                 raise _damaged(source, path, f"`{tensor.name}` is in {other} as well")
     if missing := sorted(f"{name} in {path}" for name, path in index.items() if places.get(name) != path):
-        raise _damaged(source, INDEX, f"it names {len(missing)} tensors that are not there: {listed(missing)}")
+        raise _damaged(source, INDEX, f"it names {len(missing)} tensors that do not exist: {listed(missing)}")
     others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
     return SourceListing(headers, tuple(in_index), others)
 

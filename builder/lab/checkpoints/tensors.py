@@ -430,7 +430,7 @@ def planned_shards(content: PlannedContent, shard_size: int) -> tuple[PlannedSha
 
 
 def index_of(shards: Iterable[PlannedShard], content: PlannedContent) -> bytes | None:
-    """The index over the files of weights; None where there is one only, which needs none."""
+    """The index over the files of weights; None if there is one only, which needs none."""
     by_tensor = {name: shard.name for shard in shards for name in shard.names}
     if set(by_tensor.values()) == {_SINGLE}:
         return None

@@ -9,19 +9,19 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
 from builder.evidence.run_record import figure_document
-from builder.lab import changes, run_sets
+from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
 from builder.serving import advice
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.lock.model import NumberedImage, Version
 
-FORMAT = 1
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
-_INCOMPLETE = "only versions and mods can be compared: a build directory is missing, or was adopted"
+_INCOMPLETE = "a build directory is missing or was adopted, so only versions and mods can be compared"
 _FULL_COMMIT = re.compile("[0-9a-f]{40}")
 _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.git)?/?")
 
@@ -46,14 +45,23 @@ class Part(SimpleNamespace):
     """A part of the page by the names that its fields have in report.json."""
 
 
-def collect_page(project: Project, environ: Mapping[str, str], report: Report, *, full: bool = False) -> Part:
-    """Reads all that the page shows; paths, names of machines and notes only where it is ``full``. Upstream commits are
-    those of the project's mirrors: nothing is fetched. Raises LockError where images.lock is lost or damaged."""
+EvidenceOf: TypeAlias = Callable[
+    ["Project", Lock, Collection[ImageName], Mapping[str, str]], Mapping[ImageName, standing.ImageEvidence]
+]
+"""Gives the evidence of these images."""
+
+
+def collect_page(
+    project: Project, environ: Mapping[str, str], report: Report, evidence_of: EvidenceOf, *, full: bool = False
+) -> Part:
+    """Reads all that the page shows; paths, names of machines and notes only if it is ``full``. Upstream commits are
+    those of the project's mirrors: nothing is fetched. Raises LockError if images.lock is lost or damaged."""
     lock = lock_file.read_project_lock(project)
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
-    evidence = standing.evidence_overview(project, lock, names, environ, run_sets.present_sets(project))
+    recorded = evidence_of(project, lock, names, environ)
+    evidence = {name: recorded.get(name, standing.ImageEvidence()) for name in names}
     table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
@@ -67,25 +75,24 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
         as_of=max(moments, default=""),
         concerns=sources.concerns(models, environ),
         models=models,
-        table=table_of(table, sources.disclosure),
+        table=_table(table, sources.disclosure),
         images=images,
         full=full,
     )
 
 
-def table_of(table: matrix.Matrix, disclosure: Disclosure) -> Part:
-    return Part(
-        images=tuple(disclosure.name(str(image)) for image in table.images),
-        models=tuple(map(disclosure.name, table.models)),
-        proofs=table.proofs,
-        cells=tuple(_cell(cell, disclosure) for tried in table.cells.values() for cell in tried),
-    )
-
-
-def _cell(cell: matrix.MatrixCell, disclosure: Disclosure) -> Part:
-    image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
-    run = (cell.file or cell.others_file).rpartition("/")[2]
-    return Part(image=image, model=model, proof=cell.proof, word=cell.word, run=run, others=cell.others)
+def _table(table: matrix.Matrix, disclosure: Disclosure) -> Part:
+    """The table, of whose cells only those that were tried."""
+    cells = []
+    for cell in table.cells:
+        if run := cell.run or (cell.others and cell.others.run):
+            image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
+            others = cell.others.word if cell.others else None
+            file = run.rpartition("/")[2]
+            cells.append(Part(image=image, model=model, proof=cell.proof, word=cell.word, run=file, others=others))
+    images = tuple(disclosure.name(str(image)) for image in table.images)
+    models = tuple(map(disclosure.name, table.models))
+    return Part(images=images, models=models, proofs=table.proofs, cells=tuple(cells))
 
 
 @dataclass(frozen=True)
@@ -105,9 +112,8 @@ class _Sources:
         shown = self.disclosure
         paired = self.lock.models[model]
         pairing = paired.pairing
-        stands = self._standing(pairing.image, model)
-        proof = stands.run if stands else None
-        why = stands.why if stands else ""
+        stands = self.evidence[pairing.image].with_model(model)
+        proof, why = (stands.run, stands.why) if stands else (None, "")
         return Part(
             model=shown.name(model),
             image=shown.name(str(pairing.image)),
@@ -125,45 +131,41 @@ class _Sources:
 
     def _history(self, model: str) -> tuple[Part, ...]:
         """The images that the model was paired or run with, the oldest first."""
-        shown = self.disclosure
         paired = self.lock.models[model]
         order = [*reversed(paired.previous), paired.pairing]
         places = {pairing.image: place for place, pairing in enumerate(order, 1)}
-        ran = {name for name, each in self.evidence.items() if any(run.run.subject.model == model for run in each.last)}
+        runs = {
+            name: tuple(self._run(judged) for judged in each.last if judged.run.subject.model == model)
+            for name, each in self.evidence.items()
+        }
+        names = (name for name in self.evidence if name in places or runs[name])
         steps = []
-        for name in sorted({*places, *ran}, key=lambda name: (self.record(name).built, name)):
+        for name in sorted(names, key=lambda name: (self.record(name).built, name)):
             image, place = self.record(name), places.get(name, 0)
             pairing = order[place - 1] if place else Pairing(name)
             origin = order[place - 2].image if place > 1 else None
-            stands = self._standing(name, model)
-            judged = self.evidence[name].last if name in self.evidence else ()
             steps.append(
                 Part(
-                    image=shown.name(str(name)),
+                    image=self.disclosure.name(str(name)),
                     built=image.built,
                     vllm=image.versions["vllm"].version if "vllm" in image.versions else "",
                     event=_event(name, origin) if place else "",
-                    origin=shown.name(str(origin)) if origin else "",
+                    origin=self.disclosure.name(str(origin)) if origin else "",
                     place=place,
                     is_now=name == paired.pairing.image,
                     status=pairing.status,
-                    note=shown.note(pairing.note),
-                    standing=stands.standing if stands else None,
-                    runs=tuple(self._run(each) for each in judged if each.run.subject.model == model),
+                    note=self.disclosure.note(pairing.note),
+                    standing=self.evidence[name].standing_with(model),
+                    runs=runs[name],
                 )
             )
         return tuple(steps)
 
-    def _standing(self, name: ImageName, model: str) -> standing.PairingStanding | None:
-        pairings = self.evidence[name].pairings if name in self.evidence else ()
-        return next((each for each in pairings if each.model == model), None)
-
     def _run(self, judged: standing.JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
-        of_machine = (machine.gpus_text or machine.cpu) if machine else ""
-        # What has to be the same for two runs to be compared: options of that run alone among it.
-        protocol = [run.kind, run.name, run.set, run.version, vars(machine) if machine else None]
-        protocol += [dict(run.sampling), dict(run.subject.overrides)]
+        # All that must be the same for two runs to be compared, as in `run_record.unlike`.
+        chip = (machine.gpu, machine.gpus, machine.platform, machine.cpu) if machine else None
+        protocol = (run.kind, run.name, run.set, run.version, chip, dict(run.sampling), dict(run.subject.overrides))
         text = json.dumps(protocol, sort_keys=True)
         return Part(
             **{key: getattr(run, key) for key in ("kind", "name", "verdict", "started", "seconds", "version")},
@@ -172,7 +174,7 @@ class _Sources:
             accepted=self.disclosure.note(run.accepted),
             foreign=(self.disclosure.note(run.foreign) or "elsewhere") if run.foreign else "",
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
-            machine=of_machine,
+            machine=(machine.gpus_text or machine.cpu) if machine else "",
             run=run.file,
             reference=run.sampling.get("reference", ""),
             figures=tuple(
@@ -206,12 +208,11 @@ class _Sources:
             adopted=shown.name(record.adopted.image) if record.adopted else None,
             status=record.status,
             note=shown.note(record.note),
-            standing=self.evidence[name].standing if name in self.evidence else None,
+            standing=self.evidence[name].standing,
             versions={source: _version(version) for source, version in sorted(record.versions.items(), reverse=True)},
             base=shown.name(own.base) if own else "",
             mods=tuple(record.mods),
             packages=(len(own.packages) or None) if own else None,
-            witnesses=len(matrix.read_statements(self.project, name, record.fingerprint).statements),
             models=tuple(map(shown.name, self.lock.models_on(name))),
             change=self._change(name, sides),
         )
@@ -278,79 +279,79 @@ class _Sources:
 
     def concerns(self, models: tuple[Part, ...], environ: Mapping[str, str]) -> tuple[Part, ...]:
         """All of it, the gravest first. ``models`` are those of the lock, in the order of their names."""
-        every: list[tuple[Concern, str, str, str, str]] = []
+        every: list[Part] = []
         for model, shown_model in zip(sorted(self.lock.models), models, strict=True):
             every += self._of_pairing(model, shown_model)
             every += self._of_requirements(model, environ)
             every += self._of_advisories(model)
         for repository, record in self.lock.images.items():
-            gone = [str(number) for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
-            for number in gone.copy():
-                with suppress(UnsafePathError):
-                    if self.project.build_directory(repository, int(number)).is_dir():
-                        gone.remove(number)
-            if gone:
+            numbers = (number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned)
+            if gone := [str(number) for number in numbers if not self._has_directory(repository, number)]:
                 more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
                 text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
-                every.append(("missing", repository, "", text, "builder verify"))
+                every.append(self._concern("missing", repository, "", text, "builder verify"))
         for name, each in self.evidence.items():
             problems = (self.disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
             for problem in dict.fromkeys(problems):
-                every.append(("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
-        shown = self.disclosure
-        named = []
-        for concern, subject, image, text, command in sorted(every, key=lambda each: get_args(Concern).index(each[0])):
-            where = {"subject": shown.name(subject), "image": shown.name(image)}
-            named.append(Part(concern=concern, **where, text=text, command=shown.command(command)))
-        return tuple(named)
+                every.append(self._concern("missing", str(name), name, f"not counted: {problem}", "builder verify"))
+        return tuple(sorted(every, key=lambda each: get_args(Concern).index(each.concern)))
 
-    def _of_pairing(self, name: str, model: Part) -> Iterator[tuple[Concern, str, str, str, str]]:
-        pairing, previous = self.lock.models[name].pairing, self.lock.models[name].previous
-        image, record = str(pairing.image), self.record(pairing.image)
+    def _concern(self, concern: Concern, subject: str, image: ImageName | str, text: str, command: str) -> Part:
+        where = {"subject": self.disclosure.name(subject), "image": self.disclosure.name(str(image))}
+        return Part(concern=concern, **where, text=text, command=self.disclosure.command(command))
+
+    def _has_directory(self, repository: str, number: int) -> bool:
+        with suppress(UnsafePathError):
+            return self.project.build_directory(repository, number).is_dir()
+        return False
+
+    def _of_pairing(self, name: str, model: Part) -> Iterator[Part]:
+        paired = self.lock.models[name]
+        image, previous, record = paired.pairing.image, paired.previous, self.record(paired.pairing.image)
         back = f"builder rollback {name}" if previous else ""
         if "bad" in {model.status, record.status}:
-            note = self.disclosure.note(pairing.note or record.note)
-            yield "bad", name, image, f"marked bad{f': {note}' if note else ''}", back
+            note = self.disclosure.note(paired.pairing.note or record.note)
+            yield self._concern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
         if record.pruned:
-            yield "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
+            text = f"the image that serves the model was pruned on {record.pruned[:10]}"
+            yield self._concern("missing", name, image, text, "")
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),
-            "changed": ("answers differ from those of the number before", f"{prove} --accept"),
+            "changed": ("the answers differ from the answers of the number before", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }
         if model.standing in texts:
             text, command = texts[model.standing]
-            yield model.standing, name, image, model.why or text, command
+            yield self._concern(model.standing, name, image, model.why or text, command)
         if previous and previous[0].note.startswith("put back on "):
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
-            command = f"builder diff {image} {previous[0].image}"
-            yield "failed", name, str(previous[0].image), text, command
+            yield self._concern("failed", name, previous[0].image, text, f"builder diff {image} {previous[0].image}")
         for run in now_of(model).runs:
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
-                word: Concern = "failed" if run.word == "failed" else "stale"
-                yield word, name, image, text, _command(run, name, image)
+                yield self._concern(run.word, name, image, text, _command(run, name, str(image)))
 
-    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[tuple[Concern, str, str, str, str]]:
+    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[Part]:
         image = self.lock.models[name].pairing.image
         try:
             for each in requirements.missing(self.project, self.lock, image, name, environ=environ):
                 what = self.disclosure.note(str(each)) or f"{each.kind} {each.name}".strip()
+                concern: Concern = "failed" if each.failed else "missing"
                 command = requirements.missing_command(each, image, name)
-                yield "failed" if each.failed else "missing", name, str(image), f"required {what}", command
+                yield self._concern(concern, name, image, f"required {what}", command)
         except (FileProblemsError, UnsafePathError) as error:
             first = self.disclosure.note(error.message.splitlines()[0])
-            text = f"what it requires cannot be read{f': {first}' if first else ''}"
-            yield "missing", name, str(image), text, "builder recipes check"
+            text = f"the model's requirements cannot be read{f': {first}' if first else ''}"
+            yield self._concern("missing", name, image, text, "builder recipes check")
 
-    def _of_advisories(self, name: str) -> Iterator[tuple[Concern, str, str, str, str]]:
+    def _of_advisories(self, name: str) -> Iterator[Part]:
         with suppress(BuilderError):  # a recipe with an error is reported elsewhere
             selection = select_image(self.project, self.lock, name)
             for each in advice.of_selection(self.project, selection):
                 shows = f"builder advisories show {each.message.partition(':')[0]}"
-                yield "advisory", name, selection.name, f"{each.message}; {each.remedy}", shows
+                yield self._concern("advisory", name, selection.name, f"{each.message}; {each.remedy}", shows)
 
 
 def _command(run: Part, model: str, image: str) -> str:
@@ -406,7 +407,7 @@ class Disclosure:
         return f"{self._names[repository]}{colon}{rest}" if repository in self._names else _without_host(text)
 
     def command(self, text: str) -> str:
-        """A command; nothing where it needs a name that the page does not have."""
+        """A command; nothing if it needs a name that the page does not have."""
         return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
 
 

@@ -73,7 +73,7 @@ def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, 
     written(project)
     assert session.journal_of(project).read()
     written(project, **planted)
-    with pytest.raises(ConflictError, match="no journal of a bisection"):
+    with pytest.raises(ConflictError, match="not a journal of a bisection"):
         session.journal_of(project).read()
 
 
@@ -82,5 +82,5 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     projects.write(tmp_path / "elsewhere.json", journal_text(project))
     (project.bisecting / "journal.json").unlink()
     (project.bisecting / "journal.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(ConflictError, match="no journal of a bisection"):
+    with pytest.raises(ConflictError, match="not a journal of a bisection"):
         session.journal_of(project).read()

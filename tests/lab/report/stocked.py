@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base.project import Project
+from builder.commands import listing
 from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure
-from builder.lab import run_sets
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
 from tests import projects
@@ -53,7 +53,7 @@ def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODE
     """Keeps a run of what there is now."""
     subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, model, evidence.kind)
     machine = evidence.subject.machine
-    of_set = run_sets.present_sets(project)(evidence.kind, evidence.name) or evidence.set
+    of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
     own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign, set=of_set)
     return store.add_run(project, name, own)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.events import ignore
-from builder.commands import evidence_files
+from builder.commands import listing
 from builder.lab.report import collecting, html
 from builder.lab.report.collecting import Disclosure, Part
 from builder.lock import lock_file, text
@@ -51,13 +51,13 @@ def project(tmp_path: Path) -> Project:
 
 
 def page_of(project: Project, *, full: bool = False) -> Part:
-    return collecting.collect_page(project, {}, ignore, full=full)
+    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=full)
 
 
 @pytest.mark.slow
 def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
     page = page_of(project)
-    for shown in (html.render_page(page), evidence_files.data(page)):
+    for shown in (html.render_page(page), listing.page_as_json(page)):
         for secret in (*SECRETS, str(project.root)):
             assert secret not in shown.replace("<code>evidence/</code>", ""), secret
         assert MODEL in shown
@@ -69,7 +69,7 @@ def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
 @pytest.mark.slow
 def test_a_full_page_has_them(project: Project) -> None:
     page = page_of(project, full=True)
-    shown = evidence_files.data(page)
+    shown = listing.page_as_json(page)
     for secret in ("alert(1)", "evidence/small", "archive", FOLDER, "spark-3.lan:5000/team/vllm-node:4"):
         assert secret in shown, secret
     for note in ("spark-3 froze", "it is meant", "spark-3 made it", "spark-3 has it"):

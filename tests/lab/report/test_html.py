@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.events import ignore
+from builder.commands import listing
 from builder.lab.report import collecting, html
 from builder.lab.report.collecting import Part
 from tests.evidence.runs import MODEL
@@ -51,7 +52,7 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Part:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
-    return collecting.collect_page(project, {}, ignore, full=True)
+    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=True)
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +126,16 @@ def test_every_link_leads_to_a_place_of_the_page(text: str) -> None:
     assert inner <= set(places)
 
 
-def test_a_drawing_has_its_text_beside_it(page: Part, text: str) -> None:
+def test_a_history_says_how_each_number_came_and_what_it_measured(page: Part, text: str) -> None:
     model = next(each for each in page.models if each.model == MODEL)
-    table = text[text.index("The history as a table") :]
-    rows = re.findall(r'<tr><th scope="row">small:(\d)<td>2026-11-1\d<td>0.3\d.0<td>(.*?)<td>', table)[:3]
+    table = text[text.index("<h4>History</h4>") :]
+    rows = re.findall(r'<th scope="row"><a href="#i\d">small:(\d)</a><td>2026-11-1\d<td>0.3\d.0<td>(.*?)<td>', table)[
+        :3
+    ]
     assert rows == [("3", "promoted from small:1"), ("2", "serves now, rolled back from small:3"), ("1", "paired")]
     assert [step.event for step in model.history] == ["paired", "rolled back", "promoted"]
     run = next(run for step in model.history if step.is_now for run in step.runs if run.kind == "bench")
-    assert f"<td>{run.figures[0].mean:.3g} ± {run.figures[0].std:.3g}" in table
+    assert f"<td>{run.figures[0].mean:.3g} ± {run.figures[0].std:.3g}<meter max=" in table
 
 
 def test_the_same_data_give_the_same_bytes(page: Part, text: str) -> None:
@@ -143,13 +146,6 @@ def test_an_empty_project_has_a_page() -> None:
     text = html.render_page(Part(as_of="", concerns=(), models=(), table=table((), (), ()), images=(), full=True))
     assert "Nothing was recorded yet" in text
     assert "builder build TARGET" in text
-
-
-def test_the_table_alone_is_a_page(page: Part) -> None:
-    text = html.render_page(page, only_table=True)
-    assert "What goes with what" in text
-    assert "Needs attention" not in text
-    assert re.search(r"<td class=p title=\"[^\"]*prove-behaviour-[0-9a-f]{8}\.json", text)
 
 
 def large(numbers: int, models: int) -> Part:
@@ -230,7 +226,6 @@ def large(numbers: int, models: int) -> Part:
             base="",
             mods=("fix-qwen3.5-enhanced-chat-template",),
             packages=184,
-            witnesses=2,
             models=(),
         )
         for name in names
@@ -251,13 +246,14 @@ def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
 
 
 @pytest.mark.slow
-def test_a_short_history_leaves_its_room_to_a_long_one() -> None:
+def test_the_history_of_a_single_model_may_be_long() -> None:
     page = large(60, 1)
-    assert html.render_page(page).count("<a class=col") == 60
+    assert html.render_page(page).count("serves now, ") == 1
+    assert html.render_page(page).count("promoted from") == 60
     assert "The last" not in html.render_page(page)
 
 
-# The drawing of a history: axes that hold what is drawn, lines that join only what can be compared.
+# The figures of a history: bars only for what can be compared.
 
 
 def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/s", **at: Any) -> Part:
@@ -281,78 +277,45 @@ def table(images: Sequence[str], models: Sequence[str], proofs: Sequence[str], c
     return Part(images=images, models=models, proofs=proofs, cells=cells)
 
 
-def heights(path: str) -> list[int]:
-    """The heights that a path of moves and relative lines goes through."""
-    y, gone = 0, []
-    for letter, _, down in re.findall(r"([Ml])(\d+)\s?(-?\d+)", path):
-        y = int(down) if letter == "M" else y + int(down)
-        gone.append(y)
-    return gone
+def cells(*steps: Part) -> list[list[Part]]:
+    """The cells of each step, the newest last."""
+    history = (*steps[:-1], changed(steps[-1], is_now=True))
+    return [figures for _, figures in html.view_of(Part(history=history), 10).rows][::-1]
 
 
-def test_more_is_higher_and_all_of_it_is_inside() -> None:
-    plot = html.plot_steps([step(n, run(figure(mean, depth=0))) for n, mean in enumerate((40.0, 50.0, 45.0))])
-    panel = plot.panels[0]
-    first, second, third = heights(panel.lines[0].line)
-    assert second < third < first
-    assert all(panel.top <= y <= panel.bottom for y in (first, second, third))
-    assert all(panel.top <= y <= panel.bottom for y, _ in panel.ticks)
-    assert 2 <= len(panel.ticks) <= 6
+def test_a_bar_is_beside_the_largest_of_its_column() -> None:
+    first, second = cells(step(1, run(figure(40.0, depth=0))), step(2, run(figure(50.0, depth=0))))
+    assert [(each.mean, each.most, each.text) for each in (*first, *second)] == [(40, 50, "40 ± 1"), (50, 50, "50 ± 1")]
 
 
-def test_equal_values_and_one_value_have_an_axis_too() -> None:
-    for steps in ([step(1, run(figure(0.0, 0.0, depth=0)))], [step(n, run(figure(7.0, 0.0))) for n in (1, 2)]):
-        panel = html.plot_steps(steps).panels[0]
-        assert panel.ticks
-        assert all(panel.top <= y <= panel.bottom for y in heights(panel.lines[0].line))
-
-
-def test_a_line_breaks_where_runs_cannot_be_compared() -> None:
+def test_what_cannot_be_compared_has_no_bar() -> None:
     steps = [step(n, run(figure(40 + n, depth=0), protocol=protocol)) for n, protocol in enumerate("aabb")]
-    assert html.plot_steps(steps).panels[0].lines[0].line.count("M") == 2
+    assert [[each.mean is not None, "other conditions" in each.text] for (each,) in cells(*steps)] == [
+        *([False, True], [False, True], [True, False], [True, False])
+    ]
 
 
-def test_a_stale_run_is_told_apart() -> None:
+def test_a_stale_run_is_marked() -> None:
     steps = [step(1, run(figure(40, depth=0))), step(2, run(figure(41, depth=0), stale=("the image",)))]
-    line = html.plot_steps(steps).panels[0].lines[0]
-    assert (line.dots.count("M"), line.stale.count("M")) == (1, 1)
+    assert ["stale" in each.text for (each,) in cells(*steps)] == [False, True]
 
 
-def test_runs_of_others_are_not_drawn() -> None:
-    assert not html.plot_steps([step(1, run(figure(40, depth=0), foreign="elsewhere"))]).panels
+def test_runs_of_others_are_not_in_the_history() -> None:
+    assert cells(step(1, run(figure(40, depth=0), foreign="elsewhere"))) == [[]]
 
 
-def test_one_line_for_each_depth_with_the_fewest_requests() -> None:
+def test_one_column_for_each_depth_with_the_fewest_requests() -> None:
     every = [figure(40, depth=depth, concurrency=count) for depth in (0, 32768, 131072) for count in (8, 1, 4)]
-    lines = html.plot_steps([step(1, run(*every))]).panels[0].lines
-    assert [line.label for line in lines] == ["at 0", "at 32k", "at 128k"]
-    assert len({line.label_y for line in lines}) == 3  # beside each other, though the values are the same
+    view = html.view_of(Part(history=(changed(step(1, run(*every)), is_now=True),)), 10)
+    assert view.columns == [f"tg at depth {depth}, tokens/s" for depth in (0, 32768, 131072)]
 
 
-def test_the_profile_with_most_numbers_is_drawn() -> None:
+def test_the_profile_with_most_numbers_is_shown() -> None:
     steps = [step(1, run(figure(40), name="rare")), *(step(n, run(figure(9), name="usual")) for n in (2, 3))]
-    assert html.plot_steps(steps).profile == "usual"
+    assert html.benchmarks(steps)[0] == "usual"
 
 
-def test_a_step_back_is_an_arc_of_its_own_kind() -> None:
-    steps = [step(1), step(2, origin="small:3", event="rolled back", place=3), step(3, origin="small:1", place=2)]
-    assert [move.is_back for move in html.plot_steps(steps).moves] == [True, False]
-
-
-def test_numbers_of_several_repositories_are_told_apart() -> None:
-    first, second = step(1, image="vllm-node-theirs:1"), step(1, image="vllm-node-ours:1")
-    assert [(column.label, column.repository) for column in html.plot_steps([first, second]).columns] == [
-        ("1", "theirs"),
-        ("1", "ours"),
-    ]
-    assert [column.repository for column in html.plot_steps([step(1), step(2)]).columns] == ["", ""]
-
-
-def test_only_a_drawing_whose_newest_number_a_phone_would_not_show_begins_at_its_end() -> None:
-    """At its end a short one is blank."""
-    assert [html.plot_steps([step(n) for n in range(count)]).is_long for count in (1, 3, 4, 12)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+def test_the_step_that_serves_now_is_always_there() -> None:
+    steps = [changed(step(0), is_now=True), *(step(n) for n in range(1, 9))]
+    shown = [each.image for each, _ in html.view_of(Part(history=tuple(steps)), 3).rows]
+    assert shown == ["small:8", "small:7", "small:0"]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.cli import evidence_cli, output
 from builder.evidence import matrix, standing, store
+from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import program, projects
@@ -113,19 +115,44 @@ def test_it_is_limited_to_what_is_named(
 
 
 @pytest.mark.slow
-def test_the_table_has_words_while_they_fit(project: Project) -> None:
+def test_the_table_has_a_column_for_each_model_and_a_row_for_each_proof(project: Project) -> None:
     add(project, SECOND, proof("fail"))
     lines = run(project, "matrix").splitlines()
-    assert lines[0].split() == ["IMAGE", "PROOF", MODEL, OTHER]
-    assert lines[1].split() == ["small:2", "prove", "failed", "-"]
-    assert lines[-2] == "of 4 pairs: 1 failed, 3 never tried"
-    assert lines[-1] == f"to prove the first that is missing or stale: `builder prove small:2 {OTHER}`"
+    assert [line.split() for line in lines[:3]] == [
+        ["IMAGE", "A", "B"],
+        ["small:2", "fail", "-"],
+        ["small:1", "-", "-"],
+    ]
+    assert [line.split() for line in lines[4:6]] == [["A", MODEL], ["B", OTHER]]
+    assert lines[-2] == "of 4 pairs: 1 failed (fail), 3 never tried (-)"
+    assert lines[-1] == f"to prove the first missing or stale pair: `builder prove small:2 {OTHER}`"
     add(project, SECOND, bench(name="quick", foreign=""))
-    assert "of 4 pairs with 2 proofs each: " in run(project, "matrix").splitlines()[-2]
+    lines = run(project, "matrix").splitlines()
+    assert lines[2].split()[:2] == ["bench", "quick"]
+    assert "of 4 pairs with 2 proofs each: " in lines[-2]
+
+
+def failed_elsewhere(model: str) -> JudgedRun:
+    run = proof("fail", foreign="archive x.tar", accepted="", file="a.json")
+    return JudgedRun(replace(run, subject=replace(run.subject, model=model)), ())
+
+
+@pytest.mark.parametrize(("images", "models", "most"), [(5, 3, 14), (20, 10, 36), (2, 30, 44)])
+def test_the_table_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], images: int, models: int, most: int
+) -> None:
+    monkeypatch.setattr(output, "width", lambda *_: 80)
+    names = [ImageName("vllm-node-tf5", number) for number in range(images, 0, -1)]
+    called = [f"Organisation/Model-{number}B-FP8" for number in range(models)]
+    evidence = {name: ImageEvidence(last=tuple(map(failed_elsewhere, called))) for name in names if images == 2}
+    evidence_cli.print_matrix(matrix.build_matrix(names, called, evidence))
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) <= most
+    assert max(map(len, printed)) <= 80
 
 
 def test_what_is_unknown_is_a_mistake_of_the_command(project: Project) -> None:
-    assert "no model" in run(project, "matrix", "--models", "Org/Modell-1B", code=2)
+    assert "neither a recipe nor a model" in run(project, "matrix", "--models", "Org/Modell-1B", code=2)
     assert "no number 9" in run(project, "matrix", "--images", "small:9", code=2)
 
 
@@ -156,15 +183,6 @@ def report_document(project: Project, *arguments: str) -> dict[str, Any]:
 def test_it_needs_no_engine_and_says_where_the_page_is(report_project: Project) -> None:
     assert report_run(report_project, "report") == "report.html\n"
     assert (report_project.root / "report.html").read_text().startswith("<!doctype html>")
-
-
-@pytest.mark.slow
-def test_it_says_how_many_machines_made_the_same_content(report_project: Project) -> None:
-    name = stocked.NAMES[1]
-    fingerprint = stocked.image(name.number).fingerprint
-    matrix.state_witness(report_project, name, fingerprint, "sha256:2", "linux/arm64", {}, None)
-    report_run(report_project, "report")
-    assert (report_project.root / "report.html").read_text().count("; 1 machine made the same content</p>") == 1
 
 
 @pytest.mark.slow
@@ -211,13 +229,6 @@ def test_standings_are_those_of_the_list(report_project: Project) -> None:
             for step in model["history"]:
                 if step["image"] == row["image"]:
                     assert step["standing"] == standings[model["model"]]
-
-
-@pytest.mark.slow
-def test_the_table_as_a_page(report_project: Project) -> None:
-    text = report_run(report_project, "matrix", "--html", "--models", MODEL)
-    assert text.startswith("<!doctype html>")
-    assert stocked.OTHER not in text
 
 
 @pytest.mark.slow
