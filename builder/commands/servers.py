@@ -22,10 +22,9 @@ from builder.serving import (
     advice,
     answered,
     beside,
-    checkpoint_weights,
     compile_caches,
     memory,
-    model_revision,
+    model_weights,
     preparation,
     readiness,
     running,
@@ -161,8 +160,8 @@ def _serve(
         prepared.note,
         selection_warning(selection),
         mods_warning(selection),
-        model_revision.revision_warning(project, environ, lock, selection.recipe),
-        checkpoint_weights.weights_warning(project, lock, selection),
+        model_weights.revision_warning(project, environ, lock, selection.recipe),
+        model_weights.weights_warning(project, lock, selection),
     ):
         if warning:
             workspace.report(Message(warning))
@@ -223,7 +222,7 @@ def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, 
             compile_caches.record_complete(folder)
     if (model := selection.recipe.model) is None:
         return
-    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
+    model_weights.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
         facts = answered.start_facts(workspace, selection, started)
         answered.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)

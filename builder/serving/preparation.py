@@ -20,7 +20,7 @@ from builder.definitions.container import LABEL, PROGRAM, Mount
 from builder.engine import containers, images
 from builder.lock import lock_file
 from builder.numbers import adopted
-from builder.serving import checkpoint_weights, compile_caches, running, trying
+from builder.serving import compile_caches, model_weights, running, trying
 from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
@@ -149,7 +149,7 @@ def settings(
 ) -> ServerSettings:
     """Plans the containers that serve ``selection``, without asking any engine."""
     if selection.recipe.checkpoint:
-        weights = checkpoint_weights.served_weights(project, environ, lock_file.read_project_lock(project), selection)
+        weights = model_weights.served_weights(project, environ, lock_file.read_project_lock(project), selection)
         if weights:
             selection = replace(selection, recipe=weights.recipe)
             request = replace(request, extra=(*request.extra, *weights.extra))
