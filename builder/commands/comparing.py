@@ -134,6 +134,7 @@ def compare_checkpoint(workspace: Workspace, text: str, source: str, options: Co
     first = ComparedSide(
         weights.requested, replace(chosen, recipe=weights.recipe), extra=weights.extra, weights=weights.requested
     )
+    name = weights.checkpoint.short if weights.checkpoint else ""
     return compare_sides(workspace, first, ComparedSide(name, chosen), options)
 
 
