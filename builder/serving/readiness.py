@@ -19,7 +19,7 @@ from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.lock import lock_file
 from builder.serving import answered, server_log
-from builder.serving.running import PROJECT, answers
+from builder.serving.running import PROJECT, StartOptions, answers
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
         texts.append("\n".join(_told(problem, lines)))
     known_cause = next(filter(None, (server_log.known_crash_cause(lines) for *_, lines in ended)), None)
-    no_image_helps = known_cause is not None and not known_cause.in_image
+    typed = StartOptions.of_labels(server.labels)
+    is_typed = bool(typed.overrides or typed.extra)
+    no_image_helps = known_cause is not None and (not known_cause.in_image or (known_cause.in_options and is_typed))
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if _is_own(project, server):
         if selected.recipe.model:
