@@ -152,7 +152,7 @@ def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> N
     cause = server_log.known_crash_cause(lines)
     assert cause is not None
     assert "InstantTensor before 0.2.1" in cause.hint
-    assert "With a later one the memory is short" in cause.hint
+    assert "With a later version the memory is short" in cause.hint
     assert cause.in_image
 
 

@@ -48,10 +48,9 @@ def measure_bench(
     revision: str | None = None,
     member: ServerMember | None = None,
 ) -> outcome.Outcome:
-    """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
-    the container that answers, memory and log are left out. A server that fails meanwhile is a result. Raises
-    MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
-    model."""
+    """Measures a served model by ``profile``, without the depths that exceed its context. Memory and log are those of
+    ``member``, the container that answers. A server that fails meanwhile is a result. Raises MeasuringError if
+    llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the model."""
     fitting = profile.within(served.context)
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
@@ -99,7 +98,7 @@ def measure_bench(
 
 
 def bench_digest(profile: BenchProfile) -> str:
-    """The digest of a profile and the texts that it is measured with: with others it is another figure."""
+    """The digest of a profile and its texts: figures with another digest cannot be compared."""
     protocol = {name: value for name, value in asdict(profile).items() if name != "minutes"}
     return outcome.outcome_digest([protocol, llama_benchy.digest(), PROMPTS, TOKENS])
 
@@ -114,19 +113,19 @@ _COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """The counters in a page of metrics. Raises ValueError where it was cut off, or is not vLLM's."""
+    """The counters in a page of metrics. Raises ValueError if the page was cut off or is not vLLM's."""
     sums = readiness.metric_totals(text)
     if not text.endswith("\n") or _TOKENS not in sums:
-        raise ValueError("/metrics: the page is not whole, or is not vLLM's")
+        raise ValueError("/metrics: the page was cut off, or is not vLLM's")
     counters = {name: sums[name] for name in _COUNTERS if name in sums}
     if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
-        raise ValueError("/metrics: a counter is no number")
+        raise ValueError("/metrics: a counter is not a number")
     return counters
 
 
 def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[float, float] | None:
-    """The accepted share of the drafted tokens, and the tokens of a step, between two readings; None where nothing was
-    drafted. Raises ValueError where the server was restarted between them, or a page lacks a part."""
+    """The accepted share of the drafted tokens, and the tokens of a step, between two readings; None if nothing was
+    drafted. Raises ValueError if the server was restarted between the readings, or a page lacks a counter."""
     if before.keys() != after.keys():
         raise ValueError("/metrics: two pages of one server have different counters")
     grown = {name: after[name] - before[name] for name in before}
@@ -135,8 +134,6 @@ def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple
     drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
     if not drafted or not drafts:
         return None
-    if accepted > drafted:
-        raise ValueError("/metrics: more tokens were accepted than drafted")
     return accepted / drafted, 1 + accepted / drafts
 
 
@@ -153,7 +150,7 @@ _SECONDS = 300.0
 
 
 def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts; counters that cannot be read are a finding."""
+    """The figures of a server with a speculative decoder. Unreadable counters are a finding."""
 
     def counters() -> Mapping[str, float]:
         try:
@@ -190,7 +187,7 @@ _PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.
 
 @contextmanager
 def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> Iterator[list[int]]:
-    """Reads until the context ends the bytes of memory that the server's machine has available, if the engine is
+    """Reads how many bytes of memory the server's machine has available until the context ends, if the engine is
     here."""
     readings: list[int] = []
     is_over = threading.Event()
@@ -213,7 +210,7 @@ def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> I
 
 
 def container_peak(member: ServerMember) -> int:
-    """The most bytes that a server's container ever took; 0 where it does not tell, or has ended."""
+    """The most bytes of memory that a server's container ever took; 0 if that is unknown."""
     with suppress(EngineError):
         result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
         if not result.exit_code and result.output.strip().isdecimal():
@@ -221,7 +218,7 @@ def container_peak(member: ServerMember) -> int:
     return 0
 
 
-# Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.
+# The figures in a server's log, in lines of vLLM 0.19 to 0.32.
 
 _GIB = 1 << 30
 # v1/core/kv_cache_utils.py, v1/worker/gpu_model_runner.py, v1/worker/gpu_worker.py

@@ -1,10 +1,9 @@
 """llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
 
-Three habits of the tool would make wrong figures or reach for the network. A tokenizer that it cannot find becomes
-gpt2's, so it gets the file of the model's own, and a line of its output that says otherwise is refused. It fetches a
-book, so a text of ours lies where it keeps the book. It follows the user's proxies to the server, so it sees none. Its
-home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its own counts no
-token that is not yet text.
+Three habits of the tool would make wrong figures or need the network. It replaces a tokenizer that it cannot find by
+gpt2's, so it gets the file of the model's own. It fetches a book, so a text of ours lies where it keeps the book. It
+uses the user's proxies for the server, so it sees none. Its home is an empty folder, and the Hub is off. It runs with a
+client of ours (`benchy_client.py`), as its own counts no token that is not yet text.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -63,8 +62,8 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 
 @dataclass(frozen=True)
 class Throughput:
-    """The figures of a run and the tool's own file. ``fault`` says how the server failed the ``check``; ``notes``
-    report what was counted again or left out."""
+    """The figures of a run, and the tool's own file ``raw``. ``fault`` says how the server failed the ``check``.
+    ``notes`` report what was counted again or left out."""
 
     figures: tuple[Figure, ...]
     raw: bytes
@@ -76,8 +75,8 @@ class Throughput:
 def run_llama_benchy(
     served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, environ: Mapping[str, str], report: Report
 ) -> Throughput:
-    """Measures the profile with the model's tokenizer.json, and reports how far that is. Raises MeasuringError where
-    the tool is missing or did not measure this model."""
+    """Measures the profile with the model's tokenizer.json, and reports the progress. Raises MeasuringError if the tool
+    is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         require_tool(environ, folder)
@@ -88,14 +87,13 @@ def run_llama_benchy(
         variables = ["env", f"HOME={name}", f"RECONCILED={folder}/reconciled.jsonl", "NO_PROXY=*", "no_proxy=*"]
         variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
-        watch = _Watch(folder / "progress.jsonl", profile, report)
         try:
             ended = own_script.run_bounded(
                 [*_uv_tool(LLAMA_BENCHY), *variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
                 environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
-                tick=watch.tick,
+                tick=_watch(folder / "progress.jsonl", profile, report),
             )
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
@@ -119,8 +117,8 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
-            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
-            hint="is the model's tokenizer.json whole? `builder download` fetches it again",
+            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be wrong",
+            hint="check the model's tokenizer.json; `builder download` fetches it again",
         )
     if ended.cause != "itself":
         return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
@@ -139,14 +137,14 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     notes = (*reconciled, *left_out)
     if not any(figure.name == "tg" for figure in figures):
         if not is_void:
-            return Throughput(figures, raw, "text", "its answers have no text that could be timed")
+            return Throughput(figures, raw, "text", "its answers have no text to time")
         notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
     return Throughput(figures, raw, notes=notes)
 
 
 def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
-    """The comparison of each run with the server's counts: the noise in milliseconds, what to report, and if a run was
-    left out."""
+    """The comparison of the runs with the server's counts: the noise in milliseconds, what to report, and whether a run
+    was left out."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
@@ -165,9 +163,9 @@ def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
 
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` is the time to the
-    first response less the latency, and must be more than ``noise`` milliseconds. Raises ValueError, LookupError,
-    TypeError, AttributeError or OverflowError where the file is no such result."""
+    """The figures in a result file, and a note on each that lost values. For a single request, ``pp`` is the time to
+    the first response less the latency, and must exceed ``noise`` milliseconds. Raises ValueError, LookupError,
+    TypeError, AttributeError or OverflowError if the file is not such a result."""
     figures, notes = [], []
     runs = json.loads(raw)["benchmarks"]
     if not runs:
@@ -202,40 +200,35 @@ def _values(metric: Any) -> tuple[float, ...]:
 
 
 class _StalledError(Exception):
-    """Nothing was heard of the server for too long."""
+    """The server sent nothing for too long."""
 
 
-class _Watch:
-    def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
-        self._file, self._report, self._runs = file, report, profile.runs
-        sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
-        self._total = sum(_cost(p, t, d) * c * (profile.runs + 1) for p, t, d, c in sizes)
-        self._costs: dict[int, float] = {}
-        self._done, self._place = 0.0, 0
-        self._heard = time.monotonic()
-        self._began: float | None = None
+def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], None]:
+    """Reports the progress by the events that the tool writes into ``file``, at each call. It raises _StalledError if
+    there were none for too long."""
+    sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
+    total = sum(_cost(p, t, d) * c * profile.runs for p, t, d, c in sizes)
+    heard, size = time.monotonic(), 0
+    began: float | None = None
 
-    def tick(self, _seconds: float) -> None:
-        """Reads the new events. Raises _StalledError where there were none for too long."""
-        now = time.monotonic()
-        content = b""
-        with suppress(FileNotFoundError), self._file.open("rb") as file:
-            file.seek(self._place)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._place += len(whole)
-        for event in map(json.loads, whole.splitlines()):
-            self._heard = now
-            self._began = self._began or now
-            if event.get("type") == "request_start":
-                cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
-                # The warm-up before the runs of a test is not announced.
-                self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
-            elif event.get("type") == "request_end":
-                self._done += self._costs.pop(event.get("request_id"), 0.0)
-        if now - self._heard > _STALL_SECONDS:
+    def tick() -> None:
+        nonlocal heard, size, began
+        content = file.read_bytes() if file.exists() else b""
+        if len(content) > size:
+            heard, size = time.monotonic(), len(content)
+            began = began or heard
+        if time.monotonic() - heard > _STALL_SECONDS:
             raise _StalledError
-        self._report(MeasuringProgress.since("throughput", min(self._done / self._total, 1.0), self._began))
+        events = [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+        costs = {
+            event["request_id"]: _cost(event["prompt_size"], event["response_size"], event["context_size"])
+            for event in events
+            if event.get("type") == "request_start"
+        }
+        done = sum(costs.get(event.get("request_id"), 0.0) for event in events if event.get("type") == "request_end")
+        report(MeasuringProgress.since("throughput", min(done / total, 1.0), began))
+
+    return tick
 
 
 def _cost(prompt: int, answer: int, depth: int) -> float:
@@ -255,7 +248,7 @@ def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
-    """Fetches the tool (name and version) where it is missing. Raises MeasuringError where that fails."""
+    """Fetches the ``tool`` (name and version) if it is missing. Raises MeasuringError if that fails."""
     name, version = tool.split()
     argv = [*_uv_tool(tool), name, "--version"]
     try:
@@ -288,8 +281,8 @@ def fetch_tokenizer(
     member: ServerMember | None,
     target: Path,
 ) -> Path:
-    """The tokenizer.json of the served model, from the Hub's cache or else copied from the server to ``target``. Raises
-    MeasuringError."""
+    """The tokenizer.json of the served model: in the Hub's cache, or copied from the server to ``target``. Raises
+    MeasuringError if there is none."""
     model, content = served.source, ""
     if commit := hub_cache.revision(environ, model, revision or hub_cache.MAIN):
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
@@ -301,16 +294,16 @@ def fetch_tokenizer(
             result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
-        message = f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong"
-        hint = f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy"
+        message = f"there is no {NAME} of {model or served.name} here: the lengths of prompts would be wrong without it"
+        hint = f"`builder download` fetches it; llama-benchy cannot measure a model without a {NAME}"
         raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")
     return target
 
 
-# A long English text, always the same, that fills contexts. Its sentences are put together from lists of words by a
-# generator of fixed numbers (that of Numerical Recipes). They seldom repeat, so that neither a cache of prefixes nor a
-# decoder that guesses from earlier text finds much in them.
+# A long English text that fills contexts, always the same. A generator of fixed numbers (that of Numerical Recipes)
+# makes its sentences from lists of words. They seldom repeat, so neither a prefix cache nor a speculative decoder gains
+# much.
 
 LENGTH = 900_000
 """Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""

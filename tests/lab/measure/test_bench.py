@@ -113,7 +113,7 @@ def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str
 )
 def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(RESULT), encoding="utf-8")
-    ended = EndedProcess(0, "itself", line.encode(), b"", 1)
+    ended = EndedProcess(0, "itself", line.encode(), b"")
     with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
         llama_benchy._result(ended, tmp_path, SMALL)
 
@@ -194,7 +194,7 @@ def test_a_run_beside_which_the_server_worked_for_others_has_no_figures(environ:
 def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(raw)
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
-        llama_benchy._result(EndedProcess(0, "itself", b"", b"", 1), tmp_path, SMALL)
+        llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL)
 
 
 @pytest.mark.slow
