@@ -20,7 +20,7 @@ from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lock import lock_file
-from builder.serving import beside, model_weights, selection
+from builder.serving import model_weights, preparation, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def compare_sides(
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
-        beside.prepare(workspace, _request(workspace, side), side.selection)
+        preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
     try:
         with _served(workspace, first) as before:
             notes = [*_notes(before, first.shown)]

@@ -26,7 +26,7 @@ from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
-from builder.serving import answered, beside, readiness, running, selection, server_log, starting
+from builder.serving import answered, memory, preparation, readiness, running, selection, server_log, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def start_candidate(
 ) -> tuple[PreparedServer, starting.StartedServer, answered.StartLimit]:
     """Starts the server of a candidate beside the model's own, or in its place; returns it with its preparation and the
     limit of its start. Raises ConflictError where there is no room for it."""
-    prepared = beside.prepare(workspace, request, image)
+    prepared = preparation.prepare_candidate(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
     limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
@@ -225,9 +225,9 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
     restarts; nothing here does."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
-        starting.require_room(prepared, (), workspace.report)
-    elif not beside.fits(prepared):
-        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        memory.require_room(prepared, (), workspace.report)
+    elif not memory.fits_beside(prepared):
+        memory.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)

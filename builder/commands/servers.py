@@ -21,7 +21,6 @@ from builder.numbers import images_lock
 from builder.serving import (
     advice,
     answered,
-    beside,
     compile_caches,
     memory,
     model_weights,
@@ -77,7 +76,7 @@ def end_server(running: RunningServer, limit: int) -> Stopped:
 
 def stop_candidates(workspace: Workspace, recipe: str, left: str) -> None:
     """Ends the servers of candidates of the recipe with this path; ``left`` says what they are from."""
-    for server in beside.running(workspace, recipe):
+    for server in running.find_candidates(workspace, recipe):
         workspace.report(Message(f"stopping {server.name}, {left}"))
         end_server(server, STOPPING_SECONDS)
 
@@ -139,7 +138,7 @@ def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = mem
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
-        starting.require_room(prepared, leaving, workspace.report, proc)
+        memory.require_room(prepared, leaving, workspace.report, proc)
     return prepared
 
 
@@ -346,7 +345,7 @@ def restart_server(
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
     leaving = tuple(member.service for member in running.members) if running else ()
     if running or not starting.is_running(prepared):
-        starting.require_room(prepared, leaving, workspace.report, proc)
+        memory.require_room(prepared, leaving, workspace.report, proc)
     if running:
         starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
         if running.head.service.is_up:

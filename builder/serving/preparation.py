@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +15,18 @@ from urllib.parse import urlsplit
 
 from builder.base import hub_cache, redaction
 from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageHelpsError, SourceError, UsageError
-from builder.definitions import cluster, command, configuration, container
+from builder.base.events import Message
+from builder.definitions import cluster, command, configuration, container, mod
 from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.container import LABEL, PROGRAM, Mount
-from builder.engine import containers, images
+from builder.engine import containers, images, installed
 from builder.lock import lock_file
+from builder.lock.model import ImageName
 from builder.numbers import adopted
-from builder.serving import compile_caches, model_weights, running, trying
-from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
+from builder.plan import rules
+from builder.plan.plan_model import WORKSPACE
+from builder.serving import compile_caches, model_weights, running
+from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
 if TYPE_CHECKING:
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails
-    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.selection import ServedImage
 
@@ -120,12 +124,12 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
     engines = engines or (ServingEngine(workspace.engine),)
     details, fingerprint = _require_image(selection, engines)
-    tried = trying.load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
+    tried = _load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
     entrypoint = tuple(details[0].config.get("Entrypoint", ()))
     keeps = serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     ready = []
     for engine, alike, image in zip(engines, planned.containers, details, strict=True):
-        each = replace(trying.waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
+        each = replace(_waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
         # Everything that decides how the container serves; under the server's name, which has no prefix.
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -136,6 +140,34 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
         require_model(planned.command, ready[0].settings, workspace.environment, selection.recipe.revision)
     reserve = configuration.load_configuration(workspace.project).reserve
     return PreparedServer(selection, tuple(ready), reserve, request.force, planned.note, planned.options.secrets, tried)
+
+
+def prepare_candidate(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
+    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has a name and a port
+    of its own beside the server of ``request``, and the engine never restarts it. What is measured of it belongs to the
+    recipe all the same: its own port is not recorded as a setting of the user."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # The published ports of the machine are those of the model's own server.
+    options = replace(request.container, publish=())
+    beside = replace(request, overrides={**request.overrides, "port": port}, container=options)
+    if isinstance(image, ImageName):
+        prepared = prepare(workspace, replace(beside, image=image))
+    else:
+        prepared = prepare(workspace, beside, image)
+    candidates = []
+    for planned in prepared.containers:
+        labels = planned.settings.labels
+        labels = {
+            **labels,
+            LABEL: f"{labels[LABEL]}-candidate",
+            PROJECT: f"{labels[PROJECT]}{CANDIDATE}",
+            **replace(StartOptions.of_labels(labels), overrides=request.overrides).labels,
+        }
+        settings = replace(planned.settings, name=f"{planned.settings.name}-candidate", labels=labels, restart="no")
+        candidates.append(replace(planned, settings=settings))
+    return replace(prepared, containers=tuple(candidates))
 
 
 def selected(project: Project, request: ServeRequest) -> ServedImage:
@@ -246,6 +278,58 @@ def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
     else:
         return (environ.get("HOME") or "/root") + written[1:]
     raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint=hint)
+
+
+# Mods that are tried without a build: each container waits after its start until each mod was applied in it by the
+# script that bakes it, and passed its checks.
+
+_APPLIED = "/run/builder-tried"
+# Once the mark is there, the server takes the place of the shell, also when the engine restarts the container.
+_WAIT = """\
+trap 'exit 143' TERM INT
+[ -e "$0" ] || echo "waiting until builder has applied the mods that are tried"
+until [ -e "$0" ]; do sleep 0.1; done
+trap - TERM INT
+cd "$1"
+shift
+exec "$@"
+"""
+
+
+def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], image_name: str) -> tuple[Mod, ...]:
+    """The mods ``names`` in the order in which they are applied to an image of ``engine``. Raises FileProblemsError for
+    one that does not fit the others or what is installed; UsageError for an unknown one, and for one that can only act
+    on the machine."""
+    project = workspace.project
+    mods = mod.load_all(project, dict.fromkeys(map(mod.name_of, names)))
+    for each in mods:
+        if (facts := mod.read_script_facts(each)) and facts.instead:
+            raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")
+        if each.run and not each.network:
+            workspace.report(Message(f"mod {each.name} has the server's network here, and none in a build"))
+    software = installed.read_installed(engine, image_name, containers.reading_labels())
+    pinned = {**software.packages, "python": software.python}
+    pinned |= {name: package.version for name, package in software.sources.items()}
+    mods = rules.arrange_steps([rules.ImageMods(image_name, mods, pinned)], mod.mod_names(project))[0]
+    mod.require_templates(mods)
+    return mods
+
+
+def _waiting(settings: ContainerSettings, mods: Sequence[Mod]) -> ContainerSettings:
+    """The same container, which serves once the ``mods`` were applied in it."""
+    own = {name: value for each in mods for name, value in each.env.items()}
+    return replace(
+        settings,
+        argv=("/bin/sh", "-c", _WAIT, tried_mark(mods), WORKSPACE, *settings.argv),
+        env={**own, **settings.env},
+        labels={**settings.labels, TRIED: json.dumps([each.name for each in mods])},
+    )
+
+
+def tried_mark(mods: Sequence[Mod]) -> str:
+    """The path that a container waits for. It differs with what the mods hold."""
+    content = json.dumps([(each.name, each.content_hash) for each in mods])
+    return f"{_APPLIED}/{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 # What can be wrong although the plan is right: the image, what is mounted, earlyoom, the model.

@@ -42,6 +42,9 @@ STARTED_BY = f"{LABEL}.by"
 # The mods that are tried in the container, as a JSON list; the image does not have them.
 TRIED = f"{LABEL}.tried"
 
+# What a candidate's label of the project ends with, so that nobody takes it for the model's own server.
+CANDIDATE = " (candidate)"
+
 # How the note of a pairing begins that its model was put back from, because the image did not serve it.
 PUT_BACK = "put back on "
 
@@ -310,3 +313,10 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
             hint=f"say which: {', '.join(server.name for server in matches)}",
         )
     return matches[0] if matches else None
+
+
+def find_candidates(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
+    """The servers of candidates that run by the recipe with this path."""
+    wanted = (f"{workspace.project.root}{CANDIDATE}", recipe)
+    servers = find_all(workspace).servers
+    return tuple(each for each in servers if (each.labels.get(PROJECT), each.labels.get(f"{LABEL}.recipe")) == wanted)

@@ -1,9 +1,8 @@
-"""A prepared server starts from exactly the image that was checked: memory, the request, free ports, the start."""
+"""A prepared server starts from exactly the image that was checked: the request, free ports, the start."""
 
 from __future__ import annotations
 
 import errno
-import math
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,11 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
-from builder.definitions import container
 from builder.definitions.cluster import RDMA_DEVICES
-from builder.definitions.container import COMPILED, GPU_MEMORY, LABEL
+from builder.definitions.container import COMPILED, LABEL
 from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving import compile_caches
-from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
@@ -32,89 +29,11 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.machine_record import Machine
-    from builder.definitions.container import ContainerSettings, GpuMemory
+    from builder.definitions.container import ContainerSettings
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
-
-
-# The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
-
-_FORCE = "`--force` starts it all the same"
-
-
-def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError if the server does not fit into the memory of its machines; with `force` reports it. The
-    memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
-    shortages = [
-        shortage
-        for planned in prepared.containers
-        if planned.settings.gpus and (shortage := _shortage(planned, prepared.reserve, leaving, proc))
-    ]
-    reasons = list(dict.fromkeys(reason for reason, _ in shortages))
-    if prepared.force:
-        for reason in reasons:
-            report(Message(f"{reason}; started all the same"))
-    elif reasons:
-        raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
-
-
-def _shortage(
-    planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
-) -> tuple[str, str] | None:
-    label = planned.settings.labels.get(GPU_MEMORY)
-    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) if label else None
-    if label is None or memory is None:
-        return None
-    up = [service for service in containers.labelled(planned.engine.endpoint, LABEL) if service.is_up]
-    ids = {service.id for service in leaving}
-    ending = [container.of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
-    available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
-    where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
-    others = [service for service in up if service.id not in ids]
-    return memory_shortage(container.of_label(label), MachineMemory(memory.total, available), where, reserve, others)
-
-
-def memory_shortage(
-    wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
-) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
-    help; None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available
-    when it starts."""
-    total = memory.total
-    needed = wanted.of(total)
-    share = f"{needed / container.GIB:.1f} GiB"
-    if not wanted.gibibytes:
-        share += f" ({wanted}{', the default,' if wanted.is_default else ''} of {_gib(total)})"
-    if not wanted.is_minimum and total - needed < reserve:
-        left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
-        return (
-            f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
-        )
-    if needed > memory.available:
-        names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
-        servers = " and ".join(name + (f" (which was given {given})" if given else "") for name, given in names)
-        stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
-        beside = f" beside {servers}" if servers else ""
-        return (
-            f"the server needs {share}, and {where} has {_gib(memory.available)} of memory available{beside}",
-            f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
-        )
-    return None
-
-
-def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
-    """Advice to take no more than ``fitting`` bytes."""
-    if wanted.gibibytes:
-        return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // container.GIB})"
-    share = math.floor(fitting / total * 100) / 100
-    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of it would fit"
-
-
-def _gib(size: int) -> str:
-    return f"{size / container.GIB:.1f} GiB"
 
 
 # The request to the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create).
