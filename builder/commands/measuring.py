@@ -198,7 +198,7 @@ def candidate_server(
 
 def start_candidate(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
-) -> tuple[PreparedServer, starting.StartedServer, answered.StartLimit]:
+) -> tuple[PreparedServer, starting.StartedServer, float]:
     """Starts the server of a candidate beside the model's own, or in its place; returns it with its preparation and the
     limit of its start. Raises ConflictError where there is no room for it."""
     prepared = preparation.prepare_candidate(workspace, request, image)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from builder.base.events import Diagnosis
     from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
@@ -148,7 +147,7 @@ def _serve(
     prepared: PreparedServer,
     *,
     detach: bool,
-    limit: StartLimit | None = None,
+    limit: float | None = None,
 ) -> ServeResult:
     """Starts a prepared server. A new image that does not serve gives way to the one before, once, unless no image
     helps. ``limit`` is for a number that is measured."""
@@ -247,12 +246,13 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
         return None  # it was found good, or the user wants it whatever it lacks
-    outcomes = answered.outcomes(project, model)
+    starts = answered.recorded_starts(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
-    if before is None or served.record.fingerprint in outcomes:
+    if before is None or served.record.fingerprint in starts:
         return None
     selected = with_number(lock, served.recipe, before.image)
-    has_answered = outcomes.get(selected.record.fingerprint) == "answered"
+    start = starts.get(selected.record.fingerprint)
+    has_answered = start is not None and start.outcome == "answered"
     return selected if has_answered or requirements.required(project, model, served.recipe) else None
 
 

@@ -38,22 +38,10 @@ if TYPE_CHECKING:
 Outcome = Literal["answered", "replaced"]
 _MOST_IMAGES = 200  # of a model; the latest are kept
 _MOST_STARTS = 10  # of an image; its first one always is kept
-# A candidate compiles what the current image has compiled before, so that its start may take several times as long.
-_TIMES = 5
 LEAST_SECONDS = 15 * 60.0
 _LONGEST_START = 24 * 3600.0
-# A first start may download the model and compile all of it.
-_SECONDS_WITHOUT_A_RECORD = 60 * 60.0
 _LONGEST_VALUE = 400
 _LARGEST_LOG = 64 << 20
-
-
-@dataclass(frozen=True)
-class StartLimit:
-    """The ``seconds`` in which a candidate has to answer, and the reason for that number."""
-
-    seconds: float
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -93,24 +81,17 @@ class RecordedStart:
     starts: tuple[StartFacts, ...] = ()
 
 
-def outcomes(project: Project, model: str) -> Mapping[str, str]:
-    """The outcome of each image that was started for a model, by its fingerprint."""
-    return {fingerprint: start.outcome for fingerprint, start in recorded_starts(project, model).items()}
-
-
-def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model``: five times the longest recorded start of the paired image, and at least
-    15 minutes. It is an hour if no start of that image is recorded."""
+def start_limit(project: Project, lock: Lock, model: str | None) -> float:
+    """The seconds in which a candidate of ``model`` has to answer: five times the longest recorded start of the paired
+    image, since a candidate may compile what that image has compiled before, and at least 15 minutes. An hour if no
+    start is recorded, as the first one may download the model."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    seconds = start.seconds if start else 0.0
     # The file may hold anything: a limit that is not a number would never end the wait.
-    if paired is None or not 0 < seconds < _LONGEST_START:
-        return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
-    if _TIMES * seconds < LEAST_SECONDS:
-        return StartLimit(LEAST_SECONDS, f"{paired.pairing.image} took {words.duration_text(seconds)}")
-    return StartLimit(_TIMES * seconds, f"{_TIMES} times the {words.duration_text(seconds)} of {paired.pairing.image}")
+    if start is None or not 0 < start.seconds < _LONGEST_START:
+        return 3600.0
+    return max(5 * start.seconds, LEAST_SECONDS)
 
 
 def record_answered(
@@ -121,7 +102,7 @@ def record_answered(
     seconds: float = 0,
     facts: StartFacts | None = None,
 ) -> None:
-    """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and what was true."""
+    """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and the facts."""
     recorded = _starts(project)
     of_model = recorded.get(model, {})
     before = of_model.pop(fingerprint, None)
@@ -170,18 +151,14 @@ class FailedStart:
     served: OptionsInUse
 
 
-def logs_folder(project: Project) -> Path:
-    return project.state / "serve-logs"
-
-
 def log_file(project: Project, server: str, node: str = "") -> Path:
     """The file that keeps the log of a container whose start failed."""
-    return logs_folder(project) / f"{server}{node and f'@{node}'}.log"
+    return project.state / "serve-logs" / f"{server}{node and f'@{node}'}.log"
 
 
 def kept_logs(project: Project, server: str = "", node: str = "") -> list[Path]:
-    """The logs that failed starts left, the latest last: those of one ``server`` on one ``node``, or of all."""
-    logs = sorted(logs_folder(project).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    """The logs of failed starts of one ``server`` on one ``node``, or of all. The latest log comes last."""
+    logs = sorted((project.state / "serve-logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
     names = [(path, *path.stem.partition("@")[::2]) for path in logs]
     return [path for path, name, at in names if server in {"", name} and node in {"", at}]
 
@@ -196,7 +173,7 @@ def read_kept_log(path: Path) -> list[str]:
 def record_failure(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> None:
     """Records how the server with these labels was served, which did not answer."""
     nodes = tuple(filter(None, labels.get(NODES, "").split(",")))
-    with suppress(BuilderError):  # files that changed since do not hide why it failed
+    with suppress(BuilderError):  # files that changed since then do not hide why it failed
         failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
         path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
         files.write_state(path, records.text_of(failed, {}).encode())
@@ -214,13 +191,13 @@ def failed_start(project: Project, server: str) -> FailedStart | None:
 
 def start_facts(workspace: Workspace, selection: SelectedImage, started: StartedServer) -> StartFacts:
     """The facts of a server that answers now."""
-    server, environ = started.server, workspace.environment
+    server, now = started.server, words.now()
     machines = started.machines
     if not machines:
         members = [(member.engine.endpoint, server.image) for member in server.members]
-        machines = tuple(each.result() for each in starting.begin_reading(members, environ))
-    now, nodes = words.now(), tuple(filter(None, (member.node for member in server.members)))
+        machines = tuple(each.result() for each in starting.begin_reading(members, workspace.environment))
     served = options_now(workspace, selection, server.labels)
+    nodes = tuple(member.node for member in server.members if member.node)
     return StartFacts(now, now, machines, chosen_by(server), served, nodes)
 
 

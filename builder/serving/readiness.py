@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
     from builder.serving.starting import StartedServer
 
@@ -52,10 +51,10 @@ _STOPPED = frozenset({0, 130, 137, 143})
 
 
 def wait_until_ready(
-    workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: StartLimit | None = None
+    workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: float | None = None
 ) -> float:
     """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
-    machine has failed after ``crashes`` crashes. ``limit`` ends the wait for a candidate, which nobody watches.
+    machine has failed after ``crashes`` crashes. ``limit``, in seconds, ends the wait for a candidate.
 
     A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
     server that this command started; a server that was running before goes on.
@@ -78,13 +77,12 @@ def wait_until_ready(
         raise
     except KeyboardInterrupt:
         if not started.was_running:
-            detach = "; with `--detach` it starts without anybody waiting" if _is_own(workspace.project, server) else ""
-            workspace.report(Message(f"stopping {server.name}{detach}"))
+            workspace.report(Message(f"stopping {server.name}; `--detach` starts it without waiting"))
             starting.remove_server(server)
         raise
 
 
-def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limit: StartLimit | None) -> float:
+def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limit: float | None) -> float:
     project, report = workspace.project, workspace.report
     began = probed = time.monotonic()
     server = started.server
@@ -92,7 +90,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
     most_crashes = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: server_log.Phase | None = None
-    most = f"{words.duration_text(limit.seconds)} ({limit.reason})" if limit else ""
+    most = words.duration_text(limit) if limit else ""
     if limit:
         report(Message(f"waiting for {server.name} for at most {most}"))
     while True:
@@ -115,7 +113,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
         if is_over:
             time.sleep(_SETTLE_SECONDS)
             raise _failure(project, started, _look(server)[1])
-        if limit and time.monotonic() - began > limit.seconds:
+        if limit and time.monotonic() - began > limit:
             reached = f"; the last phase in its log: {phase}" if phase else ""
             log = project.relative(_keep_log(project, server, head)[0])
             message = f"{server.name} did not answer within {most}{reached}"

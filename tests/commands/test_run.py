@@ -488,7 +488,7 @@ def test_interrupted_while_it_starts_nothing_is_left(
         child.send_signal(number)
         _, output = child.communicate(timeout=60)
     assert child.returncode == 130
-    stopping = f"stopping {kitchen.name}; with `--detach` it starts without anybody waiting"
+    stopping = f"stopping {kitchen.name}; `--detach` starts it without waiting"
     assert output.splitlines()[-3:] == [stopping, "", "interrupted"]
     assert containers.find_container(endpoint, kitchen.name) is None
 
