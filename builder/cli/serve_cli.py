@@ -134,8 +134,8 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
         print_json({"server": document(result)})
         return
     server = result.server
-    if back := result.put_back:
-        print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")
+    if result.put_back_from:
+        print_result(f"{server.model}: {result.put_back_from} → {server.image}, because {result.put_back_reason}")
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"
@@ -162,7 +162,7 @@ def document(result: ServeResult) -> dict[str, Any]:
     """The server for programs."""
     return {
         **data(result.server, "name model? image address?"),
-        **data(result, "already ready_seconds=seconds~ put_back_from=put_back.origin"),
+        **data(result, "already ready_seconds=seconds~ put_back_from"),
     }
 
 

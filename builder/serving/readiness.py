@@ -77,7 +77,8 @@ def wait_until_ready(
         raise
     except KeyboardInterrupt:
         if not started.was_running:
-            workspace.report(Message(f"stopping {server.name}; `--detach` starts it without waiting"))
+            hint = "; `--detach` starts it without waiting" if _is_own(workspace.project, server) else ""
+            workspace.report(Message(f"stopping {server.name}{hint}"))
             starting.remove_server(server)
         raise
 
