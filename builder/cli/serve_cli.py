@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +12,12 @@ import click
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
 from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
-from builder.cli.output import data, print_json, print_line, print_log, print_message, print_note, print_result, styled
+from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.base.events import Report
     from builder.commands.servers import ServeResult
-    from builder.commands.up import UpPart
     from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
@@ -185,7 +182,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         overview = watching.server_status(context.workspace(), what)
         if as_json:
-            services = [_service(state) for state in overview.states]
+            services = [
+                {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
+                for state in overview.states
+            ]
             upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
             content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
             print_json(content, indent=None if watch else 1)
@@ -245,42 +245,27 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
 
 
 def _figures(state: ServerState) -> Iterator[tuple[str, str]]:
-    if state.numbers:
-        yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
-        yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"
-        if state.rates:
-            yield "tokens/s", f"{state.rates.generated:.1f} generated, {state.rates.prompt:.1f} read"
-        if (share := state.numbers.acceptance) is not None:
-            counts = f"{state.numbers.accepted} of {state.numbers.drafted} drafted tokens"
-            yield "speculation", f"{share:.1%} accepted: {counts}"
-        yield "KV cache", f"{state.numbers.cache_used:.1%} used"
+    numbers, rates = state.numbers, state.rates
+    if numbers:
+        yield "requests", f"{numbers.running} running, {numbers.waiting} waiting"
+        yield "tokens", f"{numbers.generated_tokens} generated, {numbers.prompt_tokens} read"
+        if rates:
+            yield "tokens/s", f"{rates.generated:.1f} generated, {rates.prompt:.1f} read"
+        if (share := numbers.acceptance) is not None:
+            yield "speculation", f"{share:.1%} accepted: {numbers.accepted} of {numbers.drafted} drafted tokens"
+        yield "KV cache", f"{numbers.cache_used:.1%} used"
 
 
-_RUNNING = (
+_SERVICE = (
     "name=running.name model=running.model? image=running.image tried_mods=running.tried "
     "paired_with_now=superseded.paired address=running.address? started_by=running.started_by? state phase? "
-    "up_seconds=up~ started=running.head.service.started restarts"
-)
-_METRICS = (
+    "up_seconds=up~ started=running.head.service.started restarts nodes=running.nodes missing_nodes=running.missing "
+    "put_back ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
+    "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens "
+    "prompt_tokens_per_second=rates.prompt~ generated_tokens_per_second=rates.generated~ "
     "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
     "cache_used=numbers.cache_used"
 )
-
-
-def _service(state: ServerState) -> dict[str, Any]:
-    rates = state.rates
-    return {
-        **data(state, _RUNNING),
-        "nodes": [member.node for member in state.running.members if member.node],
-        "missing_nodes": state.running.missing,
-        "put_back": data(state.put_back, "from=image note"),
-        "ended_nodes": data(state.ended, "node exit_code lines"),
-        **data(state, "requests_running=numbers.running requests_waiting=numbers.waiting"),
-        **data(state, "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens"),
-        "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
-        "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
-        **data(state, _METRICS),
-    }
 
 
 @click.command()
@@ -315,18 +300,6 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
 
-_DONE = {
-    "here": "is here already",
-    "built": "built",
-    "pulled": "pulled",
-    "rebuilt": "built again, as it was",
-    "copied": "copied",
-    "downloaded": "downloaded",
-    "left": "left as it is",
-    "started": "started",
-}
-
-
 @click.command()
 @serving_options
 @json_option
@@ -334,52 +307,23 @@ _DONE = {
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a model up: its image, its weights, its server.
 
-    Builds the image of a recipe that has none yet; a number that is missing here is pulled from the registry of
+    Builds the image of a recipe that has no image yet. A number that is missing here is pulled from the registry of
     builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
-    answers, and prints the address. What is here already is left as it is: interrupted, the same command goes on. With
-    --node it does so on those machines.
+    answers, and prints the address. What is here already stays unchanged: if interrupted, the same command goes on.
+    With --node it does so on those machines.
 
-    Where the recipe names mods that the project lacks and builder knows a place of, it asks whether to bring each of
-    them, and shows its scripts before it is taken. Nothing is fetched unasked.
+    If the recipe names mods that the project lacks, and builder knows where they are, it offers each mod and shows its
+    scripts first. Nothing is fetched without a question.
     """
     from builder.commands import up as command
 
     request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
         mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
-    with _reporter() as report:
+    with progress.reporter() as report:
         result = command.bring_up(context.workspace(report), request, detach=detach)
     if as_json:
         parts = data(result.parts, "part subject outcome seconds~ note?")
         print_json({"parts": parts, "server": document(result.served)})
     else:
         print_served(result.served)
-
-
-@contextmanager
-def _reporter() -> Iterator[Report]:
-    """Shows each part as the command for it alone would, and a line once it is done."""
-    from builder.commands.up import PartBegan, UpPart
-
-    with ExitStack() as stack:
-        current: Report = print_message
-
-        def report(event: object) -> None:
-            nonlocal current
-            if isinstance(event, PartBegan):
-                stack.close()
-                current = stack.enter_context(progress.reporter())
-            elif isinstance(event, UpPart):
-                stack.close()
-                current = print_message
-                _print_part(event)
-            else:
-                current(event)
-
-        yield report
-
-
-def _print_part(part: UpPart) -> None:
-    took = "" if part.outcome in {"here", "left"} else f" in {words.duration_text(part.seconds)}"
-    note = f": {part.note}" if part.note and part.outcome == "left" else ""
-    print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")

@@ -197,8 +197,7 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
         members = [(member.engine.endpoint, server.image) for member in server.members]
         machines = tuple(each.result() for each in starting.begin_reading(members, workspace.environment))
     served = options_now(workspace, selection, server.labels)
-    nodes = tuple(member.node for member in server.members if member.node)
-    return StartFacts(now, now, machines, chosen_by(server), served, nodes)
+    return StartFacts(now, now, machines, chosen_by(server), served, server.nodes)
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:

@@ -123,10 +123,13 @@ class RunningServer:
         return _name(self.labels)
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(member.node for member in self.members if member.node)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The nodes that should take part, but whose container is gone or out of reach."""
-        present = {"", *(member.node for member in self.members)}
-        return tuple(node for node in self.labels.get(NODES, "").split(",") if node not in present)
+        return tuple(node for node in self.labels.get(NODES, "").split(",") if node and node not in self.nodes)
 
     @property
     def image(self) -> str:
