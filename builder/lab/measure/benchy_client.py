@@ -2,16 +2,13 @@
 
 llama-benchy 0.4.0 times only the chunks that hold text (https://github.com/eugr/llama-benchy, client.py). vLLM sends a
 chunk for each step: it may hold several tokens, none, or a token that is not yet text. Here every chunk with tokens
-counts, every request is compared with its `usage`, and the requests that run side by side with the server's counters.
-A run that agrees with neither leaves no figure. Each comparison is a line of the file that RECONCILED names.
+counts, and every request is compared with its `usage`. The file that RECONCILED names gets a line for each request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -24,9 +21,6 @@ from llama_benchy import __main__ as program
 from llama_benchy.client import LLMClient
 
 TOLERANCE = 0.02
-# A server counts a step a moment after it sent it.
-_LATE_SECONDS = (0.1, 0.3, 0.6)
-_SAMPLE = re.compile(r"^vllm:(prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
 def differ(first: float, second: float) -> bool:
@@ -84,13 +78,7 @@ class _Content:
 
 
 class ReconciledClient(LLMClient):  # type: ignore[misc]  # the tool has no types
-    """The tool's client; what it measured of an answer is put right, or taken away, before the tool makes figures."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._open = 0
-        self._before: asyncio.Future[dict[str, float]] | None = None
-        self._batch: list[tuple[Any, int, int | None]] = []
+    """The tool's client. It corrects the count of an answer before the tool makes figures of it."""
 
     async def measure_latency(self, session: Any, mode: str = "api") -> float:
         """The tool's latency, with the time of a first part in each of its requests."""
@@ -100,23 +88,16 @@ class ReconciledClient(LLMClient):  # type: ignore[misc]  # the tool has no type
         return latency
 
     async def run_generation(self, session: Any, *args: Any, **options: Any) -> Any:
-        """One request of the tool. Its result is whole when the last one beside it has ended."""
-        if not self._open:
-            self._before = asyncio.ensure_future(self._counters(session))
-        self._open += 1
-        before = await self._before if self._before else {}
         heard = Heard(session)
         result = await super().run_generation(heard, *args, **options)
         counted = result.total_tokens
-        self._batch.append((result, counted, self._put_right(result, heard)))
-        self._open -= 1
-        if not self._open:
-            batch, self._batch = self._batch, []
-            await self._compare(session, before, batch, is_warm_up=options.get("progress") is None)
+        self._count_again(result, heard)
+        is_warm_up = options.get("progress") is None
+        if not is_warm_up and not result.error and differ(counted, result.total_tokens):
+            _record({"counted": counted, "tokens": result.total_tokens})
         return result
 
-    def _put_right(self, result: Any, heard: Heard) -> int | None:
-        """Counts every token of the answer; returns the answer's `usage`, None where it gives none."""
+    def _count_again(self, result: Any, heard: Heard) -> None:
         usage, chunks = None, []
         for when, event in heard.events():
             reported = (event.get("usage") or {}).get("completion_tokens")
@@ -129,7 +110,7 @@ class ReconciledClient(LLMClient):  # type: ignore[misc]  # the tool has no type
                     chunks.append({"text": text, "timestamp": when, "token_ids": tokens})
         total = sum(len(chunk["token_ids"] or ()) for chunk in chunks)
         if result.error or not chunks:
-            return usage
+            return
         if usage is not None and differ(total, usage):
             # Their times are right, and their tokens are not: the answer's own count lies between first and last.
             chunks = [{**chunk, "token_ids": None} for chunk in chunks]
@@ -138,51 +119,6 @@ class ReconciledClient(LLMClient):  # type: ignore[misc]  # the tool has no type
             result.total_tokens, result.token_timestamps = 0, []
             result.first_token_ts = chunks[0]["timestamp"]
             self._finalize_stream_tokens(result, chunks, usage)
-        return usage
-
-    async def _compare(
-        self, session: Any, before: dict[str, float], batch: list[tuple[Any, int, int | None]], *, is_warm_up: bool
-    ) -> None:
-        results = [result for result, _, _ in batch]
-        tokens = sum(result.total_tokens for result in results)
-        prompt = sum(result.prompt_tokens for result in results)
-        grown: dict[str, float] = {}
-        for pause in _LATE_SECONDS:
-            after = await self._counters(session)
-            grown = {name: after[name] - before[name] for name in before if name in after}
-            if not differ(grown.get("generation", tokens), tokens):
-                break
-            await asyncio.sleep(pause)
-        if is_warm_up or any(result.error for result in results):
-            return
-        void = ""
-        if differ(grown.get("generation", tokens), tokens):
-            void = f"the server generated {grown['generation']:.0f} tokens, and its answers hold {tokens}"
-        elif prompt and differ(grown.get("prompt", prompt), prompt):
-            void = f"the server read {grown['prompt']:.0f} tokens of prompts, and its answers report {prompt}"
-        elif any(usage is not None and differ(result.total_tokens, usage) for result, _, usage in batch):
-            void = "an answer and its `usage` differ in the number of tokens"
-        for result in results if void else ():
-            # Without these the tool takes no figure from a result.
-            result.first_response_ts = result.first_token_ts = None
-            result.total_tokens, result.token_timestamps = 0, []
-        counted = sum(counted for _, counted, _ in batch)
-        is_recounted = not void and differ(counted, tokens)
-        has_counters = "generation" in grown
-        line = {"counted": counted, "tokens": tokens, "is_recounted": is_recounted}
-        _record({**line, "void": void, "has_counters": has_counters})
-
-    async def _counters(self, session: Any) -> dict[str, float]:
-        """The server's tokens so far; nothing where it has no such page."""
-        try:
-            async with session.get(f"{self.base_url.removesuffix('/v1')}/metrics", headers=self.headers) as response:
-                text = await response.text() if response.status == 200 else ""
-        except (OSError, ValueError):
-            return {}
-        sums: dict[str, float] = {}
-        for name, value in _SAMPLE.findall(text):
-            sums[name] = sums.get(name, 0.0) + float(value)
-        return sums
 
 
 def _record(line: dict[str, Any]) -> None:

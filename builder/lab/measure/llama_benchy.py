@@ -13,7 +13,6 @@ import json
 import math
 import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -130,36 +129,24 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        noise, reconciled, is_void = _reconciled(folder / "reconciled.jsonl")
+        noise, recounted = _reconciled(folder / "reconciled.jsonl")
         figures, left_out = parse_llama_benchy(raw, noise)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
-    notes = (*reconciled, *left_out)
     if not any(figure.name == "tg" for figure in figures):
-        if not is_void:
-            return Throughput(figures, raw, "text", "its answers have no text to time")
-        notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
-    return Throughput(figures, raw, notes=notes)
+        return Throughput(figures, raw, "text", "its answers have no text to time")
+    return Throughput(figures, raw, notes=(*recounted, *left_out))
 
 
-def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
-    """The comparison of the runs with the server's counts: the noise in milliseconds, what to report, and whether a run
-    was left out."""
+def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...]]:
+    """The noise of the latency in milliseconds, and a note on the requests whose tokens were counted again."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
-    runs = [line for line in lines if "void" in line]
-    again = [run for run in runs if run["is_recounted"]]
-    counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
-    voids = Counter(run["void"] for run in runs if run["void"])
-    without = sum(not run["has_counters"] for run in runs)
-    notes = (
-        (len(again), f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"),
-        *((count, f"left out, as {reason}") for reason, count in voids.items()),
-        (without, "the server shows no counters of tokens: compared with the `usage` of its answers alone"),
-    )
-    findings = (Finding("tokens", words.counted(count, "run"), "pass", text) for count, text in notes if count)
-    return noise, tuple(findings), bool(voids)
+    again = [line for line in lines if "counted" in line]
+    counted, tokens = (sum(line[name] for line in again) for name in ("counted", "tokens"))
+    text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
+    return noise, (Finding("tokens", words.counted(len(again), "request"), "pass", text),) if again else ()
 
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
