@@ -127,6 +127,7 @@ def _record(line: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    _record({})  # the tool is here
     program.LLMClient = ReconciledClient
     if "BUILDER_API_KEY" in os.environ:
         # The tool takes a key as an argument alone, which every user of the machine can list.

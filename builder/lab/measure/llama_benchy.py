@@ -44,6 +44,7 @@ _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
+_RECONCILED = "reconciled.jsonl"
 _CLIENT = Path(__file__).with_name("benchy_client.py")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
@@ -78,24 +79,30 @@ def run_llama_benchy(
     is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
-        require_tool(environ, folder)
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
         book.parent.mkdir(parents=True)
         book.write_text(text(), encoding="utf-8")
+        # Of one version, in an environment of its own, with the settings that uv does not read by itself.
+        uv = [python.path(), "tool", "run", "--no-progress", "--quiet", *python.options_of_user()]
+        uv += ["--from", LLAMA_BENCHY.replace(" ", "==")]
+        settings = git.read_index_settings(environ)
+        links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         # For the script and not for uv.
-        variables = ["env", f"HOME={name}", f"RECONCILED={folder}/reconciled.jsonl", "NO_PROXY=*", "no_proxy=*"]
+        variables = ["env", f"HOME={name}", f"RECONCILED={folder / _RECONCILED}", "NO_PROXY=*", "no_proxy=*"]
         variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
         try:
             ended = own_script.run_bounded(
-                [*_uv_tool(LLAMA_BENCHY), *variables, *script, *_options(served, profile, tokenizer, folder)],
+                [*uv, *variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
-                environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
+                environ={**environ, **python.variables(settings, links), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
                 tick=_watch(folder / "progress.jsonl", profile, report),
             )
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
+        except OSError as error:
+            raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
         return _result(ended, folder, profile)
 
 
@@ -113,6 +120,11 @@ def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer:
 
 
 def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
+    if not (folder / _RECONCILED).exists():
+        name, _, version = LLAMA_BENCHY.partition(" ")
+        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+        hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
+        raise MeasuringError(f"{LLAMA_BENCHY} cannot be installed: {ended.last_lines}", hint=hint)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
@@ -129,7 +141,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        noise, recounted = _reconciled(folder / "reconciled.jsonl")
+        noise, recounted = _reconciled(folder / _RECONCILED)
         figures, left_out = parse_llama_benchy(raw, noise)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
@@ -140,7 +152,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
 
 def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...]]:
     """The noise of the latency in milliseconds, and a note on the requests whose tokens were counted again."""
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
     again = [line for line in lines if "counted" in line]
@@ -201,9 +213,9 @@ def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], No
     def tick() -> None:
         nonlocal heard, size, began
         content = file.read_bytes() if file.exists() else b""
-        if len(content) > size:
+        if len(content) > size or not file.with_name(_RECONCILED).exists():  # the tool is still being fetched
             heard, size = time.monotonic(), len(content)
-            began = began or heard
+            began = began or (heard if size else None)
         if time.monotonic() - heard > _STALL_SECONDS:
             raise _StalledError
         events = [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
@@ -220,39 +232,6 @@ def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], No
 
 def _cost(prompt: int, answer: int, depth: int) -> float:
     return prompt + depth + _GENERATING * answer
-
-
-# The tool, from the Python index and of one version. It runs in an environment of its own.
-
-_INSTALL_SECONDS = 900.0
-
-
-def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with the settings that uv does not read by itself."""
-    settings = git.read_index_settings(environ)
-    links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
-    return {**environ, **python.variables(settings, links)}
-
-
-def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
-    """Fetches the ``tool`` (name and version) if it is missing. Raises MeasuringError if that fails."""
-    name, version = tool.split()
-    argv = [*_uv_tool(tool), name, "--version"]
-    try:
-        ended = own_script.run_bounded(argv, folder=folder, environ=environ_of_uv(environ), seconds=_INSTALL_SECONDS)
-    except OSError as error:
-        raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
-    printed = ended.output.decode(errors="replace").strip()
-    if ended.exit_code or printed != tool:
-        text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
-        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
-        hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
-        raise MeasuringError(f"{tool} cannot be installed: {text}", hint=hint)
-
-
-def _uv_tool(tool: str) -> list[str]:
-    options = ["--no-progress", "--quiet", *python.options_of_user()]
-    return [python.path(), "tool", "run", *options, "--from", tool.replace(" ", "==")]
 
 
 # The tokenizer of a served model, as a file here.

@@ -19,6 +19,7 @@ from builder.engine.containers import LogLine
 from builder.lab.measure import bench, llama_benchy
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.lab.measure.own_script import EndedProcess
+from builder.lab.measure.served_model import ServedModel
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
 
 COMMIT = "a" * 40
@@ -113,6 +114,7 @@ def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str
 )
 def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(RESULT), encoding="utf-8")
+    (tmp_path / "reconciled.jsonl").touch()
     ended = EndedProcess(0, "itself", line.encode(), b"")
     with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
         llama_benchy._result(ended, tmp_path, SMALL)
@@ -179,14 +181,19 @@ def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency
 )
 def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(raw)
+    (tmp_path / "reconciled.jsonl").touch()
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
         llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL)
 
 
 @pytest.mark.slow
-def test_another_version_of_the_tool_is_refused(tmp_path: Path) -> None:
+def test_a_version_of_the_tool_that_is_not_there_is_no_measurement(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_benchy, "LLAMA_BENCHY", "llama-benchy 0.0.0")
+    served = ServedModel("http://127.0.0.1:9/v1", "org/served", 4096)
     with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be installed"):
-        llama_benchy.require_tool(os.environ, tmp_path, "llama-benchy 0.0.0")
+        llama_benchy.run_llama_benchy(served, SMALL, Path("tokenizer.json"), environ, events.ignore)
 
 
 def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:
