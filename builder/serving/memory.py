@@ -2,14 +2,15 @@
 
 The GPU of a DGX Spark (GB10) allocates the machine's memory, and the driver reports no memory of its own: `nvidia-smi`
 says "Not Supported" (https://docs.nvidia.com/dgx/dgx-spark/known-issues.html). So what counts is the kernel's
-MemAvailable. The driver does tell the GPU's model, in /proc/driver/nvidia/gpus/*/information, and that is how such a
-GPU is recognized. Both files are the machine's own inside a container, too, as long as that asks for no GPU.
+MemAvailable. Such a GPU is recognized by its model in /proc/driver/nvidia/gpus/*/information. A container that asks for
+no GPU has both files of the machine, too.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,15 +46,12 @@ class MachineMemory(NamedTuple):
 
 def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
     """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
-    ``image``; None where its GPU has memory of its own, or nothing can be learned."""
-    try:
-        here = machine.is_here(endpoint.host)
-        files = (
-            machine_record.read_files({"proc": proc}, _PLACES) if here else machine.read_in_container(endpoint, image)
-        )
-    except BuilderError:
-        return None
-    return shared_memory(machine_record.parse_machine(files, {}))
+    ``image``; None if its GPU has memory of its own, or the memory is unknown."""
+    if machine.is_here(endpoint.host):
+        return shared_memory(machine_record.parse_machine(machine_record.read_files({"proc": proc}, _PLACES), {}))
+    with suppress(BuilderError):
+        return shared_memory(machine_record.parse_machine(machine.read_in_container(endpoint, image), {}))
+    return None
 
 
 def shared_memory(record: Machine) -> MachineMemory | None:

@@ -34,14 +34,12 @@ if TYPE_CHECKING:
 
 
 _POLL_SECONDS = 0.5
-# Logging may be set so that the log does not show that the server answers.
+# The log may be set so that it does not show that the server answers.
 _PROBE_SECONDS = 30
-# A first crash may come from memory that another server has not freed yet; a second one is a loop. Several nodes wait
-# for each other as they were: a node that is started again does not find its place.
+# A first crash may come from memory that another server has not freed yet; a second one is a loop.
 CRASHES = 2
-# One more if another image would take its place.
-CRASHES_BEFORE_ANOTHER = 3
-CRASHES_TOGETHER = 1
+CRASHES_BEFORE_ANOTHER = 3  # if another image would take its place
+CRASHES_TOGETHER = 1  # on several nodes: one that is started again does not find its place
 # The last lines of a log that names no cause.
 _TAIL = 10
 # If one node ends, the others often end a moment later; and `stop` removes the containers of a server one by one.
@@ -144,8 +142,8 @@ def _states(server: RunningServer) -> list[Service]:
 
 
 def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase | None, *, is_due: bool) -> bool:
-    """True if the server answers. Without a health check (its port is unknown) its log says so. With a health check,
-    that or a probe says so; a probe is made once the log says that it answers, and when one ``is_due``."""
+    """True if the server answers: by its log if it has no health check (its port is unknown), else by the health check
+    or a probe. A probe is made once the log says that the server answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
@@ -181,12 +179,12 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 
 
 def _is_own(project: Project, server: RunningServer) -> bool:
-    """False for a candidate: its end says nothing about the model's own server."""
+    """False for a candidate: its end is no verdict on the model's own server."""
     return server.labels.get(PROJECT) == str(project.root)
 
 
 def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
-    """The problem with its cause, and the first error if it is another one; the last lines if no cause is known."""
+    """The problem with its cause, and the first error if that differs; the last lines if no cause is known."""
     if not (cause := server_log.crash_cause(lines)):
         yield from (f"{problem}; the last lines of its log:", *lines[-_TAIL:])
         return
@@ -215,7 +213,7 @@ def _rollback_hint(project: Project, name: str | None) -> str:
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"no image that {name} was paired with before can take its place: look at the log"
+        return f"no earlier image of {name} can take its place: look at the log"
     return f"{name or 'it'} was never paired with another image: look at the log"
 
 

@@ -114,7 +114,7 @@ def _bytes(size: str) -> int:
 
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
     """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
-    (by name), uses its port. The server itself would notice that after it has loaded its model for ten minutes."""
+    (by name), uses its port."""
     settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
     if not port:
         return
@@ -159,26 +159,21 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
-    existing = existing_containers(prepared)
-    pairs = list(zip(prepared.containers, existing, strict=True))
-    if _is_up(prepared, existing):
-        members = tuple(ServerMember(planned.engine, service) for planned, service in pairs if service)
-        return StartedServer(RunningServer(members), prepared.selection, was_running=True)
-    require_free_port(prepared, leaving=[service.name for service in existing if service])
-    for planned, service in pairs:
-        if service:
-            containers.remove_container(planned.engine.endpoint, service.id)
+    pairs = zip(prepared.containers, existing_containers(prepared), strict=True)
+    existing = [ServerMember(planned.engine, service) for planned, service in pairs if service]
+    if is_running(prepared):
+        return StartedServer(RunningServer(tuple(existing)), prepared.selection, was_running=True)
+    require_free_port(prepared, leaving=[member.service.name for member in existing])
+    remove_server(RunningServer(tuple(existing)))
     for planned in prepared.containers:
         _begin_compiling(planned, report)
     created: list[ServerMember] = []
-    reading = begin_reading(
-        [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers], environ
-    )
+    engines = [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers]
+    reading = begin_reading(engines, environ)
     try:
         for planned in prepared.containers:
-            created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
-        for member, planned in zip(created, prepared.containers, strict=True):
-            _require_planned_image(member, planned)
+            created.append(_create(planned, environ))
+            _require_planned_image(created[-1], planned)
         # The head node last: it waits for the others only so long, and they for it.
         for member in reversed(created):
             _start(member)
@@ -190,8 +185,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
 
 
 def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
-    """Begins to read the machines of these engines, each with the name of an image on it. Nodes are read while the
-    containers are made."""
+    """Begins to read the machines of these engines, each with the name of an image on it, while containers are made."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(max_workers=8)
@@ -207,22 +201,17 @@ def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
     )
 
 
-def is_running(prepared: PreparedServer) -> bool:
-    """True if the server is running already with these settings. Raises ConflictError as `start_server` does."""
-    return _is_up(prepared, existing_containers(prepared))
-
-
 def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
     for member in server.members:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
-def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
+def is_running(prepared: PreparedServer) -> bool:
     """True if all containers run as they would be started. Raises ConflictError if some run with other settings, or
     another container has the name."""
     up = []
-    for planned, service in zip(prepared.containers, existing, strict=True):
+    for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
             raise ConflictError(
                 f"a container that is not builder's is called {service.name}",
@@ -248,7 +237,7 @@ def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path |
 
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
-    """Removes what is not complete in the compile caches that a container is to use, unless a server uses them now."""
+    """Removes incomplete files of the compile caches of a container, unless a server uses them now."""
     folder = local_compile_cache(planned.engine.endpoint, planned.settings.labels)
     services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
@@ -265,7 +254,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{mount.source} cannot be made, to be mounted: {error.strerror}") from None
+            raise UsageError(f"{mount.source}, which is to be mounted, cannot be made: {error.strerror}") from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
@@ -280,11 +269,11 @@ def _start(member: ServerMember) -> None:
         containers.start_service(member.engine.endpoint, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
-        if "gpu" in error.explanation.casefold():  # of each release of Docker in other words
+        if "gpu" in error.explanation.casefold():  # each release of Docker has its own words
             raise NoImageHelpsError(
-                f"{name} needs a GPU, and this engine can give a container none ({error.explanation})",
-                hint="on a machine with an NVIDIA GPU, `builder doctor` looks for what is missing; an image for the CPU"
-                " has `serve: {gpus: none}` in its image.yaml",
+                f"{name} needs a GPU, and this engine gives containers no GPU ({error.explanation})",
+                hint="on a machine with an NVIDIA GPU, `builder doctor` finds what is missing; an image for the CPU has"
+                " `serve: {gpus: none}` in its image.yaml",
             ) from None
         hint = ""
         if RDMA_DEVICES in error.explanation:
