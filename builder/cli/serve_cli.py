@@ -109,8 +109,8 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
 
-    With --try-mod the image stays as it is, and what the server does is no evidence of it. `builder build RECIPE --mod
-    MOD` bakes a mod that is good.
+    With --try-mod the image stays unchanged, and the results of the server are no evidence of it. `builder build RECIPE
+    --mod MOD` bakes a good mod.
     """
     from builder.commands import servers as command
 

@@ -60,7 +60,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     elif selection.definition:
         results = [*build.build_targets(workspace, BuildRequest((selection.recipe.file,)))]
         outcome = "built" if any(isinstance(result, Built) for result in results) else "here"
-        # A build whose evidence is missing gets a number and moves nothing: what serves may be another one.
+        # A build without its evidence gets a number and moves nothing: another number may serve.
         name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
     elif images.inspect_image(workspace.engine, name) is None:
         named_registry.pull_unnumbered(workspace, name)

@@ -45,7 +45,7 @@ INTERVAL_SECONDS = 1.0
 _READING_TIMEOUT = 15
 _RECENT_LINES = 400
 _LAST_LINES = 5
-# Runs in the container, where the server answers whatever its network is, and wherever its engine is.
+# Runs in the container: the server answers there on every network and engine.
 _READING = """\
 import http.client, json, sys, time
 host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])

@@ -211,8 +211,8 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
 
 
 def options_now(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> OptionsInUse:
-    """The options of a server with these labels, or those of the recipe alone if there are no labels. Raises
-    FileProblemsError, UsageError."""
+    """The options of a server with these labels, or of the recipe alone without labels. Raises FileProblemsError,
+    UsageError."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     typed = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)

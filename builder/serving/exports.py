@@ -211,8 +211,8 @@ def _is_same(recipe: Recipe, command: ServeCommand) -> bool:
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: the names by which its server knows it, the image and the container that serve
-    it, and the port of the machine that it answers on."""
+    """A model that a router leads to: the names by which its server knows it, its image and container, and the port of
+    the machine."""
 
     model: str
     served: tuple[str, ...]
@@ -227,17 +227,17 @@ class RoutedModel:
 
 
 def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
-    """A line for each port that several models answer on: one of them at a time."""
+    """A line for each port that several models answer on."""
     by_port: dict[int, list[str]] = defaultdict(list)
     for model in models:
         by_port[model.port].append(model.model)
     for port, names in sorted(by_port.items()):
         if len(names) > 1:
-            yield f"{', '.join(names)} share port {port}: one is served at a time, unless its recipe gets another"
+            yield f"{', '.join(names)} share port {port}: one is served at a time, unless a recipe gets another port"
 
 
 def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
-    """The further names of each model that no other one has: a router leads each name to one place."""
+    """The further names of each model that no other model has: a router leads each name to one place."""
     names = {model.model: dict.fromkeys((model.model, *model.served)) for model in models}
     owners = Counter(name for own in names.values() for name in own)
     return {model: [name for name in own if owners[name] == 1 and name not in names] for model, own in names.items()}
@@ -312,12 +312,12 @@ def _quoted(text: str) -> str:
 
 # Export of a served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider.
 
-# OpenCode takes a missing limit for 0, and then requests no output at all:
+# OpenCode takes a missing limit as 0, and then requests no output at all:
 # https://github.com/anomalyco/opencode/issues/22587
 DEFAULT_CONTEXT = 32_768
 LONGEST_OUTPUT = 32_768
-# What it asks for at most is taken off the context, which it compacts when the rest is used: an output as long as the
-# context leaves nothing (https://github.com/anomalyco/opencode/blob/dev/packages/opencode/src/session/compaction.ts).
+# It compacts the context when all but this share is used: an output as long as the context would leave nothing
+# (https://github.com/anomalyco/opencode/blob/dev/packages/opencode/src/session/compaction.ts).
 _SHARE_OF_OUTPUT = 4
 _PROVIDER = "vllm"
 
@@ -351,7 +351,7 @@ def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
 
 
 def _images(command: ServeCommand) -> tuple[str, ...]:
-    """Images, where the command speaks of them and does not set them to none; text alone is what every model takes."""
+    """Images, if the command names them and does not set their number to 0. Every model takes text."""
     limit = commands.option(command.words, "--limit-mm-per-prompt") or ""
     is_none = re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words
     return ("image",) if "image" in limit and not is_none else ()

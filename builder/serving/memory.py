@@ -63,7 +63,7 @@ def shared_memory(record: Machine) -> MachineMemory | None:
 
 # The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
 
-_FORCE = "`--force` starts it all the same"
+_FORCE = "`--force` starts it nevertheless"
 
 
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
@@ -77,7 +77,7 @@ def require_room(prepared: PreparedServer, leaving: Collection[Service], report:
     reasons = list(dict.fromkeys(reason for reason, _ in shortages))
     if prepared.force:
         for reason in reasons:
-            report(Message(f"{reason}; started all the same"))
+            report(Message(f"{reason}; started nevertheless"))
     elif reasons:
         raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 
@@ -101,9 +101,8 @@ def _shortage(
 def memory_shortage(
     wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
-    help; None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available
-    when it starts."""
+    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and a remedy;
+    None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available."""
     total = memory.total
     needed = wanted.of(total)
     share = f"{needed / GIB:.1f} GiB"

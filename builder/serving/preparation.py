@@ -1,7 +1,5 @@
-"""The containers of a server are planned and checked before anything starts.
-
-The request and the plan come first, then the checks of image, volumes, earlyoom and model.
-"""
+"""The containers of a server are planned and checked before anything starts: the request, the plan, mods that are
+tried, and the checks of image, volumes, earlyoom and model."""
 
 from __future__ import annotations
 
@@ -49,10 +47,10 @@ _CACHE = f"{container.HOME}/.cache/huggingface"  # in the container
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
-    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` joins them in place of the
-    recipe's. ``force`` starts it where memory does not suffice. ``image`` is a number in place of the paired one;
-    ``try_mods`` are applied in the containers before they serve."""
+    """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command. ``nodes`` of
+    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` replaces the recipe's.
+    ``force`` starts it despite a shortage of memory. ``image`` is a number in place of the paired one. ``try_mods``
+    are applied in the containers before they serve."""
 
     text: str
     overrides: Mapping[str, str]
@@ -68,7 +66,7 @@ class ServeRequest:
 @dataclass(frozen=True)
 class ServerSettings:
     """The settings of a server's containers, the head first, each on its node; ``nodes`` is empty for the user's own
-    engine. ``note`` says which nodes are not needed; ``command`` is the head's."""
+    engine. ``note`` names the nodes that are not needed; ``command`` is the head's."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
@@ -89,7 +87,7 @@ class PlannedContainer:
 @dataclass(frozen=True)
 class PreparedServer:
     """The selected image and the planned containers, the head first. ``secrets`` are values that the containers take
-    from the environment. They leave ``reserve`` bytes of memory; with ``force`` a shortage is only reported. ``tried``
+    from the environment. ``reserve`` bytes of memory stay free; with ``force`` a shortage is only reported. ``tried``
     are the mods that the containers wait for."""
 
     selection: ServedImage
@@ -106,14 +104,14 @@ class PreparedServer:
 
     @property
     def port(self) -> str:
-        """The port that it will answer on; empty where its command names none."""
+        """The port that it will answer on; empty if its command names none."""
         return self.head.settings.labels.get(f"{LABEL}.port", "")
 
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
-    """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` serves in
-    place of the image that the request leads to. Raises ImageStateError if an engine lacks the image, NoImageHelpsError
-    if the model cannot be had."""
+    """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` replaces the
+    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError if the model is not
+    available."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -143,13 +141,13 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
 
 
 def prepare_candidate(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
-    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has a name and a port
-    of its own beside the server of ``request``, and the engine never restarts it. What is measured of it belongs to the
-    recipe all the same: its own port is not recorded as a setting of the user."""
+    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has its own name and
+    port beside the server of ``request``, and the engine never restarts it. Its measurements belong to the recipe: its
+    port is not recorded as a setting of the user."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    # The published ports of the machine are those of the model's own server.
+    # The model's own server has the published ports of the machine.
     options = replace(request.container, publish=())
     beside = replace(request, overrides={**request.overrides, "port": port}, container=options)
     if isinstance(image, ImageName):
@@ -194,13 +192,13 @@ def settings(
         together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
         nodes = tuple(member.node for member in together.members)
     rendered = together.command if together else command.render_command(recipe, request.overrides, request.extra)
-    # vLLM writes its arguments into its log, of which a part is shown and kept where it does not start.
+    # vLLM writes its arguments into its log. A part of the log is shown and kept if it does not start.
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
     number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
     compiled = None
-    if request.try_mods:  # what is compiled with them is not the image's own
+    if request.try_mods:  # the image's own compile caches stay without them
         number = None
     elif isinstance(selection, SelectedImage):
         owner = compile_caches.shared_with(project, environ, selection.image)
@@ -213,7 +211,7 @@ def settings(
         head = together.members[0].address
         if len(containers) > 1:
             containers = [cluster.guarded(each, rank, head, together.port) for rank, each in enumerate(containers)]
-    # What counts after a node's own: the variables that are typed, and earlyoom beside whatever runs there.
+    # Typed variables and earlyoom come after a node's own settings.
     typed = container.typed_variables(request.container)
     nodes_label = {NODES: ",".join(node.name for node in nodes)} if nodes else {}
     containers = [
@@ -241,7 +239,7 @@ def settle_server_options(
     project: Project, recipe: Recipe, typed: RequestedOptions, environ: Mapping[str, str], nodes: int = 1
 ) -> tuple[ContainerOptions, Recipe]:
     """The options of builder.yaml, the recipe and the request together, for a container on each of so many ``nodes``,
-    and the recipe without the variables that are typed in place of its own."""
+    and the recipe without the variables that were typed."""
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
@@ -254,7 +252,7 @@ def settle_server_options(
 
 
 def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str]) -> ContainerSettings:
-    """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
+    """Replaces the mount of the models for a node that keeps them elsewhere."""
     models = node_model_folder(environ, node)
     if models is None or any(mount.target == _CACHE and not mount.ours for mount in alike.mounts):
         return alike
@@ -263,21 +261,20 @@ def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str
 
 
 def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
-    """The folder that ``models:`` of a node names, as an engine mounts it: with its whole path. ``~`` is taken to be
-    the same on every machine; a node that is reached as another user has to name the whole path."""
+    """The folder that ``models:`` of a node names, as an absolute path for its engine. ``~`` is the same on every
+    machine, so a node that is reached as another user requires the absolute path."""
     import getpass
 
     written = node.models
     if written is None or written.startswith("/"):
         return written
     user = urlsplit(node.engine).username if node.engine.startswith("ssh://") else None
-    if written != "~" and not written.startswith("~/"):
-        why, hint = "is no whole path", "it begins with / or ~/"
-    elif user and user != (environ.get("USER") or getpass.getuser()):
-        why, hint = f"is in the home folder of {user}, whose path there is not known here", "write the whole path"
-    else:
+    why = f"is in the home folder of {user}, whose path there is unknown here"
+    if not f"{written}/".startswith("~/"):
+        why = "is not an absolute path"
+    elif not user or user == (environ.get("USER") or getpass.getuser()):
         return (environ.get("HOME") or "/root") + written[1:]
-    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint=hint)
+    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path from / on")
 
 
 # Mods that are tried without a build: each container waits after its start until each mod was applied in it by the
@@ -332,12 +329,12 @@ def tried_mark(mods: Sequence[Mod]) -> str:
     return f"{_APPLIED}/{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
-# What can be wrong although the plan is right: the image, what is mounted, earlyoom, the model.
+# The checks of a plan: image, volumes, earlyoom, model.
 
 
 def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
-    """Returns the image as each engine has it, and its fingerprint. Raises ImageStateError if it is missing or
-    another."""
+    """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks it or has another
+    image of that name."""
     name = selection.name
     is_numbered = isinstance(selection, SelectedImage)
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
@@ -367,7 +364,7 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
     if isinstance(selection, UnnumberedImage):
         if on_nodes:
             return f"`builder adopt {name}` gives it a number, and `builder copy` brings that to a node"
-        pull = f"`docker pull {name}` gets it where a registry has it"
+        pull = f"`docker pull {name}` gets it from a registry"
         return f"`builder build {recipe.file}` builds it, or {pull}" if selection.definition else pull
     if on_nodes:
         return f"`builder copy {name} NODE` brings it to a node"
@@ -376,8 +373,8 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
-    """Raises UsageError for a missing volume (on another machine the engine says so), ImageStateError for missing
-    earlyoom."""
+    """Raises UsageError for a missing volume (on another machine the engine reports it), ImageStateError if the image
+    lacks earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
             raise UsageError(
@@ -396,7 +393,7 @@ def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: Co
         )
 
 
-# What is set here may change where the model comes from.
+# These variables may change where the model comes from.
 _CHANGES_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "VLLM_USE_MODELSCOPE"})
 _OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 
@@ -404,8 +401,8 @@ _OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 def require_model(
     command: ServeCommand, container: ContainerSettings, environ: Mapping[str, str], revision: str | None
 ) -> None:
-    """Raises NoImageHelpsError where the model of ``command`` is neither on the hub, in the cache, nor in a mounted
-    folder. What cannot be told is left to the server."""
+    """Raises NoImageHelpsError if the model of ``command`` is neither on the hub, in the cache, nor in a mounted
+    folder. The server decides the cases that cannot be checked here."""
     model = command.model
     if not model or "$" in model:
         return
@@ -417,8 +414,8 @@ def require_model(
         folder = Path(nearest.source, model.removeprefix(nearest.target).lstrip("/"))
         if not folder.exists():
             raise NoImageHelpsError(
-                f"there is no {folder}, which the server would find as {model}",
-                hint="the recipe's `model` or its `volumes:` names another folder than the one that holds the model",
+                f"{folder}, which the server would find as {model}, does not exist",
+                hint="correct the recipe's `model` or its `volumes:`",
             )
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]
@@ -437,7 +434,7 @@ def _require_on_hub(container: ContainerSettings, environ: Mapping[str, str], mo
     except ModelUnavailableError as error:
         hint = error.hint
         if _OFFLINE & {*settings} and not _OFFLINE & {*environ}:
-            hint = f"`builder download {model}` brings it; the recipe keeps the server from the hub"
+            hint = f"`builder download {model}` brings it; the recipe turns the hub off for the server"
         raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
         return  # a hub that does not answer may do so in a minute

@@ -32,10 +32,10 @@ _REFUSED = re.compile(
     r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
     r"|.*\bexec \S+ failed: .*"
 )
-# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
+# pydantic gives each fault lines of its own: above it the field, after it the value.
 _VALIDATION = re.compile(r"validation errors? for \w+")
 _FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
-# The last errors of processes that only tell that another one ended, which has logged the cause before.
+# The last errors of processes that only report that another process ended, which has logged the cause before.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
     r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
@@ -119,14 +119,14 @@ _CONSEQUENCE = re.compile(
 )
 # https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
 _EXITS = {
-    126: "the command cannot be run (exit code 126): it is no program, or of another architecture",
+    126: "the command cannot be run (exit code 126): it is not a program, or of another architecture",
     127: "the command was not found in the image (exit code 127)",
     132: "an instruction that the processor does not have (SIGILL, exit code 132)",
     134: "a library gave up (SIGABRT, exit code 134)",
     135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
     137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
     139: "a library crashed (SIGSEGV, exit code 139)",
-    143: "ended by SIGTERM (exit code 143): earlyoom, or whoever stopped it",
+    143: "ended by SIGTERM (exit code 143): earlyoom or a person stopped it",
 }
 _END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of memory)?$")
 
@@ -327,7 +327,7 @@ def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in chosen.items()}
 
 
-# The tokens of the KV cache follow from the memory that is free: a little more or less is no other choice.
+# The tokens of the KV cache follow from the free memory: a small difference is not a choice.
 _SAME_TOKENS = 0.05
 
 
@@ -344,7 +344,7 @@ class ChoiceChange:
 
 
 def choice_changes(before: Choices, after: Choices) -> tuple[ChoiceChange, ...]:
-    """The choices that differ. A log that told nothing is no difference."""
+    """The choices that differ. A log without choices makes no difference."""
     if not before or not after:
         return ()
     order = dict.fromkeys([*(name for name, _ in _CHOICES), *before, *after])

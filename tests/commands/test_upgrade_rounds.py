@@ -188,7 +188,7 @@ def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
     monkeypatch.setattr(
         running, "find_candidates", lambda _, recipe: [SimpleNamespace(name=f"a candidate by {recipe}")]
     )
-    monkeypatch.setattr(servers, "end_server", lambda server, _: ended.append(server.name))
+    monkeypatch.setattr(servers, "end_server", lambda server: ended.append(server.name))
 
     def look(recipe: str) -> list[str]:
         ended.clear()

@@ -180,7 +180,7 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
                 text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
                 notes.append(Finding("tg", place, "pass", text))
             if name == "pp" and at["concurrency"] == 1 and (left := _values(run.get("est_ppt"))):
-                # The tool has no value where nothing was left.
+                # The tool has no value if nothing was left.
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
@@ -194,7 +194,7 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
 def _values(metric: Any) -> tuple[float, ...]:
     values = tuple(float(value) for value in metric["values"]) if metric else ()
     if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
-        raise ValueError("a value is no number")
+        raise ValueError("a value is not a number")
     return values
 
 

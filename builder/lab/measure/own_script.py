@@ -108,7 +108,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 # A project's own probe, run as often as its results differ.
 
 PASSED, FAILED, UNCLEAR = 0, 1, 125
-# A script needs a home and its tools; the user's tokens are no business of a project's.
+# A script needs a home and its tools. It does not get the user's tokens.
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 

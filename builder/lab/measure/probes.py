@@ -72,7 +72,7 @@ def require(project: Project, name: str) -> None:
 def run_probe(
     project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report
 ) -> outcome.Outcome:
-    """Runs a probe against a served model. Raises as `require`, and MeasuringError where it cannot take place."""
+    """Runs a probe against a served model. Raises the errors of `require`, and MeasuringError if it cannot run."""
     if name == NAME:
         return run_tools_long(served, report)
     return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)

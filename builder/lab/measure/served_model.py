@@ -134,7 +134,7 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
         return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
     except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
-        hint = "`builder status` tells if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
+        hint = "`builder status` says if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
         raise MeasuringError(f"{address}/models does not list a model: {error}", hint=hint) from None
 
 
@@ -157,7 +157,7 @@ def post(
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
     if not isinstance(parsed, dict):
-        raise NoAnswerError("the answer is no JSON object")
+        raise NoAnswerError("the answer is not a JSON object")
     return parsed
 
 
