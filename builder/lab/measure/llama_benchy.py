@@ -44,11 +44,11 @@ _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
-_RECONCILED = "reconciled.jsonl"
+_RECOUNTED = "recounted.jsonl"
 _CLIENT = Path(__file__).with_name("benchy_client.py")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
-# Three requests do not tell the latency better than to this share of it.
+# The tool measures the latency with three requests, and so no better than to this share of it.
 _LEAST_SHARE = 0.1
 # The time of a generated token in that of one that is only read, for the estimate of the time left.
 _GENERATING = 20
@@ -88,7 +88,7 @@ def run_llama_benchy(
         settings = git.read_index_settings(environ)
         links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         # For the script and not for uv.
-        variables = ["env", f"HOME={name}", f"RECONCILED={folder / _RECONCILED}", "NO_PROXY=*", "no_proxy=*"]
+        variables = ["env", f"HOME={name}", f"RECOUNTED={folder / _RECOUNTED}", "NO_PROXY=*", "no_proxy=*"]
         variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
         try:
@@ -120,7 +120,7 @@ def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer:
 
 
 def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
-    if not (folder / _RECONCILED).exists():
+    if not (folder / _RECOUNTED).exists():
         name, _, version = LLAMA_BENCHY.partition(" ")
         hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
         hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
@@ -141,32 +141,25 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        noise, recounted = _reconciled(folder / _RECONCILED)
-        figures, left_out = parse_llama_benchy(raw, noise)
+        figures, left_out = parse_llama_benchy(raw)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
     if not any(figure.name == "tg" for figure in figures):
         return Throughput(figures, raw, "text", "its answers have no text to time")
+    lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
+    again = [(line["counted"], line["tokens"]) for line in lines if line]
+    text = f"{LLAMA_BENCHY} counted {sum(c for c, _ in again)} tokens of {sum(t for _, t in again)}: counted again"
+    recounted = [Finding("tokens", words.counted(len(again), "answer"), "pass", text)] if again else []
     return Throughput(figures, raw, notes=(*recounted, *left_out))
 
 
-def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...]]:
-    """The noise of the latency in milliseconds, and a note on the requests whose tokens were counted again."""
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
-    noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
-    again = [line for line in lines if "counted" in line]
-    counted, tokens = (sum(line[name] for line in again) for name in ("counted", "tokens"))
-    text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
-    return noise, (Finding("tokens", words.counted(len(again), "request"), "pass", text),) if again else ()
-
-
-def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values. For a single request, ``pp`` is the time to
-    the first response less the latency, and must exceed ``noise`` milliseconds. Raises ValueError, LookupError,
-    TypeError, AttributeError or OverflowError if the file is not such a result."""
+def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures in a result file, and a note on each that lost values. For a single request, ``pp`` comes from the
+    time to the first response less the latency, which must exceed a share of the latency. Raises ValueError,
+    LookupError, TypeError, AttributeError or OverflowError if the file is not such a result."""
     figures, notes = [], []
-    runs = json.loads(raw)["benchmarks"]
+    document = json.loads(raw)
+    runs, noise = document["benchmarks"], _LEAST_SHARE * float(document.get("latency_ms") or 0)
     if not runs:
         raise ValueError("it holds no figures")
     for run in runs:
@@ -213,7 +206,7 @@ def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], No
     def tick() -> None:
         nonlocal heard, size, began
         content = file.read_bytes() if file.exists() else b""
-        if len(content) > size or not file.with_name(_RECONCILED).exists():  # the tool is still being fetched
+        if len(content) > size or not file.with_name(_RECOUNTED).exists():  # the tool is still being fetched
             heard, size = time.monotonic(), len(content)
             began = began or (heard if size else None)
         if time.monotonic() - heard > _STALL_SECONDS:

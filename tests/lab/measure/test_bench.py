@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str
 )
 def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(RESULT), encoding="utf-8")
-    (tmp_path / "reconciled.jsonl").touch()
+    (tmp_path / "recounted.jsonl").touch()
     ended = EndedProcess(0, "itself", line.encode(), b"")
     with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
         llama_benchy._result(ended, tmp_path, SMALL)
@@ -137,14 +138,14 @@ def test_what_the_latency_leaves_of_a_prompt_must_be_more_than_its_noise() -> No
         "pp_throughput": {"mean": 0.0, "std": 0.0, "values": [9094.0, 129495.0]},
         "est_ppt": {"mean": 0.0, "std": 0.0, "values": [7.04, 0.0, 0.49]},
     }
-    raw = json.dumps({"benchmarks": [content]}).encode()
-    figures, (note,) = llama_benchy.parse_llama_benchy(raw, noise=2.5)
+    raw = json.dumps({"benchmarks": [content], "latency_ms": 25.0}).encode()
+    figures, (note,) = llama_benchy.parse_llama_benchy(raw)
     assert [figure.values for figure in figures if figure.name == "pp"] == [(9094.0,)]
     assert (note.check, note.at, note.verdict) == ("pp", "pp 64, tg 32, depth 0", "pass")
     assert note.text.startswith("2 of 3 values left out")
     # Several requests are timed as they are, without the latency.
-    several = json.dumps({"benchmarks": [{**content, "concurrency": 2}]}).encode()
-    assert [figure.values for figure in llama_benchy.parse_llama_benchy(several, 2.5)[0] if figure.name == "pp"] == [
+    several = json.dumps({"benchmarks": [{**content, "concurrency": 2}], "latency_ms": 25.0}).encode()
+    assert [figure.values for figure in llama_benchy.parse_llama_benchy(several)[0] if figure.name == "pp"] == [
         (9094.0, 129495.0)
     ]
 
@@ -172,8 +173,10 @@ def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency
     assert len(rates) == 2
     assert all(60 * concurrency < rate <= 100 * concurrency for rate in rates), rates
     (note,) = (finding for finding in done.findings if finding.check == "tokens")
-    assert (note.at, note.verdict) == (f"{2 * concurrency} requests", "pass")
-    assert f"counted {20 * concurrency} tokens of {128 * concurrency} that the server generated" in note.text
+    assert note.verdict == "pass"
+    counted, tokens = (int(word) for word in re.findall(r"(\d+) tokens of (\d+)", note.text)[0])
+    assert counted < tokens / 6
+    assert tokens % 64 == 0
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency
 )
 def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(raw)
-    (tmp_path / "reconciled.jsonl").touch()
+    (tmp_path / "recounted.jsonl").touch()
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
         llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL)
 
