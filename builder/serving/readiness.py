@@ -230,13 +230,15 @@ _COUNTS = {
     "generated_tokens": "generation_tokens_total",
     "drafted": "spec_decode_num_draft_tokens_total",
     "accepted": "spec_decode_num_accepted_tokens_total",
+    "drafts": "spec_decode_num_drafts_total",
 }
 
 
 @dataclass(frozen=True)
 class ServerMetrics:
     """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1.
-    ``drafted`` counts the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
+    ``drafted`` counts the tokens that a speculative decoder proposed in ``drafts`` steps, ``accepted`` the tokens that
+    the model took."""
 
     running: int
     waiting: int
@@ -245,6 +247,7 @@ class ServerMetrics:
     drafted: int
     accepted: int
     cache_used: float
+    drafts: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -253,21 +256,15 @@ class ServerMetrics:
 
 
 def read_metrics(text: str) -> ServerMetrics | None:
-    """Reads the metrics from the text; returns None if it is not vLLM's."""
-    sums = metric_totals(text)
+    """Reads the metrics from the text, added up over vLLM's engines; returns None if it is not vLLM's."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for name, value in _SAMPLE.findall(text):
+        sums[name] += 0.0
+        with suppress(ValueError):
+            sums[name] += float(value)
     if "vllm:num_requests_running" not in sums:
         return None
     # The format allows NaN and infinity; they count as 0.
     counts = {field: sums[f"vllm:{name}"] for field, name in _COUNTS.items()}
     whole = {field: int(value) if math.isfinite(value) else 0 for field, value in counts.items()}
     return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
-
-
-def metric_totals(text: str) -> defaultdict[str, float]:
-    """vLLM's samples by name, added up over its engines; 0 for an unknown name."""
-    sums: defaultdict[str, float] = defaultdict(float)
-    for name, value in _SAMPLE.findall(text):
-        sums[name] += 0.0
-        with suppress(ValueError):
-            sums[name] += float(value)
-    return sums

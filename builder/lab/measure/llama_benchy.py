@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import hub_cache, words
+from builder.base import hub_cache, words, yaml_file
 from builder.base.errors import EngineError, MeasuringError
 from builder.base.words import sha256_of
 from builder.engine import containers
@@ -29,7 +29,7 @@ from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -46,6 +46,7 @@ _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
 _RECOUNTED = "recounted.jsonl"
 _CLIENT = Path(__file__).with_name("benchy_client.py")
+_WORDS = Path(__file__).with_name("filler_words.yaml")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
 # The tool measures the latency with three requests, and so no better than to this share of it.
@@ -73,10 +74,15 @@ class Throughput:
 
 
 def run_llama_benchy(
-    served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, environ: Mapping[str, str], report: Report
+    served: served_model.ServedModel,
+    profile: BenchProfile,
+    tokenizer: Path,
+    environ: Mapping[str, str],
+    report: Report,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Throughput:
-    """Measures the profile with the model's tokenizer.json, and reports the progress. Raises MeasuringError if the tool
-    is missing or did not measure this model."""
+    """Measures the profile with the model's tokenizer.json, reports the progress, and calls ``meanwhile`` a few times a
+    second. Raises MeasuringError if the tool is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
@@ -97,7 +103,7 @@ def run_llama_benchy(
                 folder=folder,
                 environ={**environ, **python.variables(settings, links), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
-                tick=_watch(folder / "progress.jsonl", profile, report),
+                tick=_watch(folder / "progress.jsonl", profile, report, meanwhile),
             )
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
@@ -195,7 +201,7 @@ class _StalledError(Exception):
     """The server sent nothing for too long."""
 
 
-def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], None]:
+def _watch(file: Path, profile: BenchProfile, report: Report, meanwhile: Callable[[], None]) -> Callable[[], None]:
     """Reports the progress by the events that the tool writes into ``file``, at each call. It raises _StalledError if
     there were none for too long."""
     sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
@@ -205,6 +211,7 @@ def _watch(file: Path, profile: BenchProfile, report: Report) -> Callable[[], No
 
     def tick() -> None:
         nonlocal heard, size, began
+        meanwhile()
         content = file.read_bytes() if file.exists() else b""
         if len(content) > size or not file.with_name(_RECOUNTED).exists():  # the tool is still being fetched
             heard, size = time.monotonic(), len(content)
@@ -261,48 +268,15 @@ def fetch_tokenizer(
 
 
 # A long English text that fills contexts, always the same. A generator of fixed numbers (that of Numerical Recipes)
-# makes its sentences from lists of words. They seldom repeat, so neither a prefix cache nor a speculative decoder gains
-# much.
+# makes its sentences from the lists in filler_words.yaml. They seldom repeat, so neither a prefix cache nor a
+# speculative decoder gains much.
 
 LENGTH = 900_000
 """Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
 
-_WHO = (
-    "The keeper of the lighthouse", "A surveyor from the valley", "The youngest clerk", "Every baker in the street",
-    "The captain of the ferry", "An old gardener", "The woman at the counter", "A student of maps", "The night porter",
-    "One of the carpenters", "The teacher of the upper school", "A traveller in a grey coat", "The clockmaker",
-    "A pair of fishermen", "The engineer of the mill", "My neighbour's cousin",
-)  # fmt: skip
-_DID = (
-    "carried", "measured", "forgot", "described", "repaired", "counted", "drew", "sold", "borrowed", "hid", "weighed",
-    "praised", "copied", "followed", "questioned", "painted", "collected", "refused", "remembered", "divided",
-)  # fmt: skip
-_HOW_MANY = ("three", "a dozen", "several", "the last", "forty", "the first", "two", "nearly all of the", "some", "the")
-_KIND = (
-    "wet", "narrow", "foreign", "heavy", "yellow", "broken", "silent", "careful", "early", "distant", "wooden", "plain",
-    "crooked", "generous", "frozen", "numbered", "hollow", "polished",
-)  # fmt: skip
-_THINGS = (
-    "letters", "barrels", "bridges", "lamps", "ledgers", "windows", "stories", "coins", "ropes", "wheels", "gardens",
-    "instruments", "promises", "boats", "kettles", "machines", "roads", "drawings", "apples", "bells", "stones",
-)  # fmt: skip
-_WHERE = (
-    "behind the station", "near the harbour", "under the old roof", "beyond the second hill", "in the reading room",
-    "along the canal", "at the edge of the market", "above the workshop", "between two rivers", "by the northern gate",
-)  # fmt: skip
-_WHEN = (
-    "before the rain began", "on a Tuesday in March", "while the others slept", "after the long winter",
-    "when the bell had rung twice", "an hour past noon", "during the fair", "as the tide went out",
-    "in the year of the great frost", "shortly after supper",
-)  # fmt: skip
-_AND_SO = (
-    "Nobody asked why.", "It was not the first time.", "That was enough for a whole evening of talk.",
-    "The weather had nothing to do with it.", "What came of it is told further on.", "Some called it luck.",
-    "A note of it was kept.", "It cost more than anybody had thought.",
-)  # fmt: skip
-
 
 def text(length: int = LENGTH) -> str:
+    lists = yaml_file.load(_WORDS.read_text(encoding="utf-8"), _WORDS.name)
     state = 20_031
 
     def below(limit: int) -> int:
@@ -310,14 +284,14 @@ def text(length: int = LENGTH) -> str:
         state = (1_664_525 * state + 1_013_904_223) % (1 << 32)
         return (state >> 8) % limit
 
-    def pick(words: Sequence[str]) -> str:
-        return words[below(len(words))]
+    def pick(name: str) -> str:
+        return str(lists[name][below(len(lists[name]))])
 
     parts, size = [], 0
     while size < length:
-        quantity, kind, things = pick(_HOW_MANY), pick(_KIND), pick(_THINGS)
-        sentence = f"{pick(_WHO)} {pick(_DID)} {quantity} {kind} {things} {pick(_WHERE)} {pick(_WHEN)}. "
-        sentence += "" if below(5) else f"{pick(_AND_SO)} "
+        quantity, kind, things = pick("how_many"), pick("kind"), pick("things")
+        sentence = f"{pick('who')} {pick('did')} {quantity} {kind} {things} {pick('where')} {pick('when')}. "
+        sentence += "" if below(5) else f"{pick('and_so')} "
         sentence += "" if below(9) else f"Number {below(100_000)} was missing from the list.\n\n"
         parts.append(sentence)
         size += len(sentence)

@@ -232,18 +232,18 @@ LATER = METRICS.format(prompts=0, tokens=200, drafts=30, drafted=90, accepted=65
 
 
 def test_the_acceptance_between_two_pages() -> None:
-    accepted = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER))
+    accepted = bench.acceptance(PAGE, LATER)
     assert accepted is not None
     assert accepted == pytest.approx((45 / 60, 1 + 45 / 20))
-    assert bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(PAGE)) is None
+    assert bench.acceptance(PAGE, PAGE) is None
 
 
 @pytest.mark.slow
 @given(st.integers(0, len(LATER) - 1))
 def test_a_page_that_was_cut_gives_no_wrong_acceptance(end: int) -> None:
-    whole = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER))
+    whole = bench.acceptance(PAGE, LATER)
     try:
-        accepted = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER[:end]))
+        accepted = bench.acceptance(PAGE, LATER[:end])
     except ValueError:
         return
     assert accepted == whole
@@ -251,16 +251,16 @@ def test_a_page_that_was_cut_gives_no_wrong_acceptance(end: int) -> None:
 
 def test_a_server_that_was_started_anew_has_no_acceptance() -> None:
     with pytest.raises(ValueError, match="went back"):
-        bench.acceptance(bench.parse_counters(LATER), bench.parse_counters(PAGE))
+        bench.acceptance(LATER, PAGE)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "<html>", 'vllm:generation_tokens_total{engine="0"} NaN\n', 'vllm:generation_tokens_total{engine="0"} -3\n'],
+    ["", "<html>", 'vllm:generation_tokens_total{engine="0"} 3\n', 'vllm:num_requests_running{engine="0"} 1.0'],
 )
 def test_what_is_no_page_of_vllms(text: str) -> None:
     with pytest.raises(ValueError):
-        bench.parse_counters(text)
+        bench.acceptance(PAGE, text)
 
 
 def test_acceptance_is_measured_over_fixed_prompts_at_temperature_0() -> None:
