@@ -75,7 +75,7 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
         )
     if isinstance(result, command.KeptOutcome):
         if as_json:
-            print_json(result.json)
+            print_json(_document(result))
         else:
             print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
@@ -90,6 +90,13 @@ _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
 # A finding that passed is not a fault: it reports what the figures leave out.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
+
+
+_OUTCOME = "kind name version set started seconds~ verdict findings counts"
+
+
+def _document(kept: KeptOutcome) -> dict[str, Any]:
+    return {**data(kept, "server image figures file"), **data(kept.outcome, _OUTCOME)}
 
 
 def print_outcome(kept: KeptOutcome, folder: str) -> None:
@@ -192,7 +199,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
     if as_json:
-        print_json({"probes": [kept.json for kept in results]})
+        print_json({"probes": [_document(kept) for kept in results]})
     for kept in () if as_json else results:
         print_outcome(kept, str(context.project.root))
     return int(any(kept.outcome.verdict != "pass" for kept in results))

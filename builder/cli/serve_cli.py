@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from builder.cli.options import Context, json_option, names, pass_context, serve
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from builder.commands.servers import ServeResult
     from builder.commands.watching import ServerState, ServingOverview
@@ -52,24 +53,18 @@ def logs(
     if report is not None:
         if follow or tail is not None:
             raise click.UsageError("--report goes with neither --follow nor --tail")
-        _write_report(context, what, node, report)
-        return
-    for line in command.server_logs(context.workspace(), what, node, tail, follow=follow):
+        from builder.commands import crash_report
+
+        name, text = crash_report.crash_report(context.workspace(), what, node)
+        if report != "-":
+            crash_report.write_report(Path(report), text)
+            print_result(f"{report} has the report on {name}: read it before you post it")
+            return
+        lines: Iterable[str] = text.splitlines()
+    else:
+        lines = command.server_logs(context.workspace(), what, node, tail, follow=follow)
+    for line in lines:
         print_log(line)
-
-
-def _write_report(context: Context, what: str | None, node: str | None, file: str) -> None:
-    from pathlib import Path
-
-    from builder.commands import crash_report
-
-    name, text = crash_report.crash_report(context.workspace(), what, node)
-    if file == "-":
-        for line in text.splitlines():
-            print_log(line)
-        return
-    crash_report.write_report(Path(file), text)
-    print_result(f"{file} has the report on {name}: read it before you post it")
 
 
 @click.command()

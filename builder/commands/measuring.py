@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import records, words
+from builder.base import words
 from builder.base.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.building import work_folder
@@ -52,12 +52,9 @@ class KeptOutcome:
     file: Path | None
 
     @property
-    def json(self) -> dict[str, Any]:
-        measured = {key: value for key, value in vars(self.outcome).items() if key not in {"raw", "sampling"}}
-        measured |= {"seconds": round(self.outcome.seconds, 3), "file": self.file}
-        measured["figures"] = map(figure_document, self.outcome.figures)
-        plain: dict[str, Any] = records.plain({"server": self.server, "image": self.image, **measured})
-        return plain
+    def figures(self) -> list[dict[str, Any]]:
+        """Its figures for programs, with mean and spread."""
+        return list(map(figure_document, self.outcome.figures))
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:

@@ -64,14 +64,17 @@ def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, r
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
     """Fills in the revision of a pairing that was made before the model was downloaded or its checkpoint was made;
     returns it if it was written. A recorded revision stays: a change is for the user to judge."""
-    if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
+    from builder.numbers import images_lock
+
+    def lacks_revision(lock: Lock) -> bool:
+        return model in lock.models and lock.models[model].pairing.revision is None
+
+    if not lacks_revision(lock_file.read_lock(workspace.project.lock)):
         return None
     if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
         return None
-    from builder.numbers import images_lock
-
     with images_lock.transaction(workspace) as transaction:
-        if not _lacks_revision(transaction.lock, model):
+        if not lacks_revision(transaction.lock):
             return None
         paired = transaction.lock.models[model]
         pairing = replace(paired.pairing, revision=commit)
@@ -88,10 +91,6 @@ def cached_models(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedMod
         if named and (commit := hub_cache.revision(environ, name, named)):
             models[name] = replace(cached_model, revision=commit)
     return models
-
-
-def _lacks_revision(lock: Lock, model: str) -> bool:
-    return model in lock.models and lock.models[model].pairing.revision is None
 
 
 @dataclass(frozen=True)

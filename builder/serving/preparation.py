@@ -183,7 +183,11 @@ def settings(
         if weights:
             selection = replace(selection, recipe=weights.recipe)
             request = replace(request, extra=(*request.extra, *weights.extra))
-    nodes = _nodes(project, selection, request.nodes)
+    configured = configuration.load_configuration(project)
+    nodes = tuple(configured.node(name) for name in dict.fromkeys(request.nodes))
+    if selection.recipe.cluster_only and not request.nodes:
+        nodes = configured.nodes
+    cluster.require_fit(selection.recipe, len(nodes))
     cluster.require_several(request.backend, len(nodes))
     options, recipe = settle_server_options(project, selection.recipe, request.container, environ, len(nodes))
     together = None
@@ -224,15 +228,6 @@ def settings(
         for each in containers
     ]
     return ServerSettings(nodes, tuple(containers), together.note if together else "", options, rendered)
-
-
-def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:
-    configured = configuration.load_configuration(project)
-    nodes = tuple(configured.node(name) for name in dict.fromkeys(requested))
-    if selection.recipe.cluster_only and not requested:
-        nodes = configured.nodes
-    cluster.require_fit(selection.recipe, len(nodes))
-    return nodes
 
 
 def settle_server_options(
