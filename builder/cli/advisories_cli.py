@@ -55,7 +55,6 @@ def advisories(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, name: str, as_json: bool) -> None:
     """Show one advisory: its condition, what to do, and the threads."""
-    from builder.base import yaml_file
     from builder.commands import advising as command
 
     advisory = command.find_advisory(context.project, name)
@@ -67,7 +66,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         ("what", advisory.what),
         ("do", advisory.do),
         ("affects", _affects(advisory)),
-        ("when", yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""),
+        ("when", command.shown_condition(advisory)),
         ("details", advisory.details),
         ("sources", "\n".join(advisory.sources)),
         ("checked", advisory.checked),

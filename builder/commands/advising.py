@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, signatures, words
+from builder.base import files, signatures, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -55,6 +55,11 @@ def find_advisory(project: Project, name: str) -> Advisory:
         hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"
         raise UsageError(f"no advisory is called `{name}`", hint=hint)
     return every[name]
+
+
+def shown_condition(advisory: Advisory) -> str:
+    """The condition beside the versions, as YAML; empty without one."""
+    return yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""
 
 
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:

@@ -1,5 +1,5 @@
-"""How a model is served, written for other programs: a compose file, a script, a recipe, and configurations for
-LiteLLM, llama-swap and OpenCode."""
+"""This page exports how a model is served: as a compose file, a script or a recipe, and for LiteLLM, llama-swap and
+OpenCode."""
 
 from __future__ import annotations
 

@@ -111,22 +111,22 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
     remembered: RememberedAnswers | None = None
     with suppress(records.RecordError):
         remembered = records.record(RememberedAnswers, kept.get(fingerprint))
-    known = remembered.commands if remembered and remembered.questions == digest else {}
-    new = {keys[file]: each for file, (each, _) in questions.items() if keys[file] not in known}
+    commands = remembered.commands if remembered and remembered.questions == digest else {}
+    new = {keys[file]: each for file, (each, _) in questions.items() if keys[file] not in commands}
     if new:
         workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
         try:
             answers = installed.ask_vllm(workspace.engine, details.id, containers.reading_labels(), list(new.values()))
         except (ImageContentsError, ImageStateError) as error:
             raise ImageStateError(error.message.replace(details.id, image), hint=error.hint) from None
-        known = dict([*known.items(), *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
-        remembered = RememberedAnswers(digest, answers.facts, known)
+        commands = dict([*commands.items(), *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
+        remembered = RememberedAnswers(digest, answers.facts, commands)
         others = [(key, value) for key, value in kept.items() if key != fingerprint][1 - _MOST_IMAGES :]
         images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(remembered))]))
     return {
         file: ImageAnswer(image, remembered.facts, answer, is_whole)
         for file, (_, is_whole) in questions.items()
-        if remembered and (answer := known.get(keys[file]))
+        if remembered and (answer := commands.get(keys[file]))
     }
 
 
@@ -205,8 +205,8 @@ def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe
     lines = []
     for file in sides[0].keys() & sides[1].keys():
         old, new = ([*problems(every[file], side[file], ()), *notes(every[file], side[file])] for side in sides)
-        known = {problem.location for problem in old}
-        lines += [str(problem) for problem in new if problem.location not in known]
+        places = {problem.location for problem in old}
+        lines += [str(problem) for problem in new if problem.location not in places]
     return tuple(sorted(lines))
 
 
