@@ -54,9 +54,8 @@ def measure_bench(
         message = f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`"
         hint = f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml"
         raise UsageError(message, hint=hint)
-    if left_out := sorted(set(profile.depth) - set(fitting.depth)):
-        depths = ", ".join(map(str, left_out))
-        report(Message(f"left out: depth {depths}, as the context of {served.name} has {served.context} tokens"))
+    if left_out := ", ".join(map(str, sorted(set(profile.depth) - set(fitting.depth)))):
+        report(Message(f"left out: depth {left_out}, as the context of {served.name} has {served.context} tokens"))
     began, started = time.monotonic(), words.now()
     available: list[int] = []
 
@@ -69,10 +68,8 @@ def measure_bench(
         target = Path(folder, llama_benchy.NAME)
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, target)
         throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report, read_memory)
-        figures, findings = [*throughput.figures], [*throughput.notes]
-        if throughput.fault:
-            findings.append(Finding(throughput.check, "throughput", "fail", throughput.fault))
-        else:
+        figures, findings = [*throughput.figures], [*throughput.findings]
+        if outcome.verdict_of(throughput.findings) != "fail":
             accepted, faults = measure_acceptance(served, report)
             figures += accepted
             findings += faults

@@ -14,10 +14,9 @@ import math
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import hub_cache, words, yaml_file
 from builder.base.errors import EngineError, MeasuringError
@@ -61,16 +60,13 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """The figures of a run, and the tool's own file ``raw``. ``fault`` says how the server failed the ``check``.
-    ``notes`` report what was counted again or left out."""
+class Throughput(NamedTuple):
+    """The figures of a run, and the tool's own file ``raw``. The ``findings`` say how the server failed, or what was
+    counted again or left out."""
 
-    figures: tuple[Figure, ...]
-    raw: bytes
-    check: str = ""
-    fault: str = ""
-    notes: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...]
+    figures: tuple[Figure, ...] = ()
+    raw: bytes = b""
 
 
 def run_llama_benchy(
@@ -106,7 +102,7 @@ def run_llama_benchy(
                 tick=_watch(folder / "progress.jsonl", profile, report, meanwhile),
             )
         except _StalledError:
-            return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
+            return Throughput(_failed("answers", f"no answer for {_STALL_SECONDS / 60:g} minutes"))
         except OSError as error:
             raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
         return _result(ended, folder, profile)
@@ -138,12 +134,12 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
             hint="check the model's tokenizer.json; `builder download` fetches it again",
         )
     if ended.cause != "itself":
-        return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
+        return Throughput(_failed("time", f"the profile was not done after {profile.minutes} minutes"))
     if _INCOHERENT in printed:
         line = next(line for line in printed.splitlines() if _INCOHERENT in line)
-        return Throughput((), b"", "coherence", line)
+        return Throughput(_failed("coherence", line))
     if ended.exit_code:
-        return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
+        return Throughput(_failed("answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}"))
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
@@ -151,12 +147,16 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
     if not any(figure.name == "tg" for figure in figures):
-        return Throughput(figures, raw, "text", "its answers have no text to time")
+        return Throughput(_failed("text", "its answers have no text to time"), figures, raw)
     lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
     again = [(line["counted"], line["tokens"]) for line in lines if line]
     text = f"{LLAMA_BENCHY} counted {sum(c for c, _ in again)} tokens of {sum(t for _, t in again)}: counted again"
     recounted = [Finding("tokens", words.counted(len(again), "answer"), "pass", text)] if again else []
-    return Throughput(figures, raw, notes=(*recounted, *left_out))
+    return Throughput((*recounted, *left_out), figures, raw)
+
+
+def _failed(check: str, text: str) -> tuple[Finding]:
+    return (Finding(check, "throughput", "fail", text),)
 
 
 def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
