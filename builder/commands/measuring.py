@@ -74,8 +74,12 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
-    refuse_served(workspace, text, "two numbers are measured")
-
+    if server := running.pick(project, running.find_all(workspace), text):
+        # The memory may not suffice for another one.
+        hint = f"`builder stop {server.name}` stops it; start it again afterwards"
+        raise ConflictError(
+            f"{server.name} is being served: two numbers are measured in turn, each by itself", hint=hint
+        )
     chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
 
     def measure_number(image: ImageName) -> Outcome:
@@ -87,13 +91,6 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
 
     compared = outcome.compare_alternating(first, second, measure_number, workspace.report)
     return replace(compared, chosen=server_log.choice_changes(chosen.get(first, {}), chosen.get(second, {})))
-
-
-def refuse_served(workspace: Workspace, text: str, what: str) -> None:
-    """Raises ConflictError if the server of ``text`` runs, as memory may not suffice for another one."""
-    if server := running.pick(workspace.project, running.find_all(workspace), text):
-        hint = f"`builder stop {server.name}` stops it; start it again afterwards"
-        raise ConflictError(f"{server.name} is being served: {what} in turn, each by itself", hint=hint)
 
 
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:

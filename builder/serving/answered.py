@@ -103,7 +103,7 @@ def record_answered(
     facts: StartFacts | None = None,
 ) -> None:
     """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and the facts."""
-    recorded = _starts(project)
+    recorded = _all_starts(project)
     of_model = recorded.get(model, {})
     before = of_model.pop(fingerprint, None)
     starts = before.starts if before else ()
@@ -116,7 +116,7 @@ def record_answered(
 
 def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]:
     """The recorded starts of a model by the fingerprint of the image; the image that was recorded last comes last."""
-    return _starts(project).get(model, {})
+    return _all_starts(project).get(model, {})
 
 
 def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, ...]:
@@ -131,7 +131,7 @@ def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, 
     return kept if len(kept) <= _MOST_STARTS else (kept[0], *kept[len(kept) - _MOST_STARTS + 1 :])
 
 
-def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
+def _all_starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
     """The recorded starts, by model and fingerprint; empty if the file is missing or damaged."""
     try:
         return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])

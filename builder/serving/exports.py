@@ -280,7 +280,7 @@ def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
     entries = {
         model.model: {
             "description": f"served by {model.image}",
-            "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
+            "cmd": f"bash -c {shlex.quote(_foreground_line(model.container, home))}",
             "cmdStop": f"docker stop {model.container.name}",
             "proxy": f"http://127.0.0.1:{model.port}",
             **({"useModelName": model.served_as} if model.served_as != model.model else {}),
@@ -294,7 +294,7 @@ def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
     return f"# Written by `builder export`: each model from its numbered image.\n{text}"
 
 
-def _line(settings: ContainerSettings, home: str) -> str:
+def _foreground_line(settings: ContainerSettings, home: str) -> str:
     """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process."""
     labelled = replace(settings, labels={**settings.labels, STARTED_BY: "llama-swap"})
     folders = " ".join(_in_home(mount.source, home, _quoted) for mount in settings.mounts if mount.ours)
@@ -341,17 +341,14 @@ def render_opencode(recipe: Recipe, command: ServeCommand, address: str) -> str:
 def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
     max_model_len = commands.option(command.words, "--max-model-len") or ""
     context = int(max_model_len) if max_model_len.isascii() and max_model_len.isdecimal() else DEFAULT_CONTEXT
+    # Every model takes text; images, if the command names them and does not set their number to 0.
+    images = commands.option(command.words, "--limit-mm-per-prompt") or ""
+    has_none = re.search(r"image\W*[=:]\W*0\b", images) or "--language-model-only" in command.words
+    inputs = ["text", "image"] if "image" in images and not has_none else ["text"]
     return {
         "name": recipe.name,
         "tool_call": "--enable-auto-tool-choice" in command.words,
         "reasoning": commands.option(command.words, "--reasoning-parser") is not None,
-        "modalities": {"input": ["text", *_images(command)], "output": ["text"]},
+        "modalities": {"input": inputs, "output": ["text"]},
         "limit": {"context": context, "output": min(context // _SHARE_OF_OUTPUT, LONGEST_OUTPUT)},
     }
-
-
-def _images(command: ServeCommand) -> tuple[str, ...]:
-    """Images, if the command names them and does not set their number to 0. Every model takes text."""
-    limit = commands.option(command.words, "--limit-mm-per-prompt") or ""
-    is_none = re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words
-    return ("image",) if "image" in limit and not is_none else ()

@@ -66,7 +66,7 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         }
     return {
         "Image": settings.image,
-        # Where it is left out, the image's own runs the command; an empty one runs none.
+        # Without this key, the image's own entrypoint runs the command.
         **({} if settings.keep_entrypoint else {"Entrypoint": []}),
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
