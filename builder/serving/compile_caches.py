@@ -24,7 +24,6 @@ from builder.engine import containers
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import build_directory
-from builder.serving.memory import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock, NumberedImage
     from builder.numbers.build_directory import BuildPart
 
+
+_PROC = Path("/proc")
 
 # The key: everything that compiled code depends on, from the build directory of a number. vLLM, Triton and FlashInfer
 # themselves separate what they compile (by the model, its flags, the kernel's source).
@@ -59,7 +60,7 @@ _MOD_STEP = re.compile(
 )
 
 
-def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = PROC) -> str:
+def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = _PROC) -> str:
     """The digest of all inputs of what this number compiles: the base image, the sources, the packages that are
     compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the chips of this
     machine. A number whose build directory cannot be read has a key of its own."""
@@ -72,7 +73,7 @@ def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Pat
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def chips_of(proc: Path = PROC) -> tuple[str, ...]:
+def chips_of(proc: Path = _PROC) -> tuple[str, ...]:
     return parse_chips("\n".join(map(processes.text, [*sorted(proc.glob(processes.GPUS)), proc / "cpuinfo"])))
 
 
