@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -190,20 +191,16 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
     before = re.sub(r"[ \t\n\\]+\Z", "", recipe.command)
     quoted = shlex.quote(recipe.revision).replace("{", "{{").replace("}", "}}")
     text = f"{before} \\\n  --revision {quoted}\n"
-    if command.is_script or not _is_same(replace(recipe, command=text, revision=None), command):
+    is_same = False
+    with suppress(FileProblemsError):  # a comment, a quote or a backslash at the end may swallow what was added
+        rendered = commands.render_command(replace(recipe, command=text, revision=None), {})
+        is_same = not command.is_script and rendered.words == command.words
+    if not is_same:
         raise UsageError(
             f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command",
             hint="write --revision into the command",
         )
     return text
-
-
-def _is_same(recipe: Recipe, command: ServeCommand) -> bool:
-    """False if a comment, a quote or a backslash at the end of the command swallows what was added."""
-    try:
-        return commands.render_command(recipe, {}).words == command.words
-    except FileProblemsError:
-        return False
 
 
 # Models for programs that route requests to servers.
