@@ -14,7 +14,7 @@ from builder.definitions import image
 from builder.engine import containers
 from builder.plan import making
 from builder.plan.plan_model import WORKSPACE, ImageCheck
-from builder.serving import trying
+from builder.serving import preparation
 from builder.sources import git
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def apply_tried(
             _check(container, each, on_gpu=container_plan.settings.gpus)
     # All at once, as they wait for each other only so long; the head last.
     for container in reversed(applied):
-        container.run(["mkdir", "-p", trying.mark(mods)], timeout=_SLACK)
+        container.run(["mkdir", "-p", preparation.tried_mark(mods)], timeout=_SLACK)
 
 
 def _apply(container: Container, each: Mod, parts: dict[str, str], environ: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from builder.pins import chain as chains
 from builder.pins import pinning, vendored
 from builder.plan import rules
 from builder.plan.making import ImageInputs, make_plan
-from builder.serving import model_revision
+from builder.serving import model_weights
 from builder.sources import git
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _plan(
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     revisions = {
-        model: model_revision.to_record(workspace.project, workspace.environment, model, recipe) for model in models
+        model: model_weights.to_record(workspace.project, workspace.environment, model, recipe) for model in models
     }
     return PlannedImage(
         plan=plan,

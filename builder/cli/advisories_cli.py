@@ -24,8 +24,8 @@ _KEYS = "id what do affects when details sources checked certain origin"
 def advisories(context: Context, as_json: bool) -> None:
     """Show what is known to go wrong, and with which versions.
 
-    The commands that build, pin and serve, and `recipes check`, `nodes check` and `doctor`, name those that apply. To
-    silence one, write `silenced: {ID: WHY}` into builder.yaml.
+    The commands that build, pin and serve, and `recipes check`, `nodes check` and `doctor`, show the advisories that
+    apply. To silence one, write `silenced: {ID: WHY}` into builder.yaml.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -90,8 +90,8 @@ def show(context: Context, name: str, as_json: bool) -> None:
 def update(context: Context, source: str | None, signers: Path | None, as_json: bool) -> None:
     """Take advisories from a git repository or a file.
 
-    Without a source, from where the last update came from, or where this program comes from. Of two advisories with the
-    same id, the one that was checked later counts. If anything is wrong, the advisories stay unchanged.
+    Without a source, they come from the source of the last update, or from the repository of this program. Of two
+    advisories with the same id, the one that was checked later counts. After an error the advisories stay unchanged.
     """
     from builder.commands import advising as command
 

@@ -45,7 +45,7 @@ _image_option = click.option(
     nargs=2,
     metavar="A B",
     shell_complete=names("numbered"),
-    help="Serve two numbers in turn, and tell if B is better or worse.",
+    help="Serve two numbers in turn, and say if B is better or worse.",
 )
 @_image_option
 @json_option
@@ -54,14 +54,14 @@ _image_option = click.option(
 def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
     """Measure how fast a model is served, or two images in turn.
 
-    Throughput at depth by llama-benchy, the acceptance of drafted tokens, the memory that is left, the tokens that fit
-    the cache and the time of the start. A server that runs is used; else one is started for it, and stopped at the end.
-    The result is kept in evidence/ beside images.lock.
+    Throughput at depth by llama-benchy, the acceptance of drafted tokens, the free memory, the tokens that fit the
+    cache and the time of the start. A running server is used; else one is started, and stopped at the end. The result
+    is kept in evidence/ beside images.lock.
 
-    With --compare, each number is served by itself, A B A B and so on: at least three rounds of each, eight at most,
-    until the noise is smaller than the difference that counts.
+    With --compare, the numbers are served in turn, A B A B and so on: three to eight rounds of each, until the noise is
+    smaller than the difference that counts.
 
-    Ends with 1 if the server failed meanwhile, or B is worse.
+    Ends with 1 if the server failed, or B is worse.
     """
     from builder.cli import progress
     from builder.commands import measuring as command
@@ -75,7 +75,7 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
         )
     if isinstance(result, command.KeptOutcome):
         if as_json:
-            print_json(result.json)
+            print_json(_document(result))
         else:
             print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
@@ -87,9 +87,16 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
 
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
-# A finding that passed is no fault: it reports what the figures leave out.
+# A finding that passed is not a fault: it reports what the figures leave out.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
+
+
+_OUTCOME = "kind name version set started seconds~ verdict findings counts"
+
+
+def _document(kept: KeptOutcome) -> dict[str, Any]:
+    return {**data(kept, "server image figures file"), **data(kept.outcome, _OUTCOME)}
 
 
 def print_outcome(kept: KeptOutcome, folder: str) -> None:
@@ -181,11 +188,10 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
                    0, 50 and 75 % of the context full
       or that of a folder probes/NAME with a probe.yaml: a command of your own
 
-    Without a name, all of them run. Each is repeated as often as its results differ. A server that
-    runs is used; else one is started for it, and stopped at the end. The results are kept in evidence/ beside
-    images.lock.
+    Without a name, all probes run. Each is repeated as often as its results require. A running server is used; else one
+    is started, and stopped at the end. The results are kept in evidence/ beside images.lock.
 
-    Ends with 1 unless all of them passed.
+    Ends with 1 unless all probes passed.
     """
     from builder.cli import progress
     from builder.commands import measuring as command
@@ -193,7 +199,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
     if as_json:
-        print_json({"probes": [kept.json for kept in results]})
+        print_json({"probes": [_document(kept) for kept in results]})
     for kept in () if as_json else results:
         print_outcome(kept, str(context.project.root))
     return int(any(kept.outcome.verdict != "pass" for kept in results))
@@ -220,10 +226,10 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
     """Prove an image's chat templates and parsers, without a GPU.
 
     vLLM's front end is started in the image, without a network and without weights, once for all models that are paired
-    with it, or for each MODEL (a recipe may be named as well). Conversations are rendered, and recorded outputs of
-    models parsed back, whole and in pieces: nothing of a message may be lost, and arguments come back as they were. The
-    prompts are compared with those of the number before: a difference is shown as text and is called changed, not
-    failed; --accept says that it is meant.
+    with it, or for each MODEL or recipe. Conversations are rendered, and recorded outputs of models are parsed back,
+    whole and in pieces: no part of a message may be lost, and arguments must come back unchanged. The prompts are
+    compared with the prompts of the number before. A difference is shown as text and called changed, not failed.
+    --accept says that it is intended.
 
     \b
     Ends with
@@ -269,7 +275,7 @@ def print_proof(result: ProvedImage) -> None:
 
 
 def summary(evidence: Evidence) -> str:
-    """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
+    """The conversations and outputs of a proof, as they stand behind its verdict; empty without any."""
     conversations, outputs, of_before, too_long, limits = (evidence.counts.get(name, 0) for name in _COUNTS)
     if not conversations and not outputs:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +13,12 @@ import click
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
 from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
-from builder.cli.output import data, print_json, print_line, print_log, print_message, print_note, print_result, styled
+from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from builder.base.events import Report
     from builder.commands.servers import ServeResult
-    from builder.commands.up import UpPart
     from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
@@ -55,24 +53,18 @@ def logs(
     if report is not None:
         if follow or tail is not None:
             raise click.UsageError("--report goes with neither --follow nor --tail")
-        _write_report(context, what, node, report)
-        return
-    for line in command.server_logs(context.workspace(), what, node, tail, follow=follow):
+        from builder.commands import crash_report
+
+        name, text = crash_report.crash_report(context.workspace(), what, node)
+        if report != "-":
+            crash_report.write_report(Path(report), text)
+            print_result(f"{report} has the report on {name}: read it before you post it")
+            return
+        lines: Iterable[str] = text.splitlines()
+    else:
+        lines = command.server_logs(context.workspace(), what, node, tail, follow=follow)
+    for line in lines:
         print_log(line)
-
-
-def _write_report(context: Context, what: str | None, node: str | None, file: str) -> None:
-    from pathlib import Path
-
-    from builder.commands import crash_report
-
-    name, text = crash_report.crash_report(context.workspace(), what, node)
-    if file == "-":
-        for line in text.splitlines():
-            print_log(line)
-        return
-    crash_report.write_report(Path(file), text)
-    print_result(f"{file} has the report on {name}: read it before you post it")
 
 
 @click.command()
@@ -112,8 +104,8 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
 
-    With --try-mod the image stays as it is, and what the server does is no evidence of it. `builder build RECIPE --mod
-    MOD` bakes a mod that is good.
+    With --try-mod the image stays unchanged, and the results of the server are no evidence of it. `builder build RECIPE
+    --mod MOD` bakes a good mod.
     """
     from builder.commands import servers as command
 
@@ -134,8 +126,8 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
         print_json({"server": document(result)})
         return
     server = result.server
-    if back := result.put_back:
-        print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")
+    if result.put_back_from:
+        print_result(f"{server.model}: {result.put_back_from} → {server.image}, because {result.put_back_reason}")
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"
@@ -162,7 +154,7 @@ def document(result: ServeResult) -> dict[str, Any]:
     """The server for programs."""
     return {
         **data(result.server, "name model? image address?"),
-        **data(result, "already ready_seconds=seconds~ put_back_from=put_back.origin"),
+        **data(result, "already ready_seconds=seconds~ put_back_from"),
     }
 
 
@@ -185,7 +177,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         overview = watching.server_status(context.workspace(), what)
         if as_json:
-            services = [_service(state) for state in overview.states]
+            services = [
+                {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
+                for state in overview.states
+            ]
             upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
             content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
             print_json(content, indent=None if watch else 1)
@@ -245,42 +240,27 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
 
 
 def _figures(state: ServerState) -> Iterator[tuple[str, str]]:
-    if state.numbers:
-        yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
-        yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"
-        if state.rates:
-            yield "tokens/s", f"{state.rates.generated:.1f} generated, {state.rates.prompt:.1f} read"
-        if (share := state.numbers.acceptance) is not None:
-            counts = f"{state.numbers.accepted} of {state.numbers.drafted} drafted tokens"
-            yield "speculation", f"{share:.1%} accepted: {counts}"
-        yield "KV cache", f"{state.numbers.cache_used:.1%} used"
+    numbers, rates = state.numbers, state.rates
+    if numbers:
+        yield "requests", f"{numbers.running} running, {numbers.waiting} waiting"
+        yield "tokens", f"{numbers.generated_tokens} generated, {numbers.prompt_tokens} read"
+        if rates:
+            yield "tokens/s", f"{rates.generated:.1f} generated, {rates.prompt:.1f} read"
+        if (share := numbers.acceptance) is not None:
+            yield "speculation", f"{share:.1%} accepted: {numbers.accepted} of {numbers.drafted} drafted tokens"
+        yield "KV cache", f"{numbers.cache_used:.1%} used"
 
 
-_RUNNING = (
+_SERVICE = (
     "name=running.name model=running.model? image=running.image tried_mods=running.tried "
     "paired_with_now=superseded.paired address=running.address? started_by=running.started_by? state phase? "
-    "up_seconds=up~ started=running.head.service.started restarts"
-)
-_METRICS = (
+    "up_seconds=up~ started=running.head.service.started restarts nodes=running.nodes missing_nodes=running.missing "
+    "put_back ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
+    "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens "
+    "prompt_tokens_per_second=rates.prompt~ generated_tokens_per_second=rates.generated~ "
     "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
     "cache_used=numbers.cache_used"
 )
-
-
-def _service(state: ServerState) -> dict[str, Any]:
-    rates = state.rates
-    return {
-        **data(state, _RUNNING),
-        "nodes": [member.node for member in state.running.members if member.node],
-        "missing_nodes": state.running.missing,
-        "put_back": data(state.put_back, "from=image note"),
-        "ended_nodes": data(state.ended, "node exit_code lines"),
-        **data(state, "requests_running=numbers.running requests_waiting=numbers.waiting"),
-        **data(state, "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens"),
-        "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
-        "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
-        **data(state, _METRICS),
-    }
 
 
 @click.command()
@@ -315,18 +295,6 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
 
-_DONE = {
-    "here": "is here already",
-    "built": "built",
-    "pulled": "pulled",
-    "rebuilt": "built again, as it was",
-    "copied": "copied",
-    "downloaded": "downloaded",
-    "left": "left as it is",
-    "started": "started",
-}
-
-
 @click.command()
 @serving_options
 @json_option
@@ -334,52 +302,23 @@ _DONE = {
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a model up: its image, its weights, its server.
 
-    Builds the image of a recipe that has none yet; a number that is missing here is pulled from the registry of
+    Builds the image of a recipe that has no image yet. A number that is missing here is pulled from the registry of
     builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
-    answers, and prints the address. What is here already is left as it is: interrupted, the same command goes on. With
-    --node it does so on those machines.
+    answers, and prints the address. What is here already stays unchanged: if interrupted, the same command goes on.
+    With --node it does so on those machines.
 
-    Where the recipe names mods that the project lacks and builder knows a place of, it asks whether to bring each of
-    them, and shows its scripts before it is taken. Nothing is fetched unasked.
+    If the recipe names mods that the project lacks, and builder knows where they are, it offers each mod and shows its
+    scripts first. Nothing is fetched without a question.
     """
     from builder.commands import up as command
 
     request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
         mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
-    with _reporter() as report:
+    with progress.reporter() as report:
         result = command.bring_up(context.workspace(report), request, detach=detach)
     if as_json:
         parts = data(result.parts, "part subject outcome seconds~ note?")
         print_json({"parts": parts, "server": document(result.served)})
     else:
         print_served(result.served)
-
-
-@contextmanager
-def _reporter() -> Iterator[Report]:
-    """Shows each part as the command for it alone would, and a line once it is done."""
-    from builder.commands.up import PartBegan, UpPart
-
-    with ExitStack() as stack:
-        current: Report = print_message
-
-        def report(event: object) -> None:
-            nonlocal current
-            if isinstance(event, PartBegan):
-                stack.close()
-                current = stack.enter_context(progress.reporter())
-            elif isinstance(event, UpPart):
-                stack.close()
-                current = print_message
-                _print_part(event)
-            else:
-                current(event)
-
-        yield report
-
-
-def _print_part(part: UpPart) -> None:
-    took = "" if part.outcome in {"here", "left"} else f" in {words.duration_text(part.seconds)}"
-    note = f": {part.note}" if part.note and part.outcome == "left" else ""
-    print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")

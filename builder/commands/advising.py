@@ -1,4 +1,4 @@
-"""The command advisories: those that are known, and an update of them from a repository or a file."""
+"""The command advisories: shows the known advisories, and updates them from a repository or a file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _SUFFIX = ".yaml"
 
 @dataclass(frozen=True)
 class KnownAdvisories:
-    """All advisories, by id, with the notes that silence some of them. ``update`` is the last update of this project
-    with its advisories; ``unknown`` are silenced ids that no advisory has."""
+    """All advisories, and the notes that silence some of them, by id. ``update`` is the last update of this project.
+    ``unknown`` are silenced ids that no advisory has."""
 
     advisories: tuple[Advisory, ...]
     silenced: Mapping[str, str]
@@ -44,7 +44,6 @@ class KnownAdvisories:
 
 
 def known_advisories(project: Project) -> KnownAdvisories:
-    """Reads all advisories."""
     silenced = configuration.load_configuration(project).silenced
     return KnownAdvisories(advisories.every_advisory(project), silenced, advisories.updated(project))
 
@@ -65,14 +64,19 @@ def shown_condition(advisory: Advisory) -> str:
 
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
     """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository. The default is
-    the source of the last update, or else that of this program. With ``signers``, a file of allowed signers, each file
-    needs a signature beside it. An error changes nothing.
+    the source of the last update, or else the origin of this program. With ``signers``, a file of allowed signers, each
+    file needs a signature beside it. An error changes nothing.
 
     Raises FileProblemsError for faults in the files, SourceError if a repository does not answer or has no advisories,
     UsageError for a file that cannot be read or is not signed.
     """
     before = advisories.updated(project)
-    source = source or (before.source if before else "") or _own_source()
+    source = source or (before.source if before else "")
+    if not source:
+        if not (origin := shipped.repository_of_releases()):
+            hint = "name one: `builder advisories update GIT-URL//FOLDER`, or a file"
+            raise UsageError("this installation does not say where it comes from", hint=hint)
+        source = f"{origin}//{_FOLDER}"
     commit = ""
     if Path(source).is_file():
         contents = _of_file(Path(source), signers)
@@ -80,8 +84,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
         address = copies.parse_address(source)
         upstream = copies.find_repository(project, address, notify)
         commit = upstream.commit
-        taken = foreign_files.read_foreign_files(project.mirrors, address.url, commit, address.path, notify)
-        contents = {file.path: file.content for file in taken}
+        files_there = foreign_files.read_foreign_files(project.mirrors, address.url, commit, address.path, notify)
+        contents = {file.path: file.content for file in files_there}
     texts = {path: content for path, content in contents.items() if path.endswith(_SUFFIX)}
     if not texts:
         raise SourceError(f"{redacted(source)} has no advisories", hint=f"they are in files that end in {_SUFFIX}")
@@ -98,15 +102,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     return update
 
 
-def _own_source() -> str:
-    if not (address := shipped.repository_of_releases()):
-        hint = "name one: `builder advisories update GIT-URL//FOLDER`, or a file"
-        raise UsageError("this installation does not say where it comes from", hint=hint)
-    return f"{address}//{_FOLDER}"
-
-
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
-    """The content of a file, and of the signature beside it if ``signers`` are given."""
+    """The contents of a file, and of the signature beside it if ``signers`` are given."""
     signature = path.with_name(path.name + signatures.SUFFIX)
     try:
         contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
@@ -133,11 +130,10 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
 
 def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:
     places: dict[str, str] = {}
-    wrong = []
-    for path, group in parsed.items():
-        for each in group:
-            if each.id in places:
-                wrong.append(Problem(Location(path), f"`{each.id}` is in {places[each.id]} as well"))
-            places[each.id] = path
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    problems = []
+    for path, name in ((path, each.id) for path, group in parsed.items() for each in group):
+        if name in places:
+            problems.append(Problem(Location(path), f"`{name}` is in {places[name]} as well"))
+        places[name] = path
+    if problems:
+        raise FileProblemsError(tuple(problems))

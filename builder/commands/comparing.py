@@ -20,7 +20,7 @@ from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lock import lock_file
-from builder.serving import beside, checkpoint_weights, selection
+from builder.serving import model_weights, preparation, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     second = selection.with_number(lock, recipe, names[-1])
     extra, requested = request.extra, ""
     if request.checkpoint:
-        weights = checkpoint_weights.weights_of_checkpoint(project, workspace.environment, second, request.checkpoint)
+        weights = model_weights.weights_of_checkpoint(project, workspace.environment, second, request.checkpoint)
         second, extra, requested = replace(second, recipe=weights.recipe), (*weights.extra, *extra), weights.requested
     side = ComparedSide(str(names[-1]), second, request.overrides, extra, requested)
     return compare_sides(workspace, ComparedSide(str(names[0]), first), side, options)
@@ -130,11 +130,12 @@ def compare_checkpoint(workspace: Workspace, text: str, source: str, options: Co
     image that is paired. Raises what `source_weights_of` and `compare_sides` do."""
     lock = lock_file.read_project_lock(workspace.project)
     chosen = selection.select_any(workspace.project, lock, text)
-    weights = checkpoint_weights.source_weights_of(workspace.project, workspace.environment, lock, chosen, source)
+    weights = model_weights.source_weights_of(workspace.project, workspace.environment, lock, chosen, source)
     first = ComparedSide(
         weights.requested, replace(chosen, recipe=weights.recipe), extra=weights.extra, weights=weights.requested
     )
-    return compare_sides(workspace, first, ComparedSide(weights.checkpoint.short, chosen), options)
+    name = weights.checkpoint.short if weights.checkpoint else ""
+    return compare_sides(workspace, first, ComparedSide(name, chosen), options)
 
 
 def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> str:
@@ -164,7 +165,7 @@ def compare_sides(
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
-        beside.prepare(workspace, _request(workspace, side), side.selection)
+        preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
     try:
         with _served(workspace, first) as before:
             notes = [*_notes(before, first.shown)]

@@ -22,7 +22,7 @@ from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
-from builder.serving import advice, compile_caches, model_revision
+from builder.serving import advice, compile_caches, model_weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
     from builder.serving.compile_caches import CompileCache
-    from builder.serving.model_revision import PairingSource
+    from builder.serving.model_weights import PairingSource
 
 
 # The adopt command: an image of the engine that was built elsewhere gets the next number of its repository, as it is.
@@ -80,7 +80,7 @@ def adopt_image(
     details = adopted.find_image_to_adopt(workspace.engine, image)
     repository, source = adopted.choose(workspace.project, image, repository, details)
     pairings = {
-        model: model_revision.source(workspace.project, workspace.environment, lock, model, repository, source)
+        model: model_weights.pairing_source(workspace.project, workspace.environment, lock, model, repository, source)
         for model in models
     }
     for model, origin in pairings.items():
@@ -168,7 +168,7 @@ def _recorded(
 
 def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], since: str = "") -> Lock:
     for model, origin in pairings.items():
-        pairing = model_revision.pairing(lock, model, name, origin)
+        pairing = model_weights.new_pairing(lock, model, name, origin)
         lock = lock.with_pairing(model, replace(pairing, since=since or pairing.since))
     return lock
 

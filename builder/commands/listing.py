@@ -115,9 +115,9 @@ def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedU
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
     """The part of each model of ``lock`` that the Hugging Face cache of this machine has, by name."""
-    from builder.serving import model_revision
+    from builder.serving import model_weights
 
-    return model_revision.cached(workspace.environment, lock)
+    return model_weights.cached_models(workspace.environment, lock)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import records, words
+from builder.base import words
 from builder.base.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.building import work_folder
@@ -26,7 +26,7 @@ from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
-from builder.serving import answered, beside, readiness, running, selection, server_log, starting
+from builder.serving import answered, memory, preparation, readiness, running, selection, server_log, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -52,18 +52,15 @@ class KeptOutcome:
     file: Path | None
 
     @property
-    def json(self) -> dict[str, Any]:
-        measured = {key: value for key, value in vars(self.outcome).items() if key not in {"raw", "sampling"}}
-        measured |= {"seconds": round(self.outcome.seconds, 3), "file": self.file}
-        measured["figures"] = map(figure_document, self.outcome.figures)
-        plain: dict[str, Any] = records.plain({"server": self.server, "image": self.image, **measured})
-        return plain
+    def figures(self) -> list[dict[str, Any]]:
+        """Its figures for programs, with mean and spread."""
+        return list(map(figure_document, self.outcome.figures))
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
-    """Measures the server of ``text``, a recipe or a model, and keeps the result as evidence. A server that does not
-    run, or one from the number ``image``, is started and stopped again. Raises UsageError for an unknown profile,
-    MeasuringError where nothing could be measured, and what starting does."""
+    """Measures the server of ``text``, a recipe or a model, and keeps the result as evidence. If no server runs, or for
+    the number ``image``, one is started and stopped again. Raises UsageError for an unknown profile, MeasuringError if
+    nothing could be measured, and the errors of a start."""
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
     with chosen_server(workspace, text, image) as server:
         outcome = measure_server(workspace, server, profile)
@@ -72,13 +69,17 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
 
 
 def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profile_name: str) -> ComparedNumbers:
-    """Serves two numbers in turn until the profile tells them apart, or that they do not differ; keeps every run.
-    Raises ConflictError where the model is being served, as memory may not suffice for both, and what starting does."""
+    """Serves two numbers in turn until the profile tells them apart, or shows no difference, and keeps every run.
+    Raises ConflictError if the model is being served, as memory may not suffice for both, and the errors of a start."""
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
-    refuse_served(workspace, text, "two numbers are measured")
-
+    if server := running.pick(project, running.find_all(workspace), text):
+        # The memory may not suffice for another one.
+        hint = f"`builder stop {server.name}` stops it; start it again afterwards"
+        raise ConflictError(
+            f"{server.name} is being served: two numbers are measured in turn, each by itself", hint=hint
+        )
     chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
 
     def measure_number(image: ImageName) -> Outcome:
@@ -92,20 +93,13 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
     return replace(compared, chosen=server_log.choice_changes(chosen.get(first, {}), chosen.get(second, {})))
 
 
-def refuse_served(workspace: Workspace, text: str, what: str) -> None:
-    """Raises ConflictError where the server of ``text`` runs, as memory may not suffice for another one."""
-    if server := running.pick(workspace.project, running.find_all(workspace), text):
-        hint = f"`builder stop {server.name}` stops it; start it again afterwards"
-        raise ConflictError(f"{server.name} is being served: {what} in turn, each by itself", hint=hint)
-
-
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
-    """Measures a server by a profile; keeps nothing. Raises what `bench.bench` does."""
+    """Measures a server by a profile, and keeps nothing. Raises the errors of `bench.measure_bench`."""
     subject = served_model.subject(workspace, server, "bench")
     if subject is None:
         tried = " and ".join(server.running.tried)
         why = f"{server.running.name} tries {tried}" if tried else f"{server.running.image} has no number"
-        workspace.report(Message(f"{why}: what is measured is shown, and not kept"))
+        workspace.report(Message(f"{why}: the result is shown and not kept"))
     return bench.measure_bench(
         server.model,
         profile,
@@ -117,9 +111,9 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: the running
-    one, or one that is started and stopped again; from the number ``image`` where one is given. Raises UsageError for
-    an unknown probe, MeasuringError where one cannot take place, and what starting does."""
+    """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: that of
+    `chosen_server`. Raises UsageError for an unknown probe, MeasuringError if one cannot run, and the errors of a
+    start."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -136,8 +130,8 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 @contextmanager
 def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
-    """The server called ``text``, a recipe or a model, or one that is started and stopped for this; where an ``image``
-    is given, one from that number, whichever is paired. Raises what `started` does."""
+    """The server called ``text``, a recipe or a model, or one that is started and stopped for this. With an ``image``,
+    one from that number, whichever is paired."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)
@@ -153,7 +147,7 @@ def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
     repository = selection.select_any(workspace.project, lock, text).recipe.repository
     full = f"{repository}:{image}" if image.isdecimal() else image
     if ":" not in full:
-        raise UsageError(f"`{image}` is no numbered image", hint=f"name a number, such as {repository}:1")
+        raise UsageError(f"`{image}` is not a numbered image", hint=f"name a number, such as {repository}:1")
     name, _ = status.named_number(workspace.project, lock, full)
     return name
 
@@ -168,23 +162,21 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_mode
         if not result.already:
             server = result.server
             workspace.report(Message(f"stopping {server.name}, which was started for this"))
-            if servers.end_server(server, STOPPING_SECONDS).killed:
-                text = f"{server.name} did not end by itself within {STOPPING_SECONDS} s, and was killed"
-                workspace.report(Message(text))
+            if servers.end_server(server).killed:
+                workspace.report(Message(f"{server.name} did not end within {STOPPING_SECONDS} s, and was killed"))
 
 
-# A candidate: an image that serves a recipe beside the model's own server, or in its place, and the model's own server
-# again afterwards. Whoever tries an image before it counts does so here.
+# A candidate is an image that serves a recipe beside the model's own server, or in its place. The model's own server
+# runs again afterwards. Every command that tries an image before it counts does so here.
 
 
 @contextmanager
 def candidate_server(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
 ) -> Iterator[running.RunningServer]:
-    """The server of ``image``, a number or one that was selected with its recipe, for as long as the block runs: beside
-    the model's own where the memory suffices for both, else in its place, under a name and on a port of its own. The
-    model's own is not started again here: see `serve_again`. Raises ServeFailedError where it does not answer within
-    its limit, ConflictError where there is no room for it."""
+    """The server of ``image``, a number or one that was selected with its recipe, while the block runs. It runs beside
+    the model's own server if the memory suffices for both, else in its place; `serve_again` starts the model's own.
+    Raises ServeFailedError if it does not answer within its limit, ConflictError if there is no room for it."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace, started, limit=limit)
@@ -193,15 +185,15 @@ def candidate_server(
             servers.record_answer(workspace, prepared.selection, seconds, started)
         yield started.server
     finally:
-        servers.end_server(started.server, STOPPING_SECONDS)
+        servers.end_server(started.server)
 
 
 def start_candidate(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
-) -> tuple[PreparedServer, starting.StartedServer, answered.StartLimit]:
-    """Starts the server of a candidate beside the model's own, or in its place; returns it with its preparation and the
-    limit of its start. Raises ConflictError where there is no room for it."""
-    prepared = beside.prepare(workspace, request, image)
+) -> tuple[PreparedServer, starting.StartedServer, float]:
+    """Starts the server of a candidate beside the model's own, or in its place. Returns its preparation, the server and
+    the limit of its start in seconds. Raises ConflictError if there is no room for it."""
+    prepared = preparation.prepare_candidate(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
     limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
@@ -214,27 +206,27 @@ def server_of(workspace: Workspace, recipe: Recipe | None) -> running.RunningSer
 
 
 def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, by its container, which stays while a candidate is in its
-    place; a plain one without such a container."""
+    """The request that the model's server was started with, by its container, which stays while a candidate takes its
+    place; a plain request without such a container."""
     server = server_of(workspace, recipe)
     return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server where memory does not suffice for both. The engine starts it again if the machine
-    restarts; nothing here does."""
+    """Stops the model's own server if the memory does not suffice for both. The engine starts it again when the machine
+    restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
-        starting.require_room(prepared, (), workspace.report)
-    elif not beside.fits(prepared):
-        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        memory.require_room(prepared, (), workspace.report)
+    elif not memory.fits_beside(prepared):
+        memory.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:
-    """Starts the model's own server again where it does not run, as its container says, or else its recipe."""
+    """Starts the model's own server again if it does not run, as its container says, or else its recipe."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
@@ -248,9 +240,8 @@ def serve_again(workspace: Workspace, recipe: Recipe) -> None:
 
 def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[store.ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
-    Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
-    recorded image, ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged
-    evidence."""
+    Raises UsageError for an unknown image or model, ImageStateError if the engine lacks the recorded image,
+    ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged evidence."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     name, record = status.named_number(project, lock, image)
@@ -270,9 +261,8 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
 
 def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[store.ProvedImage, ...]:
     """Accepts the changes that the last proof of each model found: the next proofs are compared with them. Raises
-    UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes."""
-    lock = lock_file.read_project_lock(project)
-    name, _ = status.named_number(project, lock, image)
+    UsageError for a model without a proof, or with a failed one; NothingToDoError if no proof found changes."""
+    name, _ = status.named_number(project, lock_file.read_project_lock(project), image)
     runs = [run for run in store.of_image(project, name) if not run.foreign]
     wanted = tuple(models) or tuple(dict.fromkeys(run.subject.model or "" for run in runs if run.kind == "prove"))
     latest = {model: standing.latest([run for run in runs if run.subject.model == model], "prove") for model in wanted}
@@ -280,54 +270,41 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     if missing or not latest:
         which = f" for {', '.join(missing)}" if missing else ""
         raise UsageError(f"{name} was not proven{which}", hint=f"`builder prove {name}` does that")
-    changed = [run for run in latest.values() if run and run.verdict == "changed"]
-    failed = [run.subject.model or "" for run in latest.values() if run and run.verdict == "fail"]
-    if failed:
-        message = f"the proof of {name} failed for {', '.join(failed)}: what is broken cannot be accepted"
+    if failed := [model for model, run in latest.items() if run and run.verdict == "fail"]:
+        message = f"the proof of {name} failed for {', '.join(failed)}: a failure cannot be accepted"
         raise UsageError(message, hint=f"`builder prove {name}` shows what it is")
+    changed = [run for run in latest.values() if run and run.verdict == "changed"]
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")
     accepted = [replace(run, verdict="pass", accepted=note, started=words.now()) for run in changed]
     return tuple(store.ProvedImage(name, run, project.relative(store.add_run(project, name, run))) for run in accepted)
 
 
-def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequence[str]) -> Iterator[ProvedPairing]:
-    """The models with their recipes. Raises UsageError where there is none, or it is not known how one is served."""
-    if models:
-        yield from (_named(workspace, lock, name, text) for text in models)
-        return
-    recipes = {model: _recipe(workspace.project, lock, name, model) for model in lock.models_on(name)}
-    for model, used in recipes.items():
-        if used:
-            yield _pairing(workspace, lock, name, model, used)
+def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[ProvedPairing]:
+    """The models, or models of recipes, called ``texts`` (empty: all that the image serves) with their recipes. Raises
+    UsageError if there is none, or how to serve one is not known."""
+    project, is_any = workspace.project, False
+    for text in texts or lock.models_on(name):
+        model = text
+        if text in lock.models:
+            # The recipe by which this image serves the model, or by which the model is served now.
+            pairing = standing.pairing_of(lock, name, text) or lock.models[text].pairing
+            path = recipe.recorded(project, pairing.recipe)
+            used = recipe.load_recipe(project, path) if path else None
+        elif used := build_target.find_target(project, text, lock.models).recipe:
+            model = used.model or used.name
         else:
-            workspace.report(Message(f"{model} is not proven: no recipe tells how {name} serves it"))
-    if not any(recipes.values()):
-        hint = f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one"
-        raise UsageError(f"no model is served by {name}, as far as is known", hint=hint)
-
-
-def _named(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:
-    if text in lock.models:
-        recipe = _recipe(workspace.project, lock, name, text)
-        if recipe is None:
+            raise UsageError(f"`{text}` is an image definition; a recipe or a model can be proven")
+        if used:
+            is_any = True
+            subject = standing.present_subject(
+                project, lock, name, model, "prove", recipe=used, environ=workspace.environment
+            )
+            yield ProvedPairing(model, subject.revision, used)
+        elif texts:
             raise UsageError(f"how to serve {text} is not known", hint="name a recipe instead of the model")
-        return _pairing(workspace, lock, name, text, recipe)
-    recipe = build_target.find_target(workspace.project, text, lock.models).recipe
-    if recipe is None:
-        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be proven")
-    return _pairing(workspace, lock, name, recipe.model or recipe.name, recipe)
-
-
-def _pairing(workspace: Workspace, lock: Lock, name: ImageName, model: str, recipe: Recipe) -> ProvedPairing:
-    subject = standing.present_subject(
-        workspace.project, lock, name, model, "prove", recipe=recipe, environ=workspace.environment
-    )
-    return ProvedPairing(model, subject.revision, recipe)
-
-
-def _recipe(project: Project, lock: Lock, name: ImageName, model: str) -> Recipe | None:
-    """The recipe by which a model is served from this image; where it never was, the one that it is served by now."""
-    pairing = standing.pairing_of(lock, name, model) or lock.models[model].pairing
-    path = recipe.recorded(project, pairing.recipe)
-    return recipe.load_recipe(project, path) if path else None
+        else:
+            workspace.report(Message(f"{model} is not proven: no recipe says how {name} serves it"))
+    if not is_any:
+        hint = f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one"
+        raise UsageError(f"{name} serves no model with a recipe", hint=hint)

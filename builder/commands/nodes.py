@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
 from builder.base.events import Diagnosis, Verdict
+from builder.base.machine_record import Machine
 from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
@@ -223,7 +224,8 @@ def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, 
     if isinstance(facts, BuilderError):
         return
     gpu = "NVIDIA GB10" if facts.driver is not None else ""
-    machine = advice.machine_facts(facts.kernel, facts.driver, gpu, facts.parameters)
+    record = Machine(kernel=facts.kernel, driver=facts.driver or "", gpu=gpu, parameters=facts.parameters)
+    machine = advice.machine_facts(record)
     own_first = [node, *(each for each in nodes if each.name != node.name)]
     advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
     for selection in wanted.served:

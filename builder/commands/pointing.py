@@ -17,7 +17,7 @@ from builder.lock.model import ImageName
 from builder.numbers import claims, images_lock, pointers, status
 from builder.numbers.pointers import PointerMove
 from builder.numbers.status import named_model, named_number
-from builder.serving import checkpoint_weights, model_revision
+from builder.serving import model_weights
 
 if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import CheckpointName
@@ -107,7 +107,7 @@ def pair_model(
     """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are.
 
     A pairing without a recipe takes the recipe for the model and the repository, if there is exactly one. A new pairing
-    records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own, unless
+    records the model's revision as a build would (`model_weights.to_record`); an earlier one keeps its own, unless
     ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``).
     Raises ConflictError for an image that is marked bad, unless ``force``, and for one that lacks what the model
     requires, unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it;
@@ -125,8 +125,8 @@ def pair_model(
         )
     name, image = status.named_number(workspace.project, lock, text)
     source = image.adopted.image if image.adopted else ""
-    weights = checkpoint_weights.named_weights(workspace.project, checkpoint, model, image) if checkpoint else None
-    origin = model_revision.source(
+    weights = model_weights.named_weights(workspace.project, checkpoint, model, image) if checkpoint else None
+    origin = model_weights.pairing_source(
         workspace.project, workspace.environment, lock, model, name.repository, source, recipe
     )
     with images_lock.transaction(workspace) as transaction:
@@ -134,7 +134,7 @@ def pair_model(
         moves = _moves(before, model, name)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         kept = requirements.passed(workspace, before, name, {model: origin.recipe} if moves else {}, note)
-        pairing = model_revision.pairing(before, model, name, origin)
+        pairing = model_weights.new_pairing(before, model, name, origin)
         if recipe:
             pairing = replace(pairing, recipe=recipe.file)
         if weights:

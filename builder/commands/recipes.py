@@ -46,8 +46,8 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies, recipe_registries
 from builder.numbers import status
-from builder.serving import advice, compose, image_words, preparation, routers, selection
-from builder.serving.routers import RoutedModel
+from builder.serving import advice, exports, image_words, preparation, selection
+from builder.serving.exports import RoutedModel
 from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
 
@@ -515,7 +515,7 @@ def export_recipe(
     if FORMATS[kind].ending:
         planned = preparation.settings(project, selected, request, environ)
         warnings += [planned.note, *_not_written(planned.options)]
-        render = compose.render_compose if kind == "compose" else compose.render_script
+        render = exports.render_compose if kind == "compose" else exports.render_script
         names = [node.name for node in planned.nodes] if len(planned.containers) > 1 else [""]
         home = environ.get("HOME", "").rstrip("/")
         texts = {name: render(each, home) for name, each in zip(names, planned.containers, strict=True)}
@@ -552,14 +552,14 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
             raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
-        return routers.render_opencode(selected.recipe, reached, address)
+        return exports.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
         raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
     exported = selected.recipe
     if exported.version == 2:
         converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported
         exported, rendered = converted, command.render_command(converted, {})
-    return compose.render_recipe(exported, rendered, selected.name, list(selected.missing_mods))
+    return exports.render_recipe(exported, rendered, selected.name, list(selected.missing_mods))
 
 
 def _routed(
@@ -584,11 +584,11 @@ def _routed(
     if not models:
         hint = "`builder build RECIPE` pairs its model with the image that it makes"
         raise UsageError("\n".join(["no model that is paired can be served", *warnings]), hint=hint)
-    warnings += routers.shared_ports(models)
+    warnings += exports.shared_ports(models)
     if kind == "litellm":
-        text = routers.render_litellm(models, address)
+        text = exports.render_litellm(models, address)
     else:
-        text = routers.render_llama_swap(models, environ.get("HOME", "").rstrip("/"))
+        text = exports.render_llama_swap(models, environ.get("HOME", "").rstrip("/"))
     images = ", ".join(dict.fromkeys(model.image for model in models))
     return ExportedRecipe({"": text}, images, tuple(dict.fromkeys(warnings)))
 

@@ -19,7 +19,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import adopted, claims, images_lock, pointers, status
 from builder.numbers.pointers import PointerMove
-from builder.serving import checkpoint_weights, running
+from builder.serving import model_weights, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
         transaction.commit(pointers.apply_moves(before, possible))
         after = transaction.lock
     for model in (move.what for move in possible if move.is_model):
-        if line := checkpoint_weights.missing_weights(workspace.project, workspace.environment, after, model):
+        if line := model_weights.missing_weights(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
     return _result(workspace, before, possible, to, unfit)
 

@@ -21,11 +21,9 @@ from builder.numbers import images_lock
 from builder.serving import (
     advice,
     answered,
-    beside,
-    checkpoint_weights,
     compile_caches,
     memory,
-    model_revision,
+    model_weights,
     preparation,
     readiness,
     running,
@@ -38,17 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.base.events import Diagnosis
     from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
     from builder.serving.starting import StartedServer
-
-
-_KILLED = 137  # the exit code after SIGKILL
 
 
 @dataclass(frozen=True)
@@ -61,75 +54,65 @@ class Stopped:
 
 
 def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one there is. Raises UsageError where there is no such server."""
+    """Ends the server called ``text``, or the only one. Raises UsageError if there is no such server."""
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
 
 
-def end_server(running: RunningServer, limit: int) -> Stopped:
-    """Stops each container, the head first; kills it after ``limit`` seconds, and removes it."""
+def end_server(server: RunningServer, limit: int = STOPPING_SECONDS) -> Stopped:
+    """Stops each container, the head first, kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
-    for member in running.members:
+    for member in server.members:
         ended = containers.stop_container(member.engine.endpoint, member.service.id, limit)
-        if member.service.is_up and ended and ended.exit_code == _KILLED:
+        if member.service.is_up and ended and ended.exit_code == 137:  # by SIGKILL
             killed.append(ended.name)
-    return Stopped(running, time.monotonic() - began, tuple(killed))
+    return Stopped(server, time.monotonic() - began, tuple(killed))
 
 
 def stop_candidates(workspace: Workspace, recipe: str, left: str) -> None:
-    """Ends the servers of candidates of the recipe with this path; ``left`` says what they are from."""
-    for server in beside.running(workspace, recipe):
+    """Ends the servers of candidates of the recipe with this path; ``left`` says what left them."""
+    for server in running.find_candidates(workspace, recipe):
         workspace.report(Message(f"stopping {server.name}, {left}"))
-        end_server(server, STOPPING_SECONDS)
+        end_server(server)
 
 
 def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
-    """Ends what an interrupted upgrade left: it holds the memory that the model's own server needs."""
+    """Ends the candidates of an interrupted upgrade: they hold the memory that the model's own server needs."""
     upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
     if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
         stop_candidates(workspace, recipe, "which an interrupted upgrade left")
 
 
-# The run command on one page: prepare, start, wait, record.
-
-
-@dataclass(frozen=True)
-class PutBack:
-    """A model that was put back from the image ``origin``, which did not serve it, to the one before; ``why`` is a
-    line."""
-
-    model: str
-    origin: ImageName
-    to: ImageName
-    why: str
+# The run command: prepare, start, wait, record.
 
 
 @dataclass(frozen=True)
 class ServeResult:
-    """A server that was started, or ran before (``already``). ``seconds`` is the wait for its first answer: 0 where it
-    answered at once, None where the command did not wait. ``put_back`` is set where the image before serves instead of
-    the new one."""
+    """A server that was started, or ran before (``already``). ``seconds`` is the wait for its first answer: 0 if it
+    answered at once, None if the command did not wait. If the image before serves in place of the new one,
+    ``put_back_from`` is the new one, and ``put_back_reason`` is a line."""
 
     server: RunningServer
     already: bool
     seconds: float | None
-    put_back: PutBack | None = None
+    put_back_from: ImageName | None = None
+    put_back_reason: str = ""
 
 
 def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC) -> ServeResult:
-    """Serves a recipe or a model with its paired image; waits until it answers, unless ``detach``. A number that this
-    engine lacks is brought back first, and what an interrupted upgrade left is ended. ``proc`` tells the memory."""
+    """Serves a recipe or a model with its paired image, and waits until it answers, unless ``detach``. A number that
+    the engine lacks is brought back first. ``proc`` tells the memory."""
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import rollback
 
-        # Before hours of building, a mistake in the recipe is told.
+        # A mistake in the recipe is found before hours of building.
         preparation.settings(workspace.project, selection, request, workspace.environment)
         rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
     candidates_of_interrupted_upgrade(workspace, selection.recipe.file)
     prepared = preview_run(workspace, request, proc=proc)
     limit = None
-    if request.image:  # a number that was named to be measured, whichever is paired
+    if request.image:  # a number to be measured, whichever is paired
         lock = lock_file.read_project_lock(workspace.project)
         limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
@@ -140,36 +123,18 @@ def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = mem
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
-        starting.require_room(prepared, leaving, workspace.report, proc)
+        memory.require_room(prepared, leaving, workspace.report, proc)
     return prepared
 
 
 def _serve(
-    workspace: Workspace,
-    request: ServeRequest,
-    prepared: PreparedServer,
-    *,
-    detach: bool,
-    limit: StartLimit | None = None,
+    workspace: Workspace, request: ServeRequest, prepared: PreparedServer, *, detach: bool, limit: float | None = None
 ) -> ServeResult:
-    """Starts a prepared server. A new image that does not serve gives way to the one before, once, unless no image
-    helps. ``limit`` is for a number that is measured."""
-    project, environ = workspace.project, workspace.environment
+    """Starts a prepared server. A new image that does not serve is replaced by the image before, once, if another image
+    can help. ``limit`` is the one of `readiness.wait_until_ready`."""
     selection = prepared.selection
-    lock = lock_file.read_project_lock(project)
-    for warning in (
-        prepared.note,
-        selection_warning(selection),
-        mods_warning(selection),
-        model_revision.revision_warning(project, environ, lock, selection.recipe),
-        checkpoint_weights.weights_warning(project, lock, selection),
-    ):
-        if warning:
-            workspace.report(Message(warning))
-    advised = _advice(workspace, request, prepared)
-    advice.refuse_certain(advised)
-    advice.report_advice(workspace.report, advised)
-    started = starting.start_server(prepared, environ, workspace.report)
+    _report_warnings(workspace, request, prepared)
+    started = starting.start_server(prepared, workspace.environment, workspace.report)
     if prepared.tried and not started.was_running:
         _apply_tried(workspace, prepared, started)
     if started.was_running and answers(started.server):
@@ -192,8 +157,32 @@ def _serve(
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
+def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> None:
+    """Reports what is odd about the selection, and the advisories that apply. Raises ConflictError for an advisory that
+    is certain."""
+    project, selection = workspace.project, prepared.selection
+    lock = lock_file.read_project_lock(project)
+    for warning in (
+        prepared.note,
+        selection_warning(selection),
+        mods_warning(selection),
+        model_weights.revision_warning(project, workspace.environment, lock, selection.recipe),
+        model_weights.weights_warning(project, lock, selection),
+    ):
+        if warning:
+            workspace.report(Message(warning))
+    names = {each.engine.node for each in prepared.containers}
+    nodes = [node for node in configuration.load_configuration(project).nodes if node.name in names]
+    backend = (request.backend or "mp") if len(prepared.containers) > 1 else None
+    words = command.render_command(selection.recipe, request.overrides, request.extra, backend).words
+    facts = advice.of_machine() if machine.is_here(prepared.head.engine.endpoint.host) else {}
+    advised = advice.of_selection(project, selection, nodes, facts, words)
+    advice.refuse_certain(advised)
+    advice.report_advice(workspace.report, advised)
+
+
 def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: StartedServer) -> None:
-    """Applies the mods that are tried; a server in which one fails is removed."""
+    """Applies the mods that are tried. If one fails, the server is removed."""
     try:
         mod_trial.apply_tried(workspace, started.server, prepared.containers, prepared.tried)
     except BaseException:
@@ -204,41 +193,29 @@ def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: Starte
     workspace.report(Message(f"tried in this server alone: `builder build {target} {bakes}` bakes it into an image"))
 
 
-def _advice(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a server; the facts of its machine are known where that is this one."""
-    selection, engine = prepared.selection, prepared.head.engine
-    config = configuration.load_configuration(workspace.project)
-    nodes = [node for node in config.nodes if node.name in {each.engine.node for each in prepared.containers}]
-    backend = (request.backend or "mp") if len(prepared.containers) > 1 else None
-    words = command.render_command(selection.recipe, request.overrides, request.extra, backend).words
-    facts = advice.of_machine() if machine.is_here(engine.endpoint.host) else {}
-    return advice.of_selection(workspace.project, selection, nodes, facts, words)
-
-
 def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
-    """Records that an image serves its model here, after so many ``seconds``, which revision of the model it is, what
-    was true of the machines and of the server, and that what was compiled is complete."""
+    """Records that an image serves its model here after so many ``seconds``, with the revision of the model and the
+    facts of machines and server, and that what was compiled is complete."""
     for member in started.server.members:
         if folder := starting.local_compile_cache(member.engine.endpoint, member.service.labels):
             compile_caches.record_complete(folder)
     if (model := selection.recipe.model) is None:
         return
-    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
+    model_weights.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
         facts = answered.start_facts(workspace, selection, started)
         answered.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
 
 
-# A model whose new image does not serve returns to the image before, once. That happens only after a change: the image
-# has never answered for the model here, and another one was there before it. What was paired with `--force --note`
-# without its evidence stays, as the user wants it.
+# A model whose new image does not serve returns to the image before, once: the image has never answered for the model
+# here, and the one before has (docs/decisions/021-one-automatic-return.md).
 
 _LONGEST_REASON = 200
 
 
 def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
-    """The image that takes the place of ``served`` if it does not serve: None where nothing changed, there is none, or
-    that was tried before. It counts where evidence is required, or where it is known to have answered here."""
+    """The image that takes the place of ``served`` if it does not serve; None if there is none, or that was tried
+    before. It counts if the model requires evidence, or if it has answered here."""
     model = served.recipe.model
     if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
         return None
@@ -248,19 +225,20 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
     if paired is None or paired.pairing.image != served.image:
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
-        return None  # it was found good, or the user wants it whatever it lacks
-    outcomes = answered.outcomes(project, model)
+        return None  # the user found it good, or wants it without its evidence
+    starts = answered.recorded_starts(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
-    if before is None or served.record.fingerprint in outcomes:
+    if before is None or served.record.fingerprint in starts:
         return None
     selected = with_number(lock, served.recipe, before.image)
-    has_answered = outcomes.get(selected.record.fingerprint) == "answered"
+    start = starts.get(selected.record.fingerprint)
+    has_answered = start is not None and start.outcome == "answered"
     return selected if has_answered or requirements.required(project, model, served.recipe) else None
 
 
 def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
-    """Takes each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for
-    the first one that fails, and ends the server. A probe that cannot take place decides nothing."""
+    """Runs each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for the
+    first one that fails, and ends the server. A probe that cannot run decides nothing."""
     project, model = workspace.project, served.recipe.model
     lock = lock_file.read_project_lock(project)
     lacking = requirements.missing(
@@ -275,53 +253,49 @@ def _require_probes(workspace: Workspace, served: SelectedImage, server: Running
         measured = served_model.find_measured_server(server)
         for name in names:
             probes.require(project, name)
-            workspace.report(Message(f"{served.image} is new: taking the probe {name}, which {model} requires"))
+            workspace.report(Message(f"{served.image} is new: running the probe {name}, which {model} requires"))
             outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
             served_model.keep_run(workspace, measured, outcome)
             if outcome.verdict == "fail":
-                break
-        else:
-            return
+                starting.remove_server(server)
+                hint = f"`builder show {served.image}` has the result"
+                raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
     except MeasuringError as error:
         workspace.report(Message(error.message))
-        return
-    starting.remove_server(server)
-    hint = f"`builder show {served.image}` has the result"
-    raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
 
 
 def _serve_image_before(
     workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
 ) -> ServeResult:
-    """Serves from the image before, and pairs the model with it once it answers. If it does not, nothing moves, and
-    ``error`` is raised with the reason added."""
+    """Serves from the image before, and pairs the model with it once it answers. If it does not answer, nothing moves,
+    and ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
     answered.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
-    workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
+    reason = error.message.splitlines()[0]
+    workspace.report(Message(f"{reason}: going back to {before.image}"))
     try:
         prepared = preparation.prepare(workspace, replace(request, image=before.image))
         started = starting.start_server(prepared, workspace.environment, workspace.report)
         workspace.report(WaitingStarted())
         seconds = readiness.wait_until_ready(workspace, started)
     except BuilderError as also:
-        reason = also.message.splitlines()[0]
+        also_reason = also.message.splitlines()[0]
         raise ServeFailedError(
-            f"{error.message}\n{before.image}, the one before, does not serve it either: {reason}",
+            f"{error.message}\n{before.image}, the one before, does not serve it either: {also_reason}",
             log=error.log,
             hint=f"`builder why {model}` says what changed since it worked",  # a rollback leads to an image that failed
         ) from None
-    result = _record_going_back(workspace, served, before, error.message)
+    reason = "".join(char if char.isprintable() else " " for char in reason)
+    reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"
+    _record_going_back(workspace, served, before, reason)
     record_answer(workspace, before, seconds, started)
-    return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
+    return ServeResult(started.server, False, seconds, served.image, reason)
 
 
-def _record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
-    """Pairs the model with the image before, and marks the other pairing bad, with the first line of ``why``."""
+def _record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, reason: str) -> None:
+    """Pairs the model with the image before, and marks the other pairing bad, with the ``reason``."""
     model = served.recipe.model or ""
-    reason = "".join(char if char.isprintable() else " " for char in next(iter(why.splitlines()), ""))
-    if len(reason) > _LONGEST_REASON:
-        reason = f"{reason[: _LONGEST_REASON - 1]}…"
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         paired = lock.models.get(model)
@@ -330,7 +304,6 @@ def _record_going_back(workspace: Workspace, served: SelectedImage, before: Sele
             note = f"{PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
             marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
             transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
-    return PutBack(model, served.image, before.image, reason)
 
 
 # The restart command: starts a server again as requested before, from the image that is paired with its model now.
@@ -339,20 +312,20 @@ def _record_going_back(workspace: Workspace, served: SelectedImage, before: Sele
 def restart_server(
     workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC
 ) -> ServeResult:
-    """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds; starts
-    one that does not run. Everything that can be checked is checked before the server is stopped."""
-    running = pick(workspace.project, find_all(workspace), request.text)
-    request = as_before(running.labels, request) if running else request
+    """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds, or
+    starts one. Everything that can be checked is checked before the server is stopped."""
+    server = pick(workspace.project, find_all(workspace), request.text)
+    request = as_before(server.labels, request) if server else request
     prepared = preparation.prepare(workspace, request)
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
-    leaving = tuple(member.service for member in running.members) if running else ()
-    if running or not starting.is_running(prepared):
-        starting.require_room(prepared, leaving, workspace.report, proc)
-    if running:
-        starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
-        if running.head.service.is_up:
-            workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
-        end_server(running, STOPPING_SECONDS)
+    leaving = tuple(member.service for member in server.members) if server else ()
+    if server or not starting.is_running(prepared):
+        memory.require_room(prepared, leaving, workspace.report, proc)
+    if server:
+        starting.require_free_port(prepared, leaving=[service.name for service in leaving])
+        if server.head.service.is_up:
+            workspace.report(Message(f"stopping {server.name}, which serves from {server.image}"))
+        end_server(server)
     return _serve(workspace, request, prepared, detach=detach)
 
 

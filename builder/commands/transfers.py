@@ -21,7 +21,7 @@ from builder.engine import transfer
 from builder.lock import checkpoints_lock, lock_file
 from builder.moving import machines, traveling_caches
 from builder.numbers import claims, images_lock, named_registry, status
-from builder.serving import checkpoint_weights, model_copy, model_revision, selection
+from builder.serving import model_weights, selection
 from builder.serving.selection import select_any
 from builder.sources.hub import fetch_from_hub, find_snapshot, missing_bytes
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from builder.moving.traveling_caches import TravelingCaches
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_copy import Destination
+    from builder.serving.model_weights import CopyDestination
     from builder.sources.hub import Snapshot
 
 
@@ -307,9 +307,7 @@ def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Down
     checked beforehand is checked before anything is transferred.
     """
     config = configuration.load_configuration(workspace.project)
-    destinations = [model_copy.destination(workspace.environment, config.node(name)) for name in request.nodes]
-    if destinations:
-        model_copy.require_rsync()
+    destinations = [model_weights.copy_destination(workspace.environment, config.node(name)) for name in request.nodes]
     lock = lock_file.read_project_lock(workspace.project)
     if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
         return _checkpoint(workspace, lock, recipe, destinations)
@@ -318,20 +316,20 @@ def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Down
     _require_room(workspace.environment, snapshots)
     downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for download in downloads:
-        if recorded := model_revision.record_revision(workspace, download.model):
+        if recorded := model_weights.record_revision(workspace, download.model):
             workspace.report(Message(f"images.lock: {download.model} is paired at revision {recorded[:7]}"))
         for destination in destinations:
             workspace.report(Message(f"copying {download.model} to {destination.node}"))
-            model_copy.copy(workspace.environment, download.model, destination, workspace.report)
+            model_weights.copy_to_node(workspace.environment, download.model, destination, workspace.report)
     return downloads
 
 
 def _checkpoint(
-    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[Destination]
+    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[CopyDestination]
 ) -> tuple[Downloaded, ...]:
     """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
     selection = select_any(workspace.project, lock, recipe.file)
-    weights = checkpoint_weights.served_weights(workspace.project, workspace.environment, lock, selection)
+    weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
         raise UsageError(
             f"{recipe.model} is paired with its own weights, which no recipe of it names",
@@ -347,7 +345,9 @@ def _checkpoint(
         )
     for destination in destinations:
         workspace.report(Message(f"copying {name.short} to {destination.node}"))
-        model_copy.copy(workspace.environment, checkpoints_lock.model_id(name.name), destination, workspace.report)
+        model_weights.copy_to_node(
+            workspace.environment, checkpoints_lock.model_id(name.name), destination, workspace.report
+        )
     return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
 
 

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from builder.base import hub_cache
+from builder.base import hub_cache, words
 from builder.base.errors import ImageStateError, SourceError, UsageError
+from builder.base.events import Message
 from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving
@@ -29,20 +30,13 @@ if TYPE_CHECKING:
 
 
 PartName = Literal["image", "nodes", "model", "server"]
-# What was done: nothing, because it was here; or how it came here.
 PartOutcome = Literal["here", "built", "pulled", "rebuilt", "copied", "downloaded", "left", "started"]
-
-
-@dataclass(frozen=True)
-class PartBegan:
-    """The event when a part begins."""
-
-    part: PartName
+_SHOWN = {"here": "is here already", "rebuilt": "built again, unchanged", "left": "left unchanged"}
 
 
 @dataclass(frozen=True)
 class UpPart:
-    """The event when a part is done: its subject, such as an image, what was done, and in how many seconds."""
+    """A part that is done: its subject, such as an image, what was done in how many seconds, and the reason."""
 
     part: PartName
     subject: str
@@ -50,10 +44,15 @@ class UpPart:
     note: str = ""
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        took = "" if self.outcome in {"here", "left"} else f" in {words.duration_text(self.seconds)}"
+        note = f": {self.note}" if self.note and self.outcome == "left" else ""
+        return f"{self.part}: {self.subject} {_SHOWN.get(self.outcome, self.outcome)}{took}{note}"
+
 
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
-    """Makes sure that the engine has the image: brings back a number that was pruned or lost; where there is no number
-    yet, builds the recipe's own image, or pulls one that others build."""
+    """Makes sure that the engine has the image. A number that was pruned or lost is brought back. Without a number, the
+    recipe's own image is built, or one that others build is pulled."""
     name = selection.name
     outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
@@ -61,7 +60,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     elif selection.definition:
         results = [*build.build_targets(workspace, BuildRequest((selection.recipe.file,)))]
         outcome = "built" if any(isinstance(result, Built) for result in results) else "here"
-        # A build whose evidence is missing gets a number and moves nothing: what serves may be another one.
+        # A build without its evidence gets a number and moves nothing: another number may serve.
         name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
     elif images.inspect_image(workspace.engine, name) is None:
         named_registry.pull_unnumbered(workspace, name)
@@ -85,11 +84,11 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
-    """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a complete copy
-    in the cache where the hub does not answer."""
+    """Downloads what the cache lacks of the model and its draft model. A folder is left unchanged, as is a complete
+    copy in the cache if the hub does not answer."""
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
-        return UpPart("model", model or recipe.name, "left", "it is no model of the hub")
+        return UpPart("model", model or recipe.name, "left", "it is not a model of the hub")
     try:
         models = transfers.download_model(workspace, request)
     except SourceError as error:
@@ -104,14 +103,14 @@ def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest)
 
 @dataclass(frozen=True)
 class UpResult:
-    """A model that was brought up: what each part came to, and its server."""
+    """A model that was brought up: its parts and its server."""
 
     parts: tuple[UpPart, ...]
     served: ServeResult
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
-    """The mods that the image for ``text`` is still to be built with, and that the project lacks."""
+    """The mods that the image for ``text`` will be built with and that the project lacks."""
     selection = select_any(workspace.project, lock_file.read_project_lock(workspace.project), text)
     if not isinstance(selection, UnnumberedImage) or selection.definition is None:
         return ()
@@ -120,8 +119,8 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up; reports a `PartBegan` and an `UpPart` for each part. What was done before an error
-    stays done, and the same command goes on from there."""
+    """Brings a recipe or a model up, and reports each part. What was done before an error stays done, and the same
+    command goes on from there."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe
@@ -131,27 +130,25 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
         nodes = tuple(node.name for node in configured.nodes)
         if not nodes:
             raise UsageError(f"{recipe.file} is for several nodes", hint="name them in builder.yaml, or with --node")
-    parts = []
+    parts: list[UpPart] = []
 
-    def bring(name: PartName, part: Callable[[], UpPart]) -> None:
-        workspace.report(PartBegan(name))
+    def bring(part: Callable[[], UpPart]) -> None:
         began = time.monotonic()
         brought = part()
         parts.append(replace(brought, seconds=time.monotonic() - began))
-        workspace.report(parts[-1])
+        workspace.report(Message(str(parts[-1])))
 
-    bring("image", lambda: ensure_image(workspace, selection))
+    bring(lambda: ensure_image(workspace, selection))
     if nodes:
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
-        bring("nodes", lambda: ensure_on_nodes(workspace, now, nodes))
+        bring(lambda: ensure_on_nodes(workspace, now, nodes))
     # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
     engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
     far = [name for name, engine in zip(nodes, engines, strict=True) if not machine.is_here(engine.host)]
     download = transfers.DownloadRequest(request.text, nodes=tuple(far))
-    bring("model", lambda: ensure_model(workspace, recipe, download))
-    workspace.report(PartBegan("server"))
+    bring(lambda: ensure_model(workspace, recipe, download))
     served = serving.run_server(workspace, request, detach=detach)
     outcome: PartOutcome = "here" if served.already else "started"
     parts.append(UpPart("server", served.server.name, outcome, seconds=served.seconds or 0.0))
-    workspace.report(parts[-1])
+    workspace.report(Message(str(parts[-1])))
     return UpResult(tuple(parts), served)

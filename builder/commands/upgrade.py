@@ -497,8 +497,9 @@ def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     server = measuring.server_of(workspace, recipe)
     if recipe is None or (server and server.image == upgrade.candidate and server.head.service.is_up):
         return ()
-    back = servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False).put_back
-    return (f"{back.model} was put back on {back.to}: {back.why}",) if back else ()
+    served = servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False)
+    line = f"{recipe.model} was put back on {served.server.image}: {served.put_back_reason}"
+    return (line,) if served.put_back_from else ()
 
 
 def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def server_logs(
     workspace: Workspace, text: str | None, node: str | None, tail: int | None, *, follow: bool
 ) -> Iterator[str]:
-    """Gives the last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None:
-    its head); with ``follow`` also each new line until the server is stopped."""
+    """The last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None: its
+    head); with ``follow`` also each new line until the server is stopped."""
     server = running.find_server(workspace, text)
     member = next((member for member in server.members if node in (None, member.node)), None)
     if member is None:
-        nodes = ", ".join(member.node for member in server.members if member.node)
-        raise UsageError(f"{server.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
+        nodes = ", ".join(server.nodes) or "none"
+        raise UsageError(f"{server.name} does not run on a node `{node}`", hint=f"its nodes: {nodes}")
     lines = containers.follow_log if follow else containers.container_log
     return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
 
@@ -45,7 +45,7 @@ INTERVAL_SECONDS = 1.0
 _READING_TIMEOUT = 15
 _RECENT_LINES = 400
 _LAST_LINES = 5
-# Runs in the container, where the server answers whatever its network is, and wherever its engine is.
+# Runs in the container: the server answers there on every network and engine.
 _READING = """\
 import http.client, json, sys, time
 host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -112,7 +112,7 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
     from concurrent.futures import ThreadPoolExecutor
 
     lock = Lock()
-    with suppress(LockError):  # what is served is told without it
+    with suppress(LockError):  # the servers are shown without it
         lock = lock_file.read_lock(workspace.project.lock)
     upgrades = tuple(upgrade_journal.interrupted_upgrades(workspace.project, lock))
     if text is not None:
@@ -175,13 +175,12 @@ def _ended(server: RunningServer) -> Iterator[EndedContainer]:
 
 
 def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
-    head = server.head
     host, port = server.inside
     if port is None:
         return None, None
     argv = ["python3", "-ISc", _READING, host, str(port), str(INTERVAL_SECONDS)]
     try:
-        result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
+        result = containers.execute(server.head.engine.endpoint, server.head.service.id, argv, _READING_TIMEOUT)
     except EngineError:  # it has just ended, or is too busy to answer
         return None, None
     if result.exit_code:
@@ -190,7 +189,6 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | 
     before, now = readiness.read_metrics(first), readiness.read_metrics(second)
     if before is None or now is None:
         return now, None
-    return now, TokenRates(
-        prompt=(now.prompt_tokens - before.prompt_tokens) / (ended - began),
-        generated=(now.generated_tokens - before.generated_tokens) / (ended - began),
-    )
+    seconds = ended - began
+    prompt, generated = now.prompt_tokens - before.prompt_tokens, now.generated_tokens - before.generated_tokens
+    return now, TokenRates(prompt / seconds, generated / seconds)

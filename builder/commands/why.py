@@ -255,7 +255,7 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
 
 def present_advisories(project: Project, selected: SelectedImage, machines: Sequence[Machine]) -> Iterator[str]:
     """The advisories that apply now, a line each with what to do."""
-    facts = advice.of_record(machines[0]) if machines else {}
+    facts = advice.machine_facts(machines[0]) if machines else {}
     for each in advised_by_id(project, selected, machines, facts).values():
         yield f"{each.message} → {each.remedy}"
 
@@ -264,7 +264,7 @@ def _faults_now(now: _Now) -> Iterator[LikelyCause]:
     """The advisories on the machines and on the image, as causes."""
     of_image = now.advised({})
     for each in now.machines:
-        advised = now.advised(advice.of_record(each))
+        advised = now.advised(advice.machine_facts(each))
         yield from (
             likely_causes.fault_cause("machine", fault) for name, fault in advised.items() if name not in of_image
         )
@@ -315,7 +315,7 @@ def _machine_faults(now: _Now, machines: Sequence[Machine]) -> dict[str, str]:
     """The known faults of the present kernel and driver that the earlier ``machines`` did not have."""
     broken: dict[str, str] = {}
     for old, new in zip(machines, now.machines, strict=False):
-        before = advice.of_record(old)
+        before = advice.machine_facts(old)
         earlier = now.advised(before)
         for part, value in (("kernel", new.kernel), ("driver", new.driver)):
             advised = now.advised({**before, part: value})

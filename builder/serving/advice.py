@@ -1,14 +1,13 @@
-"""The advisories that apply to what is built or served here. Their facts are what this program knows anyway.
-
-The facts of a recipe, an image, a definition and a machine come first, and then the matching.
-"""
+"""The advisories that apply to what is built or served here: first the facts of a recipe, an image, a definition and a
+machine, then the matching."""
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.base import machine_record
 from builder.base.errors import BuilderError, ConflictError
@@ -34,14 +33,13 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Configuration, Node
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import ImageName, NumberedImage, Pins
+    from builder.lock.model import ImageName, NumberedImage
     from builder.serving.selection import ServedImage
 
 # Facts that change while they are gathered. `advisories` has their names.
 NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
 
 _OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
-_GB10 = "NVIDIA GB10"
 _QUANTIZATIONS = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "autoround")
 # The packages whose versions are facts of their own.
 _PACKAGES = {
@@ -66,17 +64,16 @@ def of_recipe(
     options = dict(_options(words))
     named = str(options.get("quantization") or "").lower()
     kinds = {*(kind for kind in _QUANTIZATIONS if kind in re.sub(r"[-_]", "", model.lower())), named} - {""}
-    own = dict(entry.partition("=")[::2] for entry in (config.container.env if config else ()))
-    own |= {name: env_text(value) for name, value in recipe.env.items()}
-    env: dict[str, FactValue] = {**GPU_ENVIRONMENT, **own}
-    backend: command.Backend = "ray" if options.get("distributed-executor-backend") == "ray" else "mp"
-    for node in serving_nodes[:1]:
-        env = {**GPU_ENVIRONMENT, **combined(own, node, "", backend)}
+    env = dict(entry.partition("=")[::2] for entry in (config.container.env if config else ()))
+    env |= {name: env_text(value) for name, value in recipe.env.items()}
+    if serving_nodes:
+        is_ray = options.get("distributed-executor-backend") == "ray"
+        env = combined(env, serving_nodes[0], "", "ray" if is_ray else "mp")
     facts: NewFacts = {
         "container": recipe.container,
         "quantization": tuple(sorted(kinds)) or None,
         "option": options,
-        "env": env,
+        "env": {**GPU_ENVIRONMENT, **env},
     }
     if model:
         facts["model"] = model
@@ -90,7 +87,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
     value only the shell knows has a value that fits no condition."""
     for used in command.options(words):
         name = command.name_of(used.option)
-        name = {"sc": "speculative-config"}.get(name, name)
+        name = "speculative-config" if name == "sc" else name
         yield name, True if used.value is None else used.value
         for key, value in used.json_object.items():
             if isinstance(value, str | int | float | bool):
@@ -103,12 +100,11 @@ def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFac
     inside = adopted.read_adopted(directory) if record.adopted else None
     steps = None if record.adopted else build_directory.read_if_possible(directory)
     packages = inside.packages if inside else build_directory.packages(steps) if steps else {}
-    versions = {source: version.version for source, version in record.versions.items()}
-    facts = of_packages(packages, versions)
+    facts = of_packages(packages, {source: version.version for source, version in record.versions.items()})
     facts["mod"] = tuple(sorted(record.mods)) or None
     if record.definition:
         with suppress(BuilderError):
-            facts |= of_chain(image.load_chain(project, record.definition, record.platform))
+            facts |= _of_chain(image.load_chain(project, record.definition, record.platform))
     else:
         facts["definition"] = None
         if inside and inside.entrypoint:
@@ -120,24 +116,19 @@ def of_definition(lock: Lock, chain: Sequence[ImageDefinition]) -> NewFacts:
     """The facts of the images of a definition, by the pins in images.lock. The definition comes after its parents."""
     packages: dict[str, str] = {}
     versions: dict[str, str] = {}
-    for definition in chain:
-        for pins in lock.pins.get(definition.name, {}).values():
-            packages |= {each.name: each.version for each in _pinned(pins)}
-            versions |= {source: pin.version for source, pin in pins.sources.items()}
-    return {**of_packages(packages, versions), **of_chain(chain)}
+    for pins in (pins for definition in chain for pins in lock.pins.get(definition.name, {}).values()):
+        for part in (pins.base, pins.python):
+            packages |= {each.name: each.version for each in (part.packages if part else ())}
+        versions |= {source: pin.version for source, pin in pins.sources.items()}
+    return {**of_packages(packages, versions), **_of_chain(chain)}
 
 
-def _pinned(pins: Pins) -> Iterator[Any]:
-    yield from pins.base.packages if pins.base else ()
-    yield from pins.python.packages if pins.python else ()
-
-
-def of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
-    """The facts in the files of a definition. It comes after its parents."""
+def _of_chain(chain: Sequence[ImageDefinition]) -> NewFacts:
+    """The facts in the files of a definition, which comes after its parents."""
     facts: NewFacts = {"definition": tuple(each.name for each in chain)}
     arguments = {name: value for each in chain for name, value in each.args.items()}
     if re.match(r"12\.1\b", str(arguments.get("gpu_arch", ""))):
-        facts["chip"] = _GB10
+        facts["chip"] = "NVIDIA GB10"
     if bases := [each.base for each in chain if each.base]:
         facts["base"] = bases[0]
         if not bases[0].startswith("nvidia/cuda") and not arguments.get(image.KEEP_ENTRYPOINT):
@@ -149,8 +140,7 @@ def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> New
     """The facts in the known versions of an image's packages and sources."""
     facts: NewFacts = {"package": dict(packages)} if packages else {}
     for fact, names in _PACKAGES.items():
-        version = versions.get(fact) or next((packages[name] for name in names if name in packages), None)
-        if version:
+        if version := versions.get(fact) or next((packages[name] for name in names if name in packages), None):
             facts[fact] = version
     return facts
 
@@ -158,23 +148,18 @@ def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> New
 def of_machine(proc: Path = PROC) -> NewFacts:
     """The facts of this machine, from its /proc. Without an NVIDIA GPU the kernel is the only fact."""
     files = machine_record.read_files({"proc": proc})
-    facts = of_record(machine_record.parse_machine(files, {}))
+    facts = machine_facts(machine_record.parse_machine(files, {}))
     if "driver" in facts:
         is_open = _OPEN.search(files["proc/driver/nvidia/version"])
         facts["driver.modules"] = "open" if is_open else "proprietary"
     return facts
 
 
-def of_record(machine: Machine) -> NewFacts:
-    """The facts in the record of a machine."""
-    return machine_facts(machine.kernel, machine.driver, machine.gpu, machine.parameters)
-
-
-def machine_facts(kernel: str, driver: str | None, gpu: str, parameters: str = "") -> NewFacts:
-    """The facts of a machine. An empty value is unknown; empty parameters of a known kernel mean its defaults."""
-    named = {"kernel": kernel, "driver": driver, "chip": gpu}
+def machine_facts(machine: Machine) -> NewFacts:
+    """The facts in the record of a machine. Empty parameters of a known kernel mean its defaults."""
+    named = {"kernel": machine.kernel, "driver": machine.driver, "chip": machine.gpu}
     facts: NewFacts = {name: value for name, value in named.items() if value}
-    return {**facts, "kernel.parameters": parameters} if kernel else facts
+    return {**facts, "kernel.parameters": machine.parameters} if machine.kernel else facts
 
 
 # The matching. Facts of an image are in large files: they are gathered only if the other facts do not decide.
@@ -207,14 +192,11 @@ def of_recipe_file(
     chain: Sequence[ImageDefinition],
     config: Configuration,
 ) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a recipe on the image that would serve it, on whatever machine. ``words`` are those
-    of its command, ``chain`` is the definition that makes its image, after its parents; empty where others do."""
-    sizes = command.parallelism(words)
-    nodes = None
-    if recipe.solo_only:
-        nodes = 1
-    elif recipe.cluster_only:
-        nodes = max(2, sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("dp", 1))
+    """The advisories that apply to a recipe on the image that would serve it, on any machine. ``words`` are those of
+    its command. ``chain`` is the definition that makes its image, after its parents; empty if no definition does."""
+    nodes = 1 if recipe.solo_only else None
+    if recipe.cluster_only:
+        nodes = max(2, math.prod(command.parallelism(words).get(name, 1) for name in ("tp", "pp", "dp")))
     facts = of_recipe(recipe, words, nodes, config)
     return advise(project, facts, lambda: _image_of(project, lock, recipe, chain), config)
 

@@ -38,22 +38,10 @@ if TYPE_CHECKING:
 Outcome = Literal["answered", "replaced"]
 _MOST_IMAGES = 200  # of a model; the latest are kept
 _MOST_STARTS = 10  # of an image; its first one always is kept
-# A candidate compiles what the current image has compiled before, so that its start may take several times as long.
-_TIMES = 5
 LEAST_SECONDS = 15 * 60.0
 _LONGEST_START = 24 * 3600.0
-# A first start may download the model and compile all of it.
-_SECONDS_WITHOUT_A_RECORD = 60 * 60.0
 _LONGEST_VALUE = 400
 _LARGEST_LOG = 64 << 20
-
-
-@dataclass(frozen=True)
-class StartLimit:
-    """The ``seconds`` in which a candidate has to answer, and the reason for that number."""
-
-    seconds: float
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -93,24 +81,17 @@ class RecordedStart:
     starts: tuple[StartFacts, ...] = ()
 
 
-def outcomes(project: Project, model: str) -> Mapping[str, str]:
-    """The outcome of each image that was started for a model, by its fingerprint."""
-    return {fingerprint: start.outcome for fingerprint, start in recorded_starts(project, model).items()}
-
-
-def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model``: five times the longest recorded start of the paired image, and at least
-    15 minutes. It is an hour if no start of that image is recorded."""
+def start_limit(project: Project, lock: Lock, model: str | None) -> float:
+    """The seconds in which a candidate of ``model`` has to answer: five times the longest recorded start of the paired
+    image, since a candidate may compile what that image has compiled before, and at least 15 minutes. An hour if no
+    start is recorded, as the first one may download the model."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    seconds = start.seconds if start else 0.0
     # The file may hold anything: a limit that is not a number would never end the wait.
-    if paired is None or not 0 < seconds < _LONGEST_START:
-        return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
-    if _TIMES * seconds < LEAST_SECONDS:
-        return StartLimit(LEAST_SECONDS, f"{paired.pairing.image} took {words.duration_text(seconds)}")
-    return StartLimit(_TIMES * seconds, f"{_TIMES} times the {words.duration_text(seconds)} of {paired.pairing.image}")
+    if start is None or not 0 < start.seconds < _LONGEST_START:
+        return 3600.0
+    return max(5 * start.seconds, LEAST_SECONDS)
 
 
 def record_answered(
@@ -121,8 +102,8 @@ def record_answered(
     seconds: float = 0,
     facts: StartFacts | None = None,
 ) -> None:
-    """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and what was true."""
-    recorded = _starts(project)
+    """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and the facts."""
+    recorded = _all_starts(project)
     of_model = recorded.get(model, {})
     before = of_model.pop(fingerprint, None)
     starts = before.starts if before else ()
@@ -135,7 +116,7 @@ def record_answered(
 
 def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]:
     """The recorded starts of a model by the fingerprint of the image; the image that was recorded last comes last."""
-    return _starts(project).get(model, {})
+    return _all_starts(project).get(model, {})
 
 
 def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, ...]:
@@ -150,7 +131,7 @@ def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, 
     return kept if len(kept) <= _MOST_STARTS else (kept[0], *kept[len(kept) - _MOST_STARTS + 1 :])
 
 
-def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
+def _all_starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
     """The recorded starts, by model and fingerprint; empty if the file is missing or damaged."""
     try:
         return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])
@@ -170,18 +151,14 @@ class FailedStart:
     served: OptionsInUse
 
 
-def logs_folder(project: Project) -> Path:
-    return project.state / "serve-logs"
-
-
 def log_file(project: Project, server: str, node: str = "") -> Path:
     """The file that keeps the log of a container whose start failed."""
-    return logs_folder(project) / f"{server}{node and f'@{node}'}.log"
+    return project.state / "serve-logs" / f"{server}{node and f'@{node}'}.log"
 
 
 def kept_logs(project: Project, server: str = "", node: str = "") -> list[Path]:
-    """The logs that failed starts left, the latest last: those of one ``server`` on one ``node``, or of all."""
-    logs = sorted(logs_folder(project).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    """The logs of failed starts of one ``server`` on one ``node``, or of all. The latest log comes last."""
+    logs = sorted((project.state / "serve-logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
     names = [(path, *path.stem.partition("@")[::2]) for path in logs]
     return [path for path, name, at in names if server in {"", name} and node in {"", at}]
 
@@ -196,7 +173,7 @@ def read_kept_log(path: Path) -> list[str]:
 def record_failure(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> None:
     """Records how the server with these labels was served, which did not answer."""
     nodes = tuple(filter(None, labels.get(NODES, "").split(",")))
-    with suppress(BuilderError):  # files that changed since do not hide why it failed
+    with suppress(BuilderError):  # files that changed since then do not hide why it failed
         failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
         path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
         files.write_state(path, records.text_of(failed, {}).encode())
@@ -214,14 +191,13 @@ def failed_start(project: Project, server: str) -> FailedStart | None:
 
 def start_facts(workspace: Workspace, selection: SelectedImage, started: StartedServer) -> StartFacts:
     """The facts of a server that answers now."""
-    server, environ = started.server, workspace.environment
+    server, now = started.server, words.now()
     machines = started.machines
     if not machines:
         members = [(member.engine.endpoint, server.image) for member in server.members]
-        machines = tuple(each.result() for each in starting.begin_reading(members, environ))
-    now, nodes = words.now(), tuple(filter(None, (member.node for member in server.members)))
+        machines = tuple(each.result() for each in starting.begin_reading(members, workspace.environment))
     served = options_now(workspace, selection, server.labels)
-    return StartFacts(now, now, machines, chosen_by(server), served, nodes)
+    return StartFacts(now, now, machines, chosen_by(server), served, server.nodes)
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
@@ -235,8 +211,8 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
 
 
 def options_now(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> OptionsInUse:
-    """The options of a server with these labels, or those of the recipe alone if there are no labels. Raises
-    FileProblemsError, UsageError."""
+    """The options of a server with these labels, or of the recipe alone without labels. Raises FileProblemsError,
+    UsageError."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     typed = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)

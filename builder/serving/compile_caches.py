@@ -1,8 +1,7 @@
 """Compile caches: folders on this machine with what an image compiled while it served (`container.COMPILE_CACHES`).
 
-They belong to what was compiled from, so that a number whose template alone changed starts warm: numbers with the same
-key share the folder of the first one that served. The key comes first, then whose folder a number has, the record of
-complete files by which nothing corrupt is used again, and the removal.
+They belong to the inputs of the compilation, so a number whose template alone changed starts warm. Numbers with the
+same key share the folder of the first one that served. No file is used that the record of complete files lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from builder.engine import containers
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import build_directory
-from builder.serving.memory import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,10 +34,12 @@ if TYPE_CHECKING:
     from builder.numbers.build_directory import BuildPart
 
 
-# The key: everything that compiled code depends on, as the build directory of a number has it. What vLLM, Triton and
-# FlashInfer tell apart inside (the model, its flags, the kernel's source) stays theirs.
+_PROC = Path("/proc")
 
-# Packages whose code is compiled, or that compile: no compiled kernel depends on any other.
+# The key: everything that compiled code depends on, from the build directory of a number. vLLM, Triton and FlashInfer
+# themselves separate what they compile (by the model, its flags, the kernel's source).
+
+# Packages whose code is compiled, or that compile. No compiled kernel depends on any other package.
 _COMPILED = re.compile(
     r"(?:vllm|torch|triton|flashinfer|tilelang|nvidia|cuda|flash|apache-tvm|cutlass|quack|xformers|deep-?gemm|deep-?ep"
     r"|helion|numba|llvmlite|cupy|setuptools|ninja|pybind11)\b.*|.*(?:-kernels?|-cu\d+)"
@@ -47,7 +47,7 @@ _COMPILED = re.compile(
 # Files that nothing is compiled from.
 _DATA = frozenset({".jinja", ".json", ".md", ".txt", ".yaml", ".yml", ".toml", ".template"})
 _MOD_OWN = frozenset({"mod.yaml", "run.sh", "README.md", "LICENSE"})
-# Commands that only put files elsewhere: a script with any other may change what is compiled.
+# Commands that only put files elsewhere. A script with any other command may change what is compiled.
 _HARMLESS = frozenset(
     {":", "[", "cd", "chmod", "cp", "echo", "exit", "install", "ls", "mkdir", "printf", "set", "test"}
 )
@@ -60,10 +60,10 @@ _MOD_STEP = re.compile(
 )
 
 
-def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = PROC) -> str:
-    """Returns the digest of everything that what this number compiles depends on: the base image, the sources, the
-    packages that are compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the
-    chips of this machine. A number whose build directory cannot be read has a key of its own."""
+def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = _PROC) -> str:
+    """The digest of all inputs of what this number compiles: the base image, the sources, the packages that are
+    compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the chips of this
+    machine. A number whose build directory cannot be read has a key of its own."""
     try:
         parts = build_directory.read_build_directory(project, name).parts
         inputs: object = [_inputs(part) for part in parts]
@@ -73,14 +73,13 @@ def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Pat
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def chips_of(proc: Path = PROC) -> tuple[str, ...]:
-    """The chips of the machine whose /proc is ``proc``."""
+def chips_of(proc: Path = _PROC) -> tuple[str, ...]:
     return parse_chips("\n".join(map(processes.text, [*sorted(proc.glob(processes.GPUS)), proc / "cpuinfo"])))
 
 
 def parse_chips(text: str) -> tuple[str, ...]:
-    """The models of the GPUs in their files' and /proc/cpuinfo's ``text``. Where there is no GPU, the processor is
-    compiled for: its models, and a digest of what it can do."""
+    """The models of the GPUs in the ``text`` of their files and of /proc/cpuinfo. Without a GPU: the models of the
+    processor, and a digest of its features."""
     lines = {(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in text.splitlines())}
     if gpus := sorted(value for key, value in lines if key == "Model"):
         return tuple(gpus)
@@ -104,7 +103,7 @@ def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
 
 
 def is_harmless(mod: Path) -> bool:
-    """True for a mod that only puts data such as a chat template into the image: nothing is compiled from that. It has
+    """True for a mod that only puts data such as a chat template into the image, from which nothing is compiled: it has
     no other files, installs and patches nothing, and its script only copies."""
     paths = [path for path in mod.rglob("*") if not path.is_dir()]
     if any(path.suffix not in _DATA and path.name not in _MOD_OWN for path in paths):
@@ -135,7 +134,7 @@ def _only_copies(script: str) -> bool:
 
 
 def shared_with(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName:
-    """Returns the number whose folder ``name`` uses: its own where no other number has compiled from the same."""
+    """The number whose folder ``name`` uses: its own unless another number compiled from the same inputs."""
     own = Path(compile_cache(environ, name.repository, name.number))
     if _is_folder(own) or not own.parent.is_dir():
         return name
@@ -143,46 +142,42 @@ def shared_with(project: Project, environ: Mapping[str, str], name: ImageName) -
     if record is None or name.number not in record.numbers:
         return name
     others = [
-        number
+        ImageName(name.repository, number)
         for number in sorted(record.numbers)
         if number != name.number and _is_folder(Path(compile_cache(environ, name.repository, number)))
     ]
     key = cache_key(project, name, record.numbers[name.number]) if others else ""
-    for number in others:
-        other = ImageName(name.repository, number)
-        if cache_key(project, other, record.numbers[number]) == key:
-            return other
-    return name
+    same = (other for other in others if cache_key(project, other, record.numbers[other.number]) == key)
+    return next(same, name)
 
 
 def without_used(
     project: Project, lock: Lock, caches: Sequence[CompileCache], going: Collection[ImageName]
 ) -> tuple[CompileCache, ...]:
-    """Returns the ``caches`` without those that numbers use which are not pruned and do not go."""
-
-    def keys_of(repository: str) -> Iterator[str]:
-        for number, image in lock.images[repository].numbers.items():
-            if image.pruned is None and ImageName(repository, number) not in going:
-                yield cache_key(project, ImageName(repository, number), image)
-
-    # The build directory of each number is read once, and only where a number that goes has a folder.
-    used = {repository: frozenset(keys_of(repository)) for repository in {cache.name.repository for cache in caches}}
+    """The ``caches`` that no number uses which stays: one that is neither pruned nor among those ``going``."""
+    # The build directory of each number is read once, and only if a number that goes has a folder.
+    used = {
+        (repository, cache_key(project, ImageName(repository, number), image))
+        for repository in {cache.name.repository for cache in caches}
+        for number, image in lock.images[repository].numbers.items()
+        if image.pruned is None and ImageName(repository, number) not in going
+    }
 
     def is_used(name: ImageName) -> bool:
         image = lock.image(name)
-        return image is not None and cache_key(project, name, image) in used[name.repository]
+        return image is not None and (name.repository, cache_key(project, name, image)) in used
 
     return tuple(cache for cache in caches if not is_used(cache.name))
 
 
 def warm_from(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName | None:
-    """Returns the number whose complete files a start of ``name`` uses; None for a cold start."""
+    """The number whose complete files a start of ``name`` uses; None for a cold start."""
     owner = shared_with(project, environ, name)
     return owner if complete_files(Path(compile_cache(environ, owner.repository, owner.number))) else None
 
 
-# The record of complete files: it is written when a server answers, and what is not as it says is removed before the
-# next start. A start that never got so far leaves its mark, and all that it added goes.
+# The record of complete files is written when a server answers. Files that differ from it are removed before the next
+# start. A start that never answered leaves a mark, and all files that it added are removed.
 
 RECORD, _BEGUN = "complete.json", "begun"
 _HEAD = {"version": 1}
@@ -198,10 +193,9 @@ class _CompleteFiles:
 
 
 def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
-    """Prepares a folder for a start: removes files whose content is not as the record of complete files has it and,
-    after a start that did not succeed, files that the record does not have. Returns the paths that were removed. What a
-    server that had answered wrote again later has another time, and stays. A folder that another user made is left as
-    it is."""
+    """Prepares a folder for a start: removes files that differ from the record of complete files and, after a start
+    that did not succeed, files that the record lacks. Returns the paths that were removed. A file that a server wrote
+    again after it had answered has another time, and stays. A folder of another user is left unchanged."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return ()
     complete, begun = complete_files(folder), (folder / _BEGUN).exists()
@@ -212,7 +206,7 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
             wrong.append(path)
     if begun:
         wrong += sorted({str(path.relative_to(folder)) for path in _files(folder)} - complete.keys())
-    wrong = [path for path in wrong if (folder / path).exists() or (folder / path).is_symlink()]
+    wrong = [path for path in wrong if os.path.lexists(folder / path)]
     for path in wrong:
         with suppress(OSError):
             (folder / path).unlink()
@@ -224,7 +218,7 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
 
 
 def record_complete(folder: Path) -> None:
-    """Records the files that are there now, and that the start has succeeded. What cannot be read is not recorded."""
+    """Records the present files, and that the start has succeeded. Unreadable files are not recorded."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return
     entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := file_entry(path))}
@@ -238,7 +232,7 @@ def record_text(entries: Mapping[str, Entry]) -> bytes:
 
 
 def complete_files(folder: Path) -> Mapping[str, Entry]:
-    """The record of complete files in a folder; empty where there is none that can be read."""
+    """The record of complete files in a folder; empty if it is missing or damaged."""
     try:
         kept = records.read_file(folder / RECORD, _CompleteFiles, _HEAD, _LARGEST).files
     except (OSError, records.RecordError):
@@ -247,7 +241,7 @@ def complete_files(folder: Path) -> Mapping[str, Entry]:
 
 
 def file_entry(path: Path) -> Entry | None:
-    """The size, SHA-256 and time of change of a file now; None where it cannot be read."""
+    """The present size, SHA-256 and time of change of a file; None if it cannot be read."""
     try:
         with path.open("rb") as opened:
             stat = os.fstat(opened.fileno())
@@ -259,12 +253,11 @@ def file_entry(path: Path) -> Entry | None:
 def _files(folder: Path) -> Iterator[Path]:
     for place in _cache_folders(folder):
         for below, _, names in os.walk(place):
-            yield from (
-                path for path in (Path(below, name) for name in names) if path.is_file() and not path.is_symlink()
-            )
+            paths = (Path(below, name) for name in names)
+            yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
-# The removal of what serving compiled: it is of no use once no image has its key.
+# The removal of compile caches whose key no image has any more.
 
 INSIDE = "/run/builder/compiled"
 _REMOVING = 600.0  # seconds
@@ -273,7 +266,7 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, and the bytes on disk of what serving wrote into it."""
+    """The folder of one number, and the bytes on disk that serving wrote into it."""
 
     name: ImageName
     folder: Path
@@ -283,21 +276,20 @@ class CompileCache:
 def find_compile_caches(
     endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
 ) -> tuple[CompileCache, ...]:
-    """Returns the existing compile caches of these numbers on this machine."""
+    """The existing compile caches of these numbers on this machine."""
     if not endpoint.host.startswith("unix://"):
         return ()
-    caches = []
-    for name in names:
-        folder = Path(compile_cache(environ, name.repository, name.number))
-        if _is_folder(folder):
-            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
-    return tuple(caches)
+    folders = {name: Path(compile_cache(environ, name.repository, name.number)) for name in names}
+    return tuple(
+        CompileCache(name, folder, sum(map(disk_usage, _cache_folders(folder))))
+        for name, folder in folders.items()
+        if _is_folder(folder)
+    )
 
 
 def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
     """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
-    be removed and why. Containers write as root: what this user may not remove is removed in a container of
-    ``image``."""
+    be removed and why. Files of root, as which containers write, are removed in a container of ``image``."""
     try:
         below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
     except UnsafePathError as error:
@@ -318,8 +310,8 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
 
 
 def disk_usage(path: Path) -> int:
-    """Returns the bytes on disk of ``path`` and everything below it. A file with several names counts once, links are
-    not followed, and what may not be read counts as 0."""
+    """The bytes on disk of ``path`` and everything below it. A file with several names counts once, links are not
+    followed, and what may not be read counts as 0."""
     below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
     sizes: dict[tuple[int, int], int] = {}
     for file in (path, *below):
@@ -330,7 +322,7 @@ def disk_usage(path: Path) -> int:
 
 
 def _cache_folders(folder: Path) -> list[Path]:
-    """The folders in it that serving made. A link that the user put in place of one is left alone."""
+    """The folders in it that serving made, without links that the user put in place of one."""
     return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
 
 

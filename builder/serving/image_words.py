@@ -77,9 +77,9 @@ class RememberedAnswers:
 
 
 def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
-    """Asks about each recipe the image that serves it, where the engine has that. An image without the recipe's mods is
-    not asked, since they may bring options and parsers; one that does not answer is reported, and is no error. The
-    answers are by the recipe's file."""
+    """Asks the image of each recipe about it, if the engine has the image. An image without the recipe's mods is not
+    asked, since they may bring options and parsers. One that does not answer is reported. The answers are by the
+    recipe's file."""
     by_image: dict[str, list[Recipe]] = {}
     for recipe in recipes:
         with suppress(BuilderError):
@@ -92,15 +92,14 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
             if images.inspect_image(workspace.engine, image):
                 answers |= ask_image(workspace, image, of_image)
         except EngineError:
-            break  # none answers, and the recipes are judged without
+            break  # the engine does not answer, and the recipes are judged without it
         except BuilderError as error:
             workspace.report(Message(f"{image} was not asked: {error.message.splitlines()[0]}"))
     return answers
 
 
 def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
-    """Asks ``image`` about the recipes. Raises ImageStateError where the engine lacks it, and what
-    `installed.ask_vllm` raises."""
+    """Asks ``image`` about the recipes. Raises ImageStateError if the engine lacks it or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
         raise ImageStateError(f"the engine has no image {image}", hint=f"`builder pull {image}` or a build brings it")
@@ -112,33 +111,27 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
     remembered: RememberedAnswers | None = None
     with suppress(records.RecordError):
         remembered = records.record(RememberedAnswers, kept.get(fingerprint))
-    if remembered and remembered.questions != digest:
-        remembered = None
-    new = {
-        keys[file]: each
-        for file, (each, _) in questions.items()
-        if remembered is None or keys[file] not in remembered.commands
-    }
+    commands = remembered.commands if remembered and remembered.questions == digest else {}
+    new = {keys[file]: each for file, (each, _) in questions.items() if keys[file] not in commands}
     if new:
         workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
         try:
             answers = installed.ask_vllm(workspace.engine, details.id, containers.reading_labels(), list(new.values()))
         except (ImageContentsError, ImageStateError) as error:
             raise ImageStateError(error.message.replace(details.id, image), hint=error.hint) from None
-        before = list(remembered.commands.items()) if remembered else []
-        commands = dict([*before, *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
+        commands = dict([*commands.items(), *zip(new, answers.commands, strict=True)][-_MOST_COMMANDS:])
         remembered = RememberedAnswers(digest, answers.facts, commands)
         others = [(key, value) for key, value in kept.items() if key != fingerprint][1 - _MOST_IMAGES :]
         images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(remembered))]))
-    result = {}
-    for file, (_, is_whole) in questions.items():
-        if remembered and (answer := remembered.commands.get(keys[file])):
-            result[file] = ImageAnswer(image, remembered.facts, answer, is_whole)
-    return result
+    return {
+        file: ImageAnswer(image, remembered.facts, answer, is_whole)
+        for file, (_, is_whole) in questions.items()
+        if remembered and (answer := commands.get(keys[file]))
+    }
 
 
 def question(recipe: Recipe) -> tuple[dict[str, Any], bool] | None:
-    """The command and the variables of a recipe, as vLLM is asked about them; None where nobody can tell them."""
+    """The command and the variables of a recipe for vLLM, and whether they are whole; None if they are unknown."""
     with suppress(FileProblemsError, UsageError):
         argv, is_whole = command.server_arguments(recipe)
         env = {
@@ -160,7 +153,7 @@ def key_of(asked_words: Mapping[str, Any]) -> str:
 
 
 def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) -> Iterator[Problem]:
-    """The faults that end `vllm serve` of the image with this recipe, without the options of ``earlier`` problems."""
+    """The faults that end `vllm serve` of the image with this recipe, except for options in ``earlier`` problems."""
     argv, _ = command.server_arguments(recipe)
     used = {_name(each.option): each for each in reversed([*command.options(argv)])}
     choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
@@ -171,7 +164,7 @@ def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) ->
     for fault in answer.command.faults:
         option = used.get(fault.option)
         if option is None:
-            # A part that was left out may be what vLLM misses. Names of parsers are told of above.
+            # A part that was left out may be what vLLM misses. Names of parsers are reported above.
             if answer.is_whole and not (unknown and fault.message.startswith("invalid ")):
                 yield Problem(
                     recipe.location("command"), f"{answer.label} refuses the command: {_short(fault.message)}"
@@ -211,10 +204,9 @@ def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe
         return ()
     lines = []
     for file in sides[0].keys() & sides[1].keys():
-        recipe = every[file]
-        old, new = ([*problems(recipe, side[file], ()), *notes(recipe, side[file])] for side in sides)
-        told = {problem.location for problem in old}
-        lines += [str(problem) for problem in sorted(new) if problem.location not in told]
+        old, new = ([*problems(every[file], side[file], ()), *notes(every[file], side[file])] for side in sides)
+        places = {problem.location for problem in old}
+        lines += [str(problem) for problem in new if problem.location not in places]
     return tuple(sorted(lines))
 
 
@@ -232,8 +224,8 @@ def _hint(name: str, answer: ImageAnswer, names: Iterable[str]) -> str:
 
 @cache
 def _releases() -> dict[str, tuple[str, str]]:
-    """The first and the last release with each option and variable that not all of them have, from 0.19 on; empty for
-    the oldest and the newest that were asked. `benchmarks/vllm_agreement.py --options` writes the file."""
+    """The first and the last release with each option and variable that some releases from 0.19 on lack; empty for the
+    oldest and the newest release. `benchmarks/vllm_agreement.py --options` writes the file."""
     return records.record(dict[str, tuple[str, str]], json.loads(_RELEASES.read_text(encoding="utf-8"))["names"])
 
 

@@ -1,12 +1,11 @@
-"""The containers of a server are planned and checked before anything starts.
-
-The request and the plan come first, then the checks of image, volumes, earlyoom and model.
-"""
+"""The containers of a server are planned and checked before anything starts: the request, the plan, mods that are
+tried, and the checks of image, volumes, earlyoom and model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +13,18 @@ from urllib.parse import urlsplit
 
 from builder.base import hub_cache, redaction
 from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageHelpsError, SourceError, UsageError
-from builder.definitions import cluster, command, configuration, container
+from builder.base.events import Message
+from builder.definitions import cluster, command, configuration, container, mod
 from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.container import LABEL, PROGRAM, Mount
-from builder.engine import containers, images
+from builder.engine import containers, images, installed
 from builder.lock import lock_file
+from builder.lock.model import ImageName
 from builder.numbers import adopted
-from builder.serving import checkpoint_weights, compile_caches, running, trying
-from builder.serving.running import DIGEST, NODES, PROJECT, ServingEngine, StartOptions
+from builder.plan import rules
+from builder.plan.plan_model import WORKSPACE
+from builder.serving import compile_caches, model_weights, running
+from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, ServingEngine, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
 if TYPE_CHECKING:
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails
-    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.selection import ServedImage
 
@@ -45,10 +47,10 @@ _CACHE = f"{container.HOME}/.cache/huggingface"  # in the container
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
-    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` joins them in place of the
-    recipe's. ``force`` starts it where memory does not suffice. ``image`` is a number in place of the paired one;
-    ``try_mods`` are applied in the containers before they serve."""
+    """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command. ``nodes`` of
+    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` replaces the recipe's.
+    ``force`` starts it despite a shortage of memory. ``image`` is a number in place of the paired one. ``try_mods``
+    are applied in the containers before they serve."""
 
     text: str
     overrides: Mapping[str, str]
@@ -64,7 +66,7 @@ class ServeRequest:
 @dataclass(frozen=True)
 class ServerSettings:
     """The settings of a server's containers, the head first, each on its node; ``nodes`` is empty for the user's own
-    engine. ``note`` says which nodes are not needed; ``command`` is the head's."""
+    engine. ``note`` names the nodes that are not needed; ``command`` is the head's."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
@@ -85,7 +87,7 @@ class PlannedContainer:
 @dataclass(frozen=True)
 class PreparedServer:
     """The selected image and the planned containers, the head first. ``secrets`` are values that the containers take
-    from the environment. They leave ``reserve`` bytes of memory; with ``force`` a shortage is only reported. ``tried``
+    from the environment. ``reserve`` bytes of memory stay free; with ``force`` a shortage is only reported. ``tried``
     are the mods that the containers wait for."""
 
     selection: ServedImage
@@ -102,14 +104,14 @@ class PreparedServer:
 
     @property
     def port(self) -> str:
-        """The port that it will answer on; empty where its command names none."""
+        """The port that it will answer on; empty if its command names none."""
         return self.head.settings.labels.get(f"{LABEL}.port", "")
 
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
-    """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` serves in
-    place of the image that the request leads to. Raises ImageStateError if an engine lacks the image, NoImageHelpsError
-    if the model cannot be had."""
+    """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` replaces the
+    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError if the model is not
+    available."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -120,12 +122,12 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
     engines = engines or (ServingEngine(workspace.engine),)
     details, fingerprint = _require_image(selection, engines)
-    tried = trying.load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
+    tried = _load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
     entrypoint = tuple(details[0].config.get("Entrypoint", ()))
     keeps = serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     ready = []
     for engine, alike, image in zip(engines, planned.containers, details, strict=True):
-        each = replace(trying.waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
+        each = replace(_waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
         # Everything that decides how the container serves; under the server's name, which has no prefix.
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -136,6 +138,34 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
         require_model(planned.command, ready[0].settings, workspace.environment, selection.recipe.revision)
     reserve = configuration.load_configuration(workspace.project).reserve
     return PreparedServer(selection, tuple(ready), reserve, request.force, planned.note, planned.options.secrets, tried)
+
+
+def prepare_candidate(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
+    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has its own name and
+    port beside the server of ``request``, and the engine never restarts it. Its measurements belong to the recipe: its
+    port is not recorded as a setting of the user."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # The model's own server has the published ports of the machine.
+    options = replace(request.container, publish=())
+    beside = replace(request, overrides={**request.overrides, "port": port}, container=options)
+    if isinstance(image, ImageName):
+        prepared = prepare(workspace, replace(beside, image=image))
+    else:
+        prepared = prepare(workspace, beside, image)
+    candidates = []
+    for planned in prepared.containers:
+        labels = planned.settings.labels
+        labels = {
+            **labels,
+            LABEL: f"{labels[LABEL]}-candidate",
+            PROJECT: f"{labels[PROJECT]}{CANDIDATE}",
+            **replace(StartOptions.of_labels(labels), overrides=request.overrides).labels,
+        }
+        settings = replace(planned.settings, name=f"{planned.settings.name}-candidate", labels=labels, restart="no")
+        candidates.append(replace(planned, settings=settings))
+    return replace(prepared, containers=tuple(candidates))
 
 
 def selected(project: Project, request: ServeRequest) -> ServedImage:
@@ -149,11 +179,15 @@ def settings(
 ) -> ServerSettings:
     """Plans the containers that serve ``selection``, without asking any engine."""
     if selection.recipe.checkpoint:
-        weights = checkpoint_weights.served_weights(project, environ, lock_file.read_project_lock(project), selection)
+        weights = model_weights.served_weights(project, environ, lock_file.read_project_lock(project), selection)
         if weights:
             selection = replace(selection, recipe=weights.recipe)
             request = replace(request, extra=(*request.extra, *weights.extra))
-    nodes = _nodes(project, selection, request.nodes)
+    configured = configuration.load_configuration(project)
+    nodes = tuple(configured.node(name) for name in dict.fromkeys(request.nodes))
+    if selection.recipe.cluster_only and not request.nodes:
+        nodes = configured.nodes
+    cluster.require_fit(selection.recipe, len(nodes))
     cluster.require_several(request.backend, len(nodes))
     options, recipe = settle_server_options(project, selection.recipe, request.container, environ, len(nodes))
     together = None
@@ -162,13 +196,13 @@ def settings(
         together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
         nodes = tuple(member.node for member in together.members)
     rendered = together.command if together else command.render_command(recipe, request.overrides, request.extra)
-    # vLLM writes its arguments into its log, of which a part is shown and kept where it does not start.
+    # vLLM writes its arguments into its log. A part of the log is shown and kept if it does not start.
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
     number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
     compiled = None
-    if request.try_mods:  # what is compiled with them is not the image's own
+    if request.try_mods:  # the image's own compile caches stay without them
         number = None
     elif isinstance(selection, SelectedImage):
         owner = compile_caches.shared_with(project, environ, selection.image)
@@ -181,7 +215,7 @@ def settings(
         head = together.members[0].address
         if len(containers) > 1:
             containers = [cluster.guarded(each, rank, head, together.port) for rank, each in enumerate(containers)]
-    # What counts after a node's own: the variables that are typed, and earlyoom beside whatever runs there.
+    # Typed variables and earlyoom come after a node's own settings.
     typed = container.typed_variables(request.container)
     nodes_label = {NODES: ",".join(node.name for node in nodes)} if nodes else {}
     containers = [
@@ -196,20 +230,11 @@ def settings(
     return ServerSettings(nodes, tuple(containers), together.note if together else "", options, rendered)
 
 
-def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:
-    configured = configuration.load_configuration(project)
-    nodes = tuple(configured.node(name) for name in dict.fromkeys(requested))
-    if selection.recipe.cluster_only and not requested:
-        nodes = configured.nodes
-    cluster.require_fit(selection.recipe, len(nodes))
-    return nodes
-
-
 def settle_server_options(
     project: Project, recipe: Recipe, typed: RequestedOptions, environ: Mapping[str, str], nodes: int = 1
 ) -> tuple[ContainerOptions, Recipe]:
     """The options of builder.yaml, the recipe and the request together, for a container on each of so many ``nodes``,
-    and the recipe without the variables that are typed in place of its own."""
+    and the recipe without the variables that were typed."""
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
@@ -222,7 +247,7 @@ def settle_server_options(
 
 
 def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str]) -> ContainerSettings:
-    """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
+    """Replaces the mount of the models for a node that keeps them elsewhere."""
     models = node_model_folder(environ, node)
     if models is None or any(mount.target == _CACHE and not mount.ours for mount in alike.mounts):
         return alike
@@ -231,29 +256,80 @@ def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str
 
 
 def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
-    """The folder that ``models:`` of a node names, as an engine mounts it: with its whole path. ``~`` is taken to be
-    the same on every machine; a node that is reached as another user has to name the whole path."""
+    """The folder that ``models:`` of a node names, as an absolute path for its engine. ``~`` is the same on every
+    machine, so a node that is reached as another user requires the absolute path."""
     import getpass
 
     written = node.models
     if written is None or written.startswith("/"):
         return written
     user = urlsplit(node.engine).username if node.engine.startswith("ssh://") else None
-    if written != "~" and not written.startswith("~/"):
-        why, hint = "is no whole path", "it begins with / or ~/"
-    elif user and user != (environ.get("USER") or getpass.getuser()):
-        why, hint = f"is in the home folder of {user}, whose path there is not known here", "write the whole path"
-    else:
+    why = f"is in the home folder of {user}, whose path there is unknown here"
+    if not f"{written}/".startswith("~/"):
+        why = "is not an absolute path"
+    elif not user or user == (environ.get("USER") or getpass.getuser()):
         return (environ.get("HOME") or "/root") + written[1:]
-    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint=hint)
+    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path from / on")
 
 
-# What can be wrong although the plan is right: the image, what is mounted, earlyoom, the model.
+# Mods that are tried without a build: each container waits after its start until each mod was applied in it by the
+# script that bakes it, and passed its checks.
+
+_APPLIED = "/run/builder-tried"
+# Once the mark is there, the server takes the place of the shell, also when the engine restarts the container.
+_WAIT = """\
+trap 'exit 143' TERM INT
+[ -e "$0" ] || echo "waiting until builder has applied the mods that are tried"
+until [ -e "$0" ]; do sleep 0.1; done
+trap - TERM INT
+cd "$1"
+shift
+exec "$@"
+"""
+
+
+def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], image_name: str) -> tuple[Mod, ...]:
+    """The mods ``names`` in the order in which they are applied to an image of ``engine``. Raises FileProblemsError for
+    one that does not fit the others or what is installed; UsageError for an unknown one, and for one that can only act
+    on the machine."""
+    project = workspace.project
+    mods = mod.load_all(project, dict.fromkeys(map(mod.name_of, names)))
+    for each in mods:
+        if (facts := mod.read_script_facts(each)) and facts.instead:
+            raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")
+        if each.run and not each.network:
+            workspace.report(Message(f"mod {each.name} has the server's network here, and none in a build"))
+    software = installed.read_installed(engine, image_name, containers.reading_labels())
+    pinned = {**software.packages, "python": software.python}
+    pinned |= {name: package.version for name, package in software.sources.items()}
+    mods = rules.arrange_steps([rules.ImageMods(image_name, mods, pinned)], mod.mod_names(project))[0]
+    mod.require_templates(mods)
+    return mods
+
+
+def _waiting(settings: ContainerSettings, mods: Sequence[Mod]) -> ContainerSettings:
+    """The same container, which serves once the ``mods`` were applied in it."""
+    own = {name: value for each in mods for name, value in each.env.items()}
+    return replace(
+        settings,
+        argv=("/bin/sh", "-c", _WAIT, tried_mark(mods), WORKSPACE, *settings.argv),
+        env={**own, **settings.env},
+        labels={**settings.labels, TRIED: json.dumps([each.name for each in mods])},
+    )
+
+
+def tried_mark(mods: Sequence[Mod]) -> str:
+    """The path that a container waits for. It differs with what the mods hold."""
+    content = json.dumps([(each.name, each.content_hash) for each in mods])
+    return f"{_APPLIED}/{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+# The checks of a plan: image, volumes, earlyoom, model.
 
 
 def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
-    """Returns the image as each engine has it, and its fingerprint. Raises ImageStateError if it is missing or
-    another."""
+    """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks it or has another
+    image of that name."""
     name = selection.name
     is_numbered = isinstance(selection, SelectedImage)
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
@@ -283,7 +359,7 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
     if isinstance(selection, UnnumberedImage):
         if on_nodes:
             return f"`builder adopt {name}` gives it a number, and `builder copy` brings that to a node"
-        pull = f"`docker pull {name}` gets it where a registry has it"
+        pull = f"`docker pull {name}` gets it from a registry"
         return f"`builder build {recipe.file}` builds it, or {pull}" if selection.definition else pull
     if on_nodes:
         return f"`builder copy {name} NODE` brings it to a node"
@@ -292,8 +368,8 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
-    """Raises UsageError for a missing volume (on another machine the engine says so), ImageStateError for missing
-    earlyoom."""
+    """Raises UsageError for a missing volume (on another machine the engine reports it), ImageStateError if the image
+    lacks earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
             raise UsageError(
@@ -312,7 +388,7 @@ def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: Co
         )
 
 
-# What is set here may change where the model comes from.
+# These variables may change where the model comes from.
 _CHANGES_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "VLLM_USE_MODELSCOPE"})
 _OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 
@@ -320,8 +396,8 @@ _OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 def require_model(
     command: ServeCommand, container: ContainerSettings, environ: Mapping[str, str], revision: str | None
 ) -> None:
-    """Raises NoImageHelpsError where the model of ``command`` is neither on the hub, in the cache, nor in a mounted
-    folder. What cannot be told is left to the server."""
+    """Raises NoImageHelpsError if the model of ``command`` is neither on the hub, in the cache, nor in a mounted
+    folder. The server decides the cases that cannot be checked here."""
     model = command.model
     if not model or "$" in model:
         return
@@ -333,8 +409,8 @@ def require_model(
         folder = Path(nearest.source, model.removeprefix(nearest.target).lstrip("/"))
         if not folder.exists():
             raise NoImageHelpsError(
-                f"there is no {folder}, which the server would find as {model}",
-                hint="the recipe's `model` or its `volumes:` names another folder than the one that holds the model",
+                f"{folder}, which the server would find as {model}, does not exist",
+                hint="correct the recipe's `model` or its `volumes:`",
             )
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]
@@ -353,7 +429,7 @@ def _require_on_hub(container: ContainerSettings, environ: Mapping[str, str], mo
     except ModelUnavailableError as error:
         hint = error.hint
         if _OFFLINE & {*settings} and not _OFFLINE & {*environ}:
-            hint = f"`builder download {model}` brings it; the recipe keeps the server from the hub"
+            hint = f"`builder download {model}` brings it; the recipe turns the hub off for the server"
         raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
         return  # a hub that does not answer may do so in a minute

@@ -19,7 +19,7 @@ from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.lock import lock_file
 from builder.serving import answered, server_log
-from builder.serving.running import PROJECT, answers
+from builder.serving.running import PROJECT, StartOptions, answers
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
@@ -29,20 +29,17 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.numbers.workspace import Workspace
-    from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
     from builder.serving.starting import StartedServer
 
 
 _POLL_SECONDS = 0.5
-# Logging may be set so that the log does not show that the server answers.
+# The log may be set so that it does not show that the server answers.
 _PROBE_SECONDS = 30
-# A first crash may come from memory that another server has not freed yet; a second one is a loop. Several nodes wait
-# for each other as they were: a node that is started again does not find its place.
+# A first crash may come from memory that another server has not freed yet; a second one is a loop.
 CRASHES = 2
-# One more if another image would take its place.
-CRASHES_BEFORE_ANOTHER = 3
-CRASHES_TOGETHER = 1
+CRASHES_BEFORE_ANOTHER = 3  # if another image would take its place
+CRASHES_TOGETHER = 1  # on several nodes: one that is started again does not find its place
 # The last lines of a log that names no cause.
 _TAIL = 10
 # If one node ends, the others often end a moment later; and `stop` removes the containers of a server one by one.
@@ -52,10 +49,10 @@ _STOPPED = frozenset({0, 130, 137, 143})
 
 
 def wait_until_ready(
-    workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: StartLimit | None = None
+    workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: float | None = None
 ) -> float:
     """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
-    machine has failed after ``crashes`` crashes. ``limit`` ends the wait for a candidate, which nobody watches.
+    machine has failed after ``crashes`` crashes. ``limit``, in seconds, ends the wait for a candidate.
 
     A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
     server that this command started; a server that was running before goes on.
@@ -78,13 +75,13 @@ def wait_until_ready(
         raise
     except KeyboardInterrupt:
         if not started.was_running:
-            detach = "; with `--detach` it starts without anybody waiting" if _is_own(workspace.project, server) else ""
-            workspace.report(Message(f"stopping {server.name}{detach}"))
+            hint = "; `--detach` starts it without waiting" if _is_own(workspace.project, server) else ""
+            workspace.report(Message(f"stopping {server.name}{hint}"))
             starting.remove_server(server)
         raise
 
 
-def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limit: StartLimit | None) -> float:
+def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limit: float | None) -> float:
     project, report = workspace.project, workspace.report
     began = probed = time.monotonic()
     server = started.server
@@ -92,7 +89,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
     most_crashes = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: server_log.Phase | None = None
-    most = f"{words.duration_text(limit.seconds)} ({limit.reason})" if limit else ""
+    most = words.duration_text(limit) if limit else ""
     if limit:
         report(Message(f"waiting for {server.name} for at most {most}"))
     while True:
@@ -115,7 +112,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
         if is_over:
             time.sleep(_SETTLE_SECONDS)
             raise _failure(project, started, _look(server)[1])
-        if limit and time.monotonic() - began > limit.seconds:
+        if limit and time.monotonic() - began > limit:
             reached = f"; the last phase in its log: {phase}" if phase else ""
             log = project.relative(_keep_log(project, server, head)[0])
             message = f"{server.name} did not answer within {most}{reached}"
@@ -145,8 +142,8 @@ def _states(server: RunningServer) -> list[Service]:
 
 
 def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase | None, *, is_due: bool) -> bool:
-    """True if the server answers. Without a health check (its port is unknown) its log says so. With a health check,
-    that or a probe says so; a probe is made once the log says that it answers, and when one ``is_due``."""
+    """True if the server answers: by its log if it has no health check (its port is unknown), else by the health check
+    or a probe. A probe is made once the log says that the server answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
@@ -166,7 +163,9 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
         texts.append("\n".join(_told(problem, lines)))
     known_cause = next(filter(None, (server_log.known_crash_cause(lines) for *_, lines in ended)), None)
-    no_image_helps = known_cause is not None and not known_cause.in_image
+    typed = StartOptions.of_labels(server.labels)
+    is_typed = bool(typed.overrides or typed.extra)
+    no_image_helps = known_cause is not None and (not known_cause.in_image or (known_cause.in_options and is_typed))
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if _is_own(project, server):
         if selected.recipe.model:
@@ -180,12 +179,12 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 
 
 def _is_own(project: Project, server: RunningServer) -> bool:
-    """False for a candidate: its end says nothing about the model's own server."""
+    """False for a candidate: its end is no verdict on the model's own server."""
     return server.labels.get(PROJECT) == str(project.root)
 
 
 def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
-    """The problem with its cause, and the first error if it is another one; the last lines if no cause is known."""
+    """The problem with its cause, and the first error if that differs; the last lines if no cause is known."""
     if not (cause := server_log.crash_cause(lines)):
         yield from (f"{problem}; the last lines of its log:", *lines[-_TAIL:])
         return
@@ -214,7 +213,7 @@ def _rollback_hint(project: Project, name: str | None) -> str:
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"no image that {name} was paired with before can take its place: look at the log"
+        return f"no earlier image of {name} can take its place: look at the log"
     return f"{name or 'it'} was never paired with another image: look at the log"
 
 
@@ -231,13 +230,15 @@ _COUNTS = {
     "generated_tokens": "generation_tokens_total",
     "drafted": "spec_decode_num_draft_tokens_total",
     "accepted": "spec_decode_num_accepted_tokens_total",
+    "drafts": "spec_decode_num_drafts_total",
 }
 
 
 @dataclass(frozen=True)
 class ServerMetrics:
     """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1.
-    ``drafted`` counts the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
+    ``drafted`` counts the tokens that a speculative decoder proposed in ``drafts`` steps, ``accepted`` the tokens that
+    the model took."""
 
     running: int
     waiting: int
@@ -246,6 +247,7 @@ class ServerMetrics:
     drafted: int
     accepted: int
     cache_used: float
+    drafts: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -254,21 +256,15 @@ class ServerMetrics:
 
 
 def read_metrics(text: str) -> ServerMetrics | None:
-    """Reads the metrics from the text; returns None if it is not vLLM's."""
-    sums = metric_totals(text)
+    """Reads the metrics from the text, added up over vLLM's engines; returns None if it is not vLLM's."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for name, value in _SAMPLE.findall(text):
+        sums[name] += 0.0
+        with suppress(ValueError):
+            sums[name] += float(value)
     if "vllm:num_requests_running" not in sums:
         return None
     # The format allows NaN and infinity; they count as 0.
     counts = {field: sums[f"vllm:{name}"] for field, name in _COUNTS.items()}
     whole = {field: int(value) if math.isfinite(value) else 0 for field, value in counts.items()}
     return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
-
-
-def metric_totals(text: str) -> defaultdict[str, float]:
-    """vLLM's samples by name, added up over its engines; 0 for an unknown name."""
-    sums: defaultdict[str, float] = defaultdict(float)
-    for name, value in _SAMPLE.findall(text):
-        sums[name] += 0.0
-        with suppress(ValueError):
-            sums[name] += float(value)
-    return sums

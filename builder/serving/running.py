@@ -1,7 +1,4 @@
-"""Running servers are containers with this program's label.
-
-What their labels say comes first, then outdated servers, then the lookup on the engine and all nodes.
-"""
+"""Running servers are containers with this program's label: what their labels say, and the lookup on all engines."""
 
 from __future__ import annotations
 
@@ -37,10 +34,13 @@ _OPTIONS = f"{LABEL}.asked"
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
-# The program that starts and stops the container, where that is not this one: what `builder export` writes for it.
+# Another program that starts and stops the container, written by `builder export`.
 STARTED_BY = f"{LABEL}.by"
-# The mods that are tried in the container, as a JSON list; the image does not have them.
+# The mods that are tried in the container, as a JSON list.
 TRIED = f"{LABEL}.tried"
+
+# What a candidate's label of the project ends with, so that nobody takes it for the model's own server.
+CANDIDATE = " (candidate)"
 
 # How the note of a pairing begins that its model was put back from, because the image did not serve it.
 PUT_BACK = "put back on "
@@ -51,7 +51,7 @@ _ANSWER_TIMEOUT = 10
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The options that a server was started with, in a label, so that it can be started in the same way again."""
+    """The options that a server was started with. A label has them, for the next start."""
 
     overrides: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class StartOptions:
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> StartOptions:
-        """The options in the labels of a server; none where they hold nothing that this program wrote."""
+        """The options in the labels of a server; empty if this program did not write them."""
         try:
             return records.parse(labels.get(_OPTIONS, "{}"), cls)
         except records.RecordError:
@@ -120,10 +120,13 @@ class RunningServer:
         return _name(self.labels)
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(member.node for member in self.members if member.node)
+
+    @property
     def missing(self) -> tuple[str, ...]:
-        """The nodes that should take part, but whose container is gone or out of reach."""
-        present = {"", *(member.node for member in self.members)}
-        return tuple(node for node in self.labels.get(NODES, "").split(",") if node not in present)
+        """The nodes whose container is gone or out of reach."""
+        return tuple(node for node in self.labels.get(NODES, "").split(",") if node and node not in self.nodes)
 
     @property
     def image(self) -> str:
@@ -132,7 +135,7 @@ class RunningServer:
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """The mods that are tried in it: what it does is no evidence of its image."""
+        """The mods that are tried in it: its results are no evidence of its image."""
         return tuple(json.loads(self.labels.get(TRIED, "[]")))
 
     @property
@@ -141,25 +144,22 @@ class RunningServer:
 
     @property
     def started_by(self) -> str:
-        """The program that starts and stops it; empty where this one does."""
+        """Another program that starts and stops it; empty for this program."""
         return self.labels.get(STARTED_BY, "")
 
     @property
     def port(self) -> int | None:
-        """The port of the machine that it answers on, if that is known."""
-        label = self.labels.get(f"{LABEL}.port", "")
-        return int(label) if label.isdecimal() else None
+        """The port of the machine that it answers on; None if unknown."""
+        return _port(self.labels.get(f"{LABEL}.port"))
 
     @property
     def inside(self) -> tuple[str, int | None]:
-        """The address and the port that it listens on, as its own container reaches it; None if that is not known."""
-        label = self.labels.get(PORT_INSIDE, "")
-        port = int(label) if label.isdecimal() else self.port
-        return command.reached_at(self.labels.get(f"{LABEL}.host")), port
+        """The address and the port that it listens on, as seen in its own container; None if unknown."""
+        return command.reached_at(self.labels.get(f"{LABEL}.host")), _port(self.labels.get(PORT_INSIDE)) or self.port
 
     @property
     def address(self) -> str:
-        """The address at which clients of the OpenAI API reach it from here; empty if its port is not known."""
+        """The address at which clients of the OpenAI API reach it from here; empty if its port is unknown."""
         if self.port is None:
             return ""
         engine = urlsplit(self.head.engine.endpoint.host)
@@ -167,11 +167,9 @@ class RunningServer:
         host = engine.hostname if listening == command.LOOPBACK and engine.hostname else listening
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
-    def is_named(self, text: str) -> bool:
-        """True if ``text`` is its name, its container's, its recipe (path or name) or its model."""
-        file = self.labels.get(f"{LABEL}.recipe", "")
-        names = {self.name, self.labels[LABEL], self.head.service.name, self.model, file, PurePosixPath(file).stem}
-        return bool(text) and text in names
+
+def _port(label: str | None) -> int | None:
+    return int(label) if label and label.isdecimal() else None
 
 
 def _name(labels: Mapping[str, str]) -> str:
@@ -180,13 +178,12 @@ def _name(labels: Mapping[str, str]) -> str:
 
 
 def answers(server: RunningServer) -> bool:
-    """True if the server answers now, by the probe of its health check; False if its port is not known."""
+    """True if the server answers now, by the probe of its health check; False if its port is unknown."""
     host, port = server.inside
     if port is None:
         return False
-    head = server.head
+    probe, head = container.probe(host, port), server.head
     try:
-        probe = container.probe(host, port)
         return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
     except EngineError:  # it has just ended, or is too busy to answer
         return False
@@ -206,8 +203,7 @@ class SupersededServer:
 
 
 def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -> tuple[SupersededServer, ...]:
-    """The superseded servers of ``models`` on the user's own engine; a node that is switched off would be waited
-    for."""
+    """The superseded servers of ``models`` on the user's own engine, as a node may be switched off."""
     if not models:
         return ()
     by_name = {
@@ -219,8 +215,8 @@ def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -
 
 
 def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> SupersededServer | None:
-    """The server with these labels if its model is paired with another image now; None for one of another project or
-    started by another program, and for an image that the recipe names by its number."""
+    """The server with these labels if its model is paired with another image now. None for a server of another project,
+    program or recipe."""
     model, image = labels.get(f"{LABEL}.model", ""), labels.get(f"{LABEL}.image", "")
     paired = lock.models.get(model)
     if paired is None or labels.get(PROJECT) != str(project.root) or str(paired.pairing.image) == image:
@@ -231,7 +227,7 @@ def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> Supers
 
 
 def put_back_from(lock: Lock, model: str) -> Pairing | None:
-    """The pairing that a model was put back from, where nothing has moved it since."""
+    """The pairing that a model was put back from, if nothing has moved it since."""
     paired = lock.models.get(model)
     last = paired.previous[0] if paired and paired.previous else None
     return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
@@ -242,7 +238,7 @@ def put_back_from(lock: Lock, model: str) -> Pairing | None:
 
 @dataclass(frozen=True)
 class RunningServers:
-    """All servers, sorted by name. ``unreachable`` says of each node whose engine does not answer why."""
+    """All servers, sorted by name. ``unreachable`` has a line for each node whose engine does not answer."""
 
     servers: tuple[RunningServer, ...]
     unreachable: tuple[str, ...]
@@ -257,18 +253,21 @@ def find_all(workspace: Workspace) -> RunningServers:
     """Finds the servers on this engine, which has to answer, and on the nodes, which may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def members_on(node: Node) -> tuple[ServerMember, ...]:
-        return _members(engine_of_node(workspace.environment, node), config.node_timeout)
+    def members_on(engine: ServingEngine, timeout: float) -> dict[str, ServerMember]:
+        services = containers.labelled(engine.endpoint, LABEL, timeout)
+        return {service.id: ServerMember(engine, service) for service in services}
+
+    def members_on_node(node: Node) -> dict[str, ServerMember]:
+        return members_on(engine_of_node(workspace.environment, node), config.node_timeout)
 
     config = configuration.load_configuration(workspace.project)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        lookups = [(node, pool.submit(members_on, node)) for node in config.nodes]
-        members = {member.service.id: member for member in _members(ServingEngine(workspace.engine), 60)}
+        lookups = [(node, pool.submit(members_on_node, node)) for node in config.nodes]
+        members = members_on(ServingEngine(workspace.engine), 60)
         unreachable = []
         for node, lookup in lookups:
             try:
-                # A node may be this very machine, under a name of its own.
-                members = {member.service.id: member for member in lookup.result()} | members
+                members = lookup.result() | members  # a node may be this very machine
             except EngineError as error:
                 unreachable.append(f"{node.name}: {error.message}")
     # The containers that serve together have the same name and the same list of several nodes.
@@ -281,15 +280,11 @@ def find_all(workspace: Workspace) -> RunningServers:
     return RunningServers(tuple(sorted(servers, key=lambda server: server.name)), tuple(unreachable))
 
 
-def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
-    return tuple(ServerMember(engine, service) for service in containers.labelled(engine.endpoint, LABEL, timeout))
-
-
 def find_server(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
-    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, with
-    ``hint`` where nothing is served at all, or more than one."""
+    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is no such server
+    (with ``hint`` if nothing is served), or more than one."""
     running = find_all(workspace)
-    if (match := pick(workspace.project, running, text)) is not None:
+    if match := pick(workspace.project, running, text):
         return match
     names = ", ".join(server.name for server in running.servers)
     unreachable = f"; {'; '.join(running.unreachable)}" if running.unreachable else ""
@@ -298,15 +293,26 @@ def find_server(workspace: Workspace, text: str | None, hint: str = "`builder ru
 
 
 def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
-    """Returns the server called ``text``, or the only one if that is None. A server of another project, which may have
-    a recipe or a model of the same name, is found only by its own name or its container's. Raises UsageError if several
-    match."""
-    of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
-    exact = tuple(server for server in running.servers if text in {server.name, server.head.service.name})
-    matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))
+    """The server called ``text`` (its name, its container's, its recipe or its model), or the only one if that is None.
+    A server of another project is found only by its own name or its container's. Raises UsageError if several match."""
+
+    def names(server: RunningServer) -> set[str]:
+        file = server.labels.get(f"{LABEL}.recipe", "")
+        return {server.labels[LABEL], server.model, file, PurePosixPath(file).stem} - {""}
+
+    of_project = [server for server in running.servers if server.labels.get(PROJECT) == str(project.root)]
+    exact = [server for server in running.servers if text in {server.name, server.head.service.name}]
+    matches = exact or [server for server in of_project if text is None or text in names(server)]
     if len(matches) > 1:
         raise UsageError(
             f"`{text}` is served several times" if text else "several are served",
             hint=f"say which: {', '.join(server.name for server in matches)}",
         )
     return matches[0] if matches else None
+
+
+def find_candidates(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
+    """The servers of candidates that run by the recipe with this path."""
+    wanted = (f"{workspace.project.root}{CANDIDATE}", recipe)
+    servers = find_all(workspace).servers
+    return tuple(each for each in servers if (each.labels.get(PROJECT), each.labels.get(f"{LABEL}.recipe")) == wanted)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """A recipe and the numbered image that serves it, because it is ``numbered`` by the recipe, ``paired`` with its
-    model, ``adopted`` from the very name that the recipe has, or, without a pairing, ``current`` in its repository."""
+    """A recipe and the numbered image that serves it. The ``reason``: the recipe names the number (``numbered``), the
+    model is ``paired`` with it, it was ``adopted`` from the name in the recipe, or it is ``current`` in its
+    repository."""
 
     recipe: Recipe
     image: ImageName
@@ -44,7 +45,7 @@ class SelectedImage:
 @dataclass(frozen=True)
 class UnnumberedImage:
     """A recipe whose container has no number: the engine's image of that name serves it. ``definition`` makes images of
-    that name, if there is one."""
+    that name, if one does."""
 
     recipe: Recipe
     definition: str | None
@@ -56,20 +57,19 @@ class UnnumberedImage:
 
     @property
     def missing_mods(self) -> tuple[str, ...]:
-        """The recipe's mods, none of which the image is known to carry."""
+        """The recipe's mods: the image is not known to carry any of them."""
         return self.recipe.mods
 
 
 ServedImage = SelectedImage | UnnumberedImage
 
-# The entrypoint of NVIDIA's images, in /opt/nvidia. It turns on CUDA's forward compatibility where the driver is older
-# than the image's CUDA, and then runs the command that it is given.
+# The entrypoint of NVIDIA's images, in /opt/nvidia. It turns on CUDA's forward compatibility if the driver is older
+# than the image's CUDA, and then runs the command.
 _NVIDIA = "nvidia_entrypoint.sh"
 
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
-    """Selects the image for ``text`` as `select_image` does, or where that has no number yet, the engine's own of that
-    name."""
+    """Selects the image for ``text`` as `select_image` does, or the engine's image of that name if it has no number."""
     return any_for_recipe(project, lock, _recipe(project, lock, text))
 
 
@@ -79,7 +79,7 @@ def any_for_recipe(project: Project, lock: Lock, recipe: Recipe) -> ServedImage:
     repository = lock.images.get(recipe.repository)
     if (name is None or lock.image(name) is None) and not (repository and repository.numbers):
         definition = image.of_repository(project, recipe.repository)
-        # A tag that is a number belongs to this project where it makes such images.
+        # A tag that is a number belongs to this project if it makes such images.
         if recipe.number is None or definition is None:
             return UnnumberedImage(recipe, definition)
     return for_recipe(lock, recipe)
@@ -110,9 +110,9 @@ def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
 
 
 def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
-    """The settings for containers of the selected image: those of its definition, or of the one that makes images of
-    the same name. An image that was built elsewhere keeps its ``entrypoint`` where that is NVIDIA's (None: as recorded
-    by adopt), and gets no GPU where its vLLM is a build for the CPU (``0.32.0+cpu``)."""
+    """The settings for containers of the selected image: those of its definition, or of the one for the same name. An
+    image that was built elsewhere keeps NVIDIA's ``entrypoint`` (None: as recorded by adopt), and gets no GPU if its
+    vLLM is a build for the CPU (``0.32.0+cpu``)."""
     if isinstance(selection, UnnumberedImage):
         settings = image.serve_settings(project, selection.definition or "")
     elif selection.record.definition:
@@ -140,7 +140,7 @@ def selection_warning(selection: ServedImage) -> str:
 
 
 def mods_warning(selection: ServedImage) -> str:
-    """Returns a warning about the recipe's mods that the image does not carry; empty if it has all of them."""
+    """A warning about the recipe's mods that the image does not carry; empty if it has all of them."""
     if not selection.missing_mods:
         return ""
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None

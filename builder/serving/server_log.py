@@ -32,10 +32,10 @@ _REFUSED = re.compile(
     r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
     r"|.*\bexec \S+ failed: .*"
 )
-# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
+# pydantic gives each fault lines of its own: above it the field, after it the value.
 _VALIDATION = re.compile(r"validation errors? for \w+")
 _FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
-# The last errors of processes that only tell that another one ended, which has logged the cause before.
+# The last errors of processes that only report that another process ended, which has logged the cause before.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
     r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
@@ -44,11 +44,12 @@ _NO_CAUSE = re.compile(
 
 class KnownCause(NamedTuple):
     """A cause with a known remedy: the ``hint``, with ``{model}`` for the model's name. Another image helps only if the
-    cause is ``in_image``."""
+    cause is ``in_image``; it says nothing about the image if it is an option that was typed (``in_options``)."""
 
     pattern: str
     hint: str
     in_image: bool = False
+    in_options: bool = False
 
 
 _KNOWN = (
@@ -60,21 +61,22 @@ _KNOWN = (
         r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
         r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
         r"|couldn't connect to 'http|Cannot find the requested files in the",
-        "the model is not there: `builder download {model}` fetches it, or says why it cannot be had",
+        "the model is not there: `builder download {model}` fetches it, or says why it cannot",
     ),
     KnownCause(
         r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error",
-        "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
+        "the hub restricts access to the model: accept its terms there, and set HF_TOKEN",
     ),
     KnownCause(
         r"\berror: (?:argument |unrecognized arguments)",
         "the vLLM of this image does not take this argument: correct it in the recipe, or where it was typed",
         in_image=True,
+        in_options=True,
     ),
     KnownCause(
         r"died unexpectedly",
-        "a process of the server was ended from outside, most often by the kernel or earlyoom for want of memory:"
-        " `journalctl -k -g oom` tells; a smaller `--gpu-mem` or `--max-model-len` takes less",
+        "a process of the server was ended from outside, most often by the kernel or earlyoom because memory ran out:"
+        " see `journalctl -k -g oom`; a smaller `--gpu-mem` or `--max-model-len` takes less",
         in_image=True,
     ),
     KnownCause(
@@ -87,8 +89,8 @@ _KNOWN = (
         r"Device memory budget \(\d+ B\) is too small for one I/O operation"
         r"|buffer_size \(\d+ B\) exceeds device memory budget",
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
-        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
-        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
+        " `python.packages` in image.yaml and build again. With a later version the memory is short: stop what else"
+        " uses it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
         in_image=True,
     ),
 )
@@ -117,14 +119,14 @@ _CONSEQUENCE = re.compile(
 )
 # https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
 _EXITS = {
-    126: "the command cannot be run (exit code 126): it is no program, or of another architecture",
+    126: "the command cannot be run (exit code 126): it is not a program, or of another architecture",
     127: "the command was not found in the image (exit code 127)",
     132: "an instruction that the processor does not have (SIGILL, exit code 132)",
     134: "a library gave up (SIGABRT, exit code 134)",
     135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
     137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
     139: "a library crashed (SIGSEGV, exit code 139)",
-    143: "ended by SIGTERM (exit code 143): earlyoom, or whoever stopped it",
+    143: "ended by SIGTERM (exit code 143): earlyoom or the user stopped it",
 }
 _END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of memory)?$")
 
@@ -141,14 +143,14 @@ def exit_code(lines: Sequence[str]) -> int | None:
 
 
 def crash_cause(lines: Sequence[str]) -> str:
-    """The cause in a line: the last error that names one, else what a library or the kernel wrote, else the meaning of
-    the exit code in an `end_line`; empty without any of these."""
-    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    """The cause in one line: the last error that names a cause, else what a library or the kernel wrote, else the
+    meaning of the exit code in an `end_line`; empty without any of these."""
+    texts = [_message(line) for line in lines]
     strong, weak, warned = "", list[str](), list[str]()
     for index in reversed(range(len(texts))):
         if not (error := _error(texts, index)):
             continue
-        if _level(lines[index]) in {"INFO", "WARNING"}:
+        if _is_remark(lines[index]):
             warned.append(error)
         elif _CONSEQUENCE.search(error):
             weak.append(error)
@@ -169,22 +171,27 @@ def crash_cause(lines: Sequence[str]) -> str:
     return next(filter(None, (*weak[:1], exit_text, *warned[:1])), "")
 
 
-def _level(line: str) -> str:
+def _message(line: str) -> str:
+    """A line without what vLLM puts before it. A progress bar redraws its line after a carriage return."""
+    return _PREFIX.sub("", line.rpartition("\r")[2]).rstrip()
+
+
+def _is_remark(line: str) -> bool:
     match = _PREFIX.match(line.rpartition("\r")[2])
-    return match["level"] or "" if match else ""
+    return match is not None and match["level"] in {"INFO", "WARNING"}
 
 
 def trouble(lines: Sequence[str]) -> str:
     """The last fault of a library or the kernel in the log of a server that goes on; empty without one."""
-    texts = (_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in reversed(lines))
-    return next((match[0] for text in texts if (match := _NATIVE.search(text))), "")
+    matches = (_NATIVE.search(_message(line)) for line in reversed(lines))
+    return next((match[0] for match in matches if match), "")
 
 
 def first_error(lines: Sequence[str]) -> str:
     """The first error in a log, even if it did not end the server; empty without errors."""
-    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    texts = [_message(line) for line in lines]
     for index, text in enumerate(texts):
-        if (error := _error(texts, index)) and _level(lines[index]) not in {"INFO", "WARNING"}:
+        if (error := _error(texts, index)) and not _is_remark(lines[index]):
             return error
         if native := _NATIVE.search(text):
             return native[0]
@@ -268,140 +275,59 @@ def latest_phase(lines: Iterable[str]) -> Phase | None:
     return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
-# What vLLM chose by itself. The choices change with its version, and only its log names them. The texts are from the
-# sources of all releases from 0.19.0 to 0.33.0 (`tests/serving/test_server_log.py` compares them).
+# What vLLM chose by itself. The choices change with its version, and only its log names them. The texts are those of
+# all releases from 0.19.0 to 0.33.0: `tests/serving/test_server_log.py` has each with its releases.
 
-
-class ChoicePattern(NamedTuple):
-    """One line that names a choice: its ``name``, the pattern whose groups make up the value, and the text in vLLM's
-    ``source``. It is in the releases from ``since`` up to, but not including, ``until`` (empty: in all later ones)."""
-
-    name: str
-    pattern: str
-    source: str
-    since: str = "0.19"
-    until: str = ""
-
-
-ATTENTION, MOE, GRAPHS = "attention backend", "MoE backend", "CUDA graphs"
-LINEAR, KV_TOKENS, UNKNOWN = "linear kernels", "KV cache tokens", "unknown variables"
-CHOICES = (
-    ChoicePattern(
-        ATTENTION,
-        r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend out of potential backends",
-        "Using %s attention backend out of potential backends",
-    ),
-    ChoicePattern(ATTENTION, r"Using AttentionBackendEnum\.(\w+) backend\.", "Using %s backend."),
-    ChoicePattern(
-        "MLA prefill backend", r"Using (\w+) MLA prefill backend\.", "Using %s MLA prefill backend.", since="0.21"
-    ),
-    ChoicePattern(
-        "vision attention", r"Using backend (?:AttentionBackendEnum\.)?(\w+) for vit attention", "for vit attention"
-    ),
-    ChoicePattern("FlashAttention", r"Using FlashAttention version (\d+)", "Using FlashAttention version %s"),
-    ChoicePattern(
-        "KV cache layout", r"Using (\w+) KV cache layout for", "Using %s KV cache layout for %s backend.", until="0.29"
-    ),
-    ChoicePattern("KV cache layout", r"Using (\w+) KV cache layout\.", "Using %s KV cache layout.", since="0.29"),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (Fp8) MoE backend out", " Fp8 MoE backend out "),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (NvFp4) MoE backend out", " NvFp4 MoE backend out "),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (Mxfp4) MoE backend\.", " Mxfp4 MoE backend."),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (MxFp8) MoE backend", " MxFp8 MoE backend"),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (Int8) MoE backend out", " Int8 MoE backend out ", since="0.20"),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (WNA16) MoE backend\.", " WNA16 MoE backend.", since="0.20"),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8) MoE backend\.", " W4A8 MoE backend.", since="0.22"),
-    ChoicePattern(MOE, r"Using '?(\w+)'? (W4A8 Int8) MoE backend out", " W4A8 Int8 MoE backend out ", since="0.23"),
-    ChoicePattern(MOE, r"Using ([\w ]+) (Unquantized) MoE backend out", " Unquantized MoE backend out ", since="0.20"),
-    ChoicePattern(MOE, r"Using ([\w ]+) backend for (Unquantized) MoE", " backend for Unquantized MoE", until="0.20"),
-    ChoicePattern(MOE, r"Using (\w+) MoE backend$", "Using %s MoE backend", since="0.26"),
-    ChoicePattern(
-        MOE, r"Using (\w+) backend for (WNA16) MoE", "Using {self.kernel_backend} backend for WNA16 MoE", until="0.23"
-    ),
-    ChoicePattern(LINEAR, r"Selected (\w+) for (\w+)$", "Selected %s for %s"),
-    ChoicePattern(LINEAR, r"Using (\w+) for (NVFP4) GEMM", "Using %s for NVFP4 GEMM", since="0.20"),
-    ChoicePattern(LINEAR, r"Using (?:\w+\.)?([\w-]+) for (NVFP4) GEMM", "Using {backend} for NVFP4 GEMM", until="0.20"),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP8) GEMM", "Using %s for MXFP8 GEMM", since="0.20"),
-    ChoicePattern(
-        LINEAR, r"Using (?:\w+\.)?([\w-]+) backend for (MXFP8) GEMM", "Using %s backend for MXFP8 GEMM", until="0.20"
-    ),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP4) GEMM", "Using %s for MXFP4 GEMM", since="0.22"),
-    ChoicePattern(LINEAR, r"Using (\w+) for (MXFP6) GEMM", "Using %s for MXFP6 GEMM", since="0.27"),
-    ChoicePattern(
-        LINEAR, r"Using (\w+) for (mixed-precision) linear", "Using %s for mixed-precision linear", since="0.31"
-    ),
-    ChoicePattern(
-        LINEAR, r"Using (\w+) for (GPTQMarlin)LinearMethod", "Using %s for GPTQMarlinLinearMethod", until="0.22"
-    ),
-    ChoicePattern(LINEAR, r"Using (\w+) for (AutoGPTQ)LinearMethod", "Using %s for AutoGPTQLinearMethod", since="0.22"),
-    ChoicePattern(
-        LINEAR, r"Using (\w+) for (AWQMarlin)LinearMethod", "Using %s for AWQMarlinLinearMethod", until="0.24"
-    ),
-    ChoicePattern(
-        LINEAR, r"Using (\w+) for (AutoAWQMarlin)LinearMethod", "Using %s for AutoAWQMarlinLinearMethod", since="0.24"
-    ),
-    ChoicePattern(
-        "sampler", r"Using (FlashInfer) for top-p & top-k sampling", "Using FlashInfer for top-p & top-k sampling."
-    ),
-    ChoicePattern("model runner", r"Using (V2) Model Runner", "Using V2 Model Runner"),
-    ChoicePattern("quantization", r"with config: .*, quantization=([\w-]+), ", "quantization={self.model_config"),
-    ChoicePattern("KV cache type", r"with config: .*, kv_cache_dtype=([\w.-]+), ", "kv_cache_dtype={self.cache"),
-    ChoicePattern(
-        GRAPHS,
-        r"with config: .*'?\"?cudagraph_mode'?\"?: <?(?:CUDAGraphMode\.)?'?(\w+)",
-        "Initializing a V1 LLM engine (v%s) with config: %s",
-    ),
-    ChoicePattern(GRAPHS, r"setting cudagraph_mode=(\w+)", "; setting cudagraph_mode="),
-    ChoicePattern(GRAPHS, r"verriding cudagraph_mode (?:from )?\w+ to (\w+)", "verriding cudagraph_mode"),
-    ChoicePattern(GRAPHS, r"Cudagraph mode .*\. ?Overriding to (\w+)\.", "Overriding to "),
-    ChoicePattern(KV_TOKENS, r"KV cache size: ([\d,]+) tokens", "KV cache size: %s tokens"),
-    ChoicePattern(
-        UNKNOWN, r"Unknown vLLM environment variable detected: (\w+)", "Unknown vLLM environment variable detected: %s"
-    ),
+KV_TOKENS = "KV cache tokens"
+_MOE = r"(Fp8|NvFp4|Mxfp4|MxFp8|Int8|WNA16|W4A8(?: Int8)?|Unquantized) MoE\b"
+_LINEAR = r"(NVFP4|MXFP[468]|mixed-precision|GPTQMarlin|AutoGPTQ|AWQMarlin|AutoAWQMarlin)(?: GEMM| linear|LinearMethod)"
+_CHOICES = (
+    ("attention backend", r"Using (?:AttentionBackendEnum\.)?(\w+) attention backend out of potential backends"),
+    ("attention backend", r"Using AttentionBackendEnum\.(\w+) backend\."),
+    ("MLA prefill backend", r"Using (\w+) MLA prefill backend\."),
+    ("vision attention", r"Using backend (?:AttentionBackendEnum\.)?(\w+) for vit attention"),
+    ("FlashAttention", r"Using FlashAttention version (\d+)"),
+    ("KV cache layout", r"Using (\w+) KV cache layout(?: for|\.)"),
+    ("MoE backend", rf"Using '?([\w ]+?)'? (?:backend for )?{_MOE}"),
+    ("MoE backend", r"Using (\w+) MoE backend$"),
+    ("linear kernels", r"Selected (\w+) for (\w+)$"),
+    ("linear kernels", rf"Using (?:\w+\.)?([\w-]+) (?:backend )?for {_LINEAR}"),
+    ("sampler", r"Using (FlashInfer) for top-p & top-k sampling"),
+    ("model runner", r"Using (V2) Model Runner"),
+    ("quantization", r"with config: .*, quantization=([\w-]+), "),
+    ("KV cache type", r"with config: .*, kv_cache_dtype=([\w.-]+), "),
+    ("CUDA graphs", r"with config: .*'?\"?cudagraph_mode'?\"?: <?(?:CUDAGraphMode\.)?'?(\w+)"),
+    ("CUDA graphs", r"setting cudagraph_mode=(\w+)"),
+    ("CUDA graphs", r"verriding cudagraph_mode (?:from )?\w+ to (\w+)"),
+    ("CUDA graphs", r"Cudagraph mode .*\. ?Overriding to (\w+)\."),
+    (KV_TOKENS, r"KV cache size: ([\d,]+) tokens"),
+    ("unknown variables", r"Unknown vLLM environment variable detected: (\w+)"),
 )
-# Of these the last line counts, and of the others each.
-_ONE = frozenset({GRAPHS, KV_TOKENS, "KV cache type", "quantization", "model runner", "FlashAttention"})
-_ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(\d+(?:\.\d+)+)")
+# Of these the last line counts, of the others each line.
+_ONE = frozenset({"CUDA graphs", KV_TOKENS, "KV cache type", "quantization", "model runner", "FlashAttention"})
+_TELLING = re.compile(r"\bUsing |\bSelected |with config: |udagraph|KV cache size|Unknown vLLM")
 _MOST_VALUES, _LONGEST_VALUE = 20, 120
 
 Choices = Mapping[str, tuple[str, ...]]
 
 
 def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The choices that a log tells, by their names, each value once. Of several processes all say the same."""
+    """The choices in a log by their names, each value once, as several processes write the same."""
     chosen: dict[str, list[str]] = {}
-    version: tuple[int, ...] = ()
     for line in lines:
         text = line.rpartition("\r")[2].rstrip()
-        if engine := _ENGINE.search(text):
-            version = _parts(engine[1])
-        if not _TELLING.search(text):
-            continue
-        for choice in CHOICES:
-            if _holds(choice, version) and (match := re.search(choice.pattern, text)):
-                value = match[1] if match.lastindex == 1 else f"{match[1]} ({match[2]})"
-                values = chosen.setdefault(choice.name, [])
-                if choice.name in _ONE:
+        for name, pattern in _CHOICES if _TELLING.search(text) else ():
+            if match := re.search(pattern, text):
+                value = (match[1] if match.lastindex == 1 else f"{match[1]} ({match[2]})")[:_LONGEST_VALUE]
+                values = chosen.setdefault(name, [])
+                if name in _ONE:
                     values.clear()
-                if value[:_LONGEST_VALUE] not in values and len(values) < _MOST_VALUES:
-                    values.append(value[:_LONGEST_VALUE])
+                if value not in values and len(values) < _MOST_VALUES:
+                    values.append(value)
     return {name: tuple(values) for name, values in chosen.items()}
 
 
-_TELLING = re.compile(r"\bUsing |\bSelected |with config: |udagraph|KV cache size|Unknown vLLM")
-
-
-def _holds(choice: ChoicePattern, version: tuple[int, ...]) -> bool:
-    """True if the pattern is of this version; the newest patterns are tried on what is newer than all known ones."""
-    if not version:
-        return True
-    return _parts(choice.since) <= version and not (choice.until and version >= _parts(choice.until))
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
-# The tokens of the KV cache follow from the memory that is free: a little more or less is no other choice.
+# The tokens of the KV cache follow from the free memory: a small difference is not a choice.
 _SAME_TOKENS = 0.05
 
 
@@ -418,10 +344,10 @@ class ChoiceChange:
 
 
 def choice_changes(before: Choices, after: Choices) -> tuple[ChoiceChange, ...]:
-    """The choices that differ. A log that told nothing is no difference."""
+    """The choices that differ. A log without choices makes no difference."""
     if not before or not after:
         return ()
-    order = [*dict.fromkeys([*(choice.name for choice in CHOICES), *before, *after])]
+    order = dict.fromkeys([*(name for name, _ in _CHOICES), *before, *after])
     changes = (
         ChoiceChange(name, ", ".join(before.get(name, ())), ", ".join(after.get(name, ())))
         for name in order

@@ -1,9 +1,8 @@
-"""A prepared server starts from exactly the image that was checked: memory, the request, free ports, the start."""
+"""A prepared server starts from exactly the image that was checked: the request, free ports, the start."""
 
 from __future__ import annotations
 
 import errno
-import math
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,11 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
-from builder.definitions import container
 from builder.definitions.cluster import RDMA_DEVICES
-from builder.definitions.container import COMPILED, GPU_MEMORY, LABEL
+from builder.definitions.container import COMPILED, LABEL
 from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving import compile_caches
-from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
@@ -32,89 +29,11 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.machine_record import Machine
-    from builder.definitions.container import ContainerSettings, GpuMemory
+    from builder.definitions.container import ContainerSettings
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
-
-
-# The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
-
-_FORCE = "`--force` starts it all the same"
-
-
-def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError if the server does not fit into the memory of its machines; with `force` reports it. The
-    memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
-    shortages = [
-        shortage
-        for planned in prepared.containers
-        if planned.settings.gpus and (shortage := _shortage(planned, prepared.reserve, leaving, proc))
-    ]
-    reasons = list(dict.fromkeys(reason for reason, _ in shortages))
-    if prepared.force:
-        for reason in reasons:
-            report(Message(f"{reason}; started all the same"))
-    elif reasons:
-        raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
-
-
-def _shortage(
-    planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
-) -> tuple[str, str] | None:
-    label = planned.settings.labels.get(GPU_MEMORY)
-    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) if label else None
-    if label is None or memory is None:
-        return None
-    up = [service for service in containers.labelled(planned.engine.endpoint, LABEL) if service.is_up]
-    ids = {service.id for service in leaving}
-    ending = [container.of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
-    available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
-    where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
-    others = [service for service in up if service.id not in ids]
-    return memory_shortage(container.of_label(label), MachineMemory(memory.total, available), where, reserve, others)
-
-
-def memory_shortage(
-    wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
-) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
-    help; None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available
-    when it starts."""
-    total = memory.total
-    needed = wanted.of(total)
-    share = f"{needed / container.GIB:.1f} GiB"
-    if not wanted.gibibytes:
-        share += f" ({wanted}{', the default,' if wanted.is_default else ''} of {_gib(total)})"
-    if not wanted.is_minimum and total - needed < reserve:
-        left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
-        return (
-            f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
-        )
-    if needed > memory.available:
-        names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
-        servers = " and ".join(name + (f" (which was given {given})" if given else "") for name, given in names)
-        stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
-        beside = f" beside {servers}" if servers else ""
-        return (
-            f"the server needs {share}, and {where} has {_gib(memory.available)} of memory available{beside}",
-            f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
-        )
-    return None
-
-
-def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
-    """Advice to take no more than ``fitting`` bytes."""
-    if wanted.gibibytes:
-        return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // container.GIB})"
-    share = math.floor(fitting / total * 100) / 100
-    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of it would fit"
-
-
-def _gib(size: int) -> str:
-    return f"{size / container.GIB:.1f} GiB"
 
 
 # The request to the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create).
@@ -147,7 +66,7 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         }
     return {
         "Image": settings.image,
-        # Where it is left out, the image's own runs the command; an empty one runs none.
+        # Without this key, the image's own entrypoint runs the command.
         **({} if settings.keep_entrypoint else {"Entrypoint": []}),
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
@@ -195,7 +114,7 @@ def _bytes(size: str) -> int:
 
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
     """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
-    (by name), uses its port. The server itself would notice that after it has loaded its model for ten minutes."""
+    (by name), uses its port."""
     settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
     if not port:
         return
@@ -240,26 +159,21 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
-    existing = existing_containers(prepared)
-    pairs = list(zip(prepared.containers, existing, strict=True))
-    if _is_up(prepared, existing):
-        members = tuple(ServerMember(planned.engine, service) for planned, service in pairs if service)
-        return StartedServer(RunningServer(members), prepared.selection, was_running=True)
-    require_free_port(prepared, leaving=[service.name for service in existing if service])
-    for planned, service in pairs:
-        if service:
-            containers.remove_container(planned.engine.endpoint, service.id)
+    pairs = zip(prepared.containers, existing_containers(prepared), strict=True)
+    existing = [ServerMember(planned.engine, service) for planned, service in pairs if service]
+    if is_running(prepared):
+        return StartedServer(RunningServer(tuple(existing)), prepared.selection, was_running=True)
+    require_free_port(prepared, leaving=[member.service.name for member in existing])
+    remove_server(RunningServer(tuple(existing)))
     for planned in prepared.containers:
         _begin_compiling(planned, report)
     created: list[ServerMember] = []
-    reading = begin_reading(
-        [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers], environ
-    )
+    engines = [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers]
+    reading = begin_reading(engines, environ)
     try:
         for planned in prepared.containers:
-            created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
-        for member, planned in zip(created, prepared.containers, strict=True):
-            _require_planned_image(member, planned)
+            created.append(_create(planned, environ))
+            _require_planned_image(created[-1], planned)
         # The head node last: it waits for the others only so long, and they for it.
         for member in reversed(created):
             _start(member)
@@ -271,8 +185,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
 
 
 def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
-    """Begins to read the machines of these engines, each with the name of an image on it. Nodes are read while the
-    containers are made."""
+    """Begins to read the machines of these engines, each with the name of an image on it, while containers are made."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(max_workers=8)
@@ -288,22 +201,17 @@ def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
     )
 
 
-def is_running(prepared: PreparedServer) -> bool:
-    """True if the server is running already with these settings. Raises ConflictError as `start_server` does."""
-    return _is_up(prepared, existing_containers(prepared))
-
-
 def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
     for member in server.members:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
-def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
+def is_running(prepared: PreparedServer) -> bool:
     """True if all containers run as they would be started. Raises ConflictError if some run with other settings, or
     another container has the name."""
     up = []
-    for planned, service in zip(prepared.containers, existing, strict=True):
+    for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
             raise ConflictError(
                 f"a container that is not builder's is called {service.name}",
@@ -329,7 +237,7 @@ def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path |
 
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
-    """Removes what is not complete in the compile caches that a container is to use, unless a server uses them now."""
+    """Removes incomplete files of the compile caches of a container, unless a server uses them now."""
     folder = local_compile_cache(planned.engine.endpoint, planned.settings.labels)
     services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
@@ -346,7 +254,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{mount.source} cannot be made, to be mounted: {error.strerror}") from None
+            raise UsageError(f"{mount.source}, which is to be mounted, cannot be made: {error.strerror}") from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
@@ -361,11 +269,11 @@ def _start(member: ServerMember) -> None:
         containers.start_service(member.engine.endpoint, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
-        if "gpu" in error.explanation.casefold():  # of each release of Docker in other words
+        if "gpu" in error.explanation.casefold():  # each release of Docker has its own words
             raise NoImageHelpsError(
-                f"{name} needs a GPU, and this engine can give a container none ({error.explanation})",
-                hint="on a machine with an NVIDIA GPU, `builder doctor` looks for what is missing; an image for the CPU"
-                " has `serve: {gpus: none}` in its image.yaml",
+                f"{name} needs a GPU, and this engine gives containers no GPU ({error.explanation})",
+                hint="on a machine with an NVIDIA GPU, `builder doctor` finds what is missing; an image for the CPU has"
+                " `serve: {gpus: none}` in its image.yaml",
             ) from None
         hint = ""
         if RDMA_DEVICES in error.explanation:

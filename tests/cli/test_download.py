@@ -260,7 +260,7 @@ def test_models_go_on_to_nodes(machine: Machine) -> None:
     environ = fake_ssh.make(machine.home / "bin", there)
     projects.write(machine.project.root / "builder.yaml", "nodes: {spark2: 'ssh://ann@spark2', spark3: 'tcp://b:1'}\n")
     assert "builder.yaml has no node `spark9`" in machine.refuse("chat", "--to", "spark9", code=2)
-    assert "models go to nodes over ssh" in machine.refuse("chat", "--to", "spark3", code=2)
+    assert "models are copied over ssh" in machine.refuse("chat", "--to", "spark3", code=2)
     assert machine.hub.requests == []
     done = machine.run("download", "chat", "--to", "spark2", code=0, **environ)
     assert f"copying {MODEL} to spark2" in done.stderr

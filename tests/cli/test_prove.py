@@ -124,7 +124,7 @@ def test_accepted_changes_as_json(project: Project) -> None:
     ("verdict", "code", "message"),
     [
         ("", 2, "small:1 was not proven"),
-        ("fail", 2, "what is broken cannot be accepted"),
+        ("fail", 2, "a failure cannot be accepted"),
         ("pass", 1, "found no changes"),
         ("unclear", 1, "found no changes"),
     ],

@@ -54,6 +54,20 @@ def test_what_no_image_mends_moves_nothing(kitchen: Kitchen, builder: Builder) -
 
 
 @pytest.mark.long
+def test_an_option_that_was_mistyped_is_no_verdict_on_the_image(kitchen: Kitchen, builder: Builder) -> None:
+    builder("run", "chat")
+    refusing = "#!/bin/sh\necho 'vllm serve: error: unrecognized arguments: --no-such-option'\nexit 2\n"
+    new = build(kitchen, builder, refusing)
+    done = builder("restart", "chat", "--", "--no-such-option", code=1)
+    assert "going back" not in done.stderr
+    assert "correct it in the recipe, or where it was typed" in " ".join(done.stderr.split())
+    assert paired(kitchen) == new
+    # The recipe alone is refused as well: this is a verdict.
+    assert "going back to" in builder("run", "chat").stderr
+    assert paired(kitchen) != new
+
+
+@pytest.mark.long
 def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

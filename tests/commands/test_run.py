@@ -281,7 +281,7 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     file = kitchen.project.dockerfiles / "served/image.yaml"
     file.write_text(file.read_text().replace("gpus: none", "gpus: all"))
     done = builder("run", "chat", code=1)
-    assert f"{kitchen.name} needs a GPU, and this engine can give a container none (could not select" in done.stderr
+    assert f"{kitchen.name} needs a GPU, and this engine gives containers no GPU (could not select" in done.stderr
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
     assert "this engine cannot give a container the GPU that these need: " in " ".join(found.split())
@@ -488,7 +488,7 @@ def test_interrupted_while_it_starts_nothing_is_left(
         child.send_signal(number)
         _, output = child.communicate(timeout=60)
     assert child.returncode == 130
-    stopping = f"stopping {kitchen.name}; with `--detach` it starts without anybody waiting"
+    stopping = f"stopping {kitchen.name}; `--detach` starts it without waiting"
     assert output.splitlines()[-3:] == [stopping, "", "interrupted"]
     assert containers.find_container(endpoint, kitchen.name) is None
 

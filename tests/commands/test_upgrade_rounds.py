@@ -22,7 +22,7 @@ from builder.lab.measure.outcome import Outcome
 from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.serving import beside as serving_beside
+from builder.serving import running
 from tests import projects
 from tests.evidence import runs
 from tests.workspaces import NO_ENGINE, workspace
@@ -185,8 +185,10 @@ def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(serving_beside, "running", lambda _, recipe: [SimpleNamespace(name=f"a candidate by {recipe}")])
-    monkeypatch.setattr(servers, "end_server", lambda server, _: ended.append(server.name))
+    monkeypatch.setattr(
+        running, "find_candidates", lambda _, recipe: [SimpleNamespace(name=f"a candidate by {recipe}")]
+    )
+    monkeypatch.setattr(servers, "end_server", lambda server: ended.append(server.name))
 
     def look(recipe: str) -> list[str]:
         ended.clear()

@@ -56,9 +56,9 @@ PUT_BACK_SECONDS = 60.0
 IN_ITS_PLACE = """\
 import sys
 from builder.serving import answered
-from builder.serving import beside
+from builder.serving import memory
 answered.LEAST_SECONDS = 20.0
-beside.fits = lambda *_: False
+memory.fits_beside = lambda *_: False
 from builder.cli.main import run_program
 sys.exit(run_program(sys.argv[1:]))
 """

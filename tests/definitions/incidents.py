@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from builder.base.machine_record import Machine
 from builder.serving import advice
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Incident:
         facts |= {"mod": self.mods or None, "definition": ("own",) if self.base else None}
         if self.base:
             facts |= {"base": self.base, "entrypoint": None}
-        facts |= advice.machine_facts(self.kernel, self.driver, self.chip)
+        facts |= advice.machine_facts(Machine(kernel=self.kernel, driver=self.driver, gpu=self.chip))
         return {**facts, "driver.modules": self.modules, "kernel.parameters": self.parameters}
 
 

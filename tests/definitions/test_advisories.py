@@ -10,6 +10,7 @@ import pytest
 
 from builder.base.errors import ConflictError, FileProblemsError
 from builder.base.events import Diagnosis
+from builder.base.machine_record import Machine
 from builder.definitions import advisories, command, image, recipe, recipe_problems
 from builder.definitions.advisories import Advisory
 from builder.definitions.configuration import Configuration
@@ -190,7 +191,7 @@ def test_nothing_is_said_of_the_shipped_recipes_and_definitions() -> None:
     """On the shipped pins, on one Spark and on two of them, whose kernel and driver have no fault."""
     project = shipped_files.project()
     lock = lock_file.read_lock(project.lock)
-    machine = advice.machine_facts("6.17.0-1032-nvidia", "580.173.02", "NVIDIA GB10")
+    machine = advice.machine_facts(Machine(kernel="6.17.0-1032-nvidia", driver="580.173.02", gpu="NVIDIA GB10"))
     looked_at = 0
     for path in recipe.recipe_files(project.recipes):
         loaded = recipe.load_recipe(project, path)

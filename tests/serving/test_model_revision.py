@@ -12,7 +12,7 @@ from builder.definitions.recipe import Recipe
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Model, Pairing
-from builder.serving import model_revision
+from builder.serving import model_weights
 from tests import hubcache, locks, projects
 from tests.conftest import Command
 from tests.hubcache import COMMIT, OTHER
@@ -38,12 +38,12 @@ def recipe(tmp_path: Path, revision: str | None = None) -> Recipe:
 
 def changed(environ: dict[str, str], recipe: Recipe, paired: str | None) -> str:
     lock = Lock(models={MODEL: Model(Pairing(ImageName("small", 1), locks.RECIPE, paired))})
-    return model_revision.revision_warning(PROJECT, environ, lock, recipe)
+    return model_weights.revision_warning(PROJECT, environ, lock, recipe)
 
 
 def test_what_is_recorded_without_a_cache(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "a")) is None
-    assert model_revision.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "b", "v1")) == "v1"
+    assert model_weights.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "a")) is None
+    assert model_weights.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "b", "v1")) == "v1"
 
 
 def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -51,12 +51,12 @@ def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, s
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
     hubcache.add(tmp_path / "hf", "Org/Further")
     plain, tagged, other = (recipe(tmp_path / str(n), word) for n, word in enumerate((None, "v1", "v2")))
-    assert model_revision.to_record(PROJECT, environ, MODEL, plain) == COMMIT
-    assert model_revision.to_record(PROJECT, environ, MODEL, None) == COMMIT
-    assert model_revision.to_record(PROJECT, environ, MODEL, tagged) == OTHER
-    assert model_revision.to_record(PROJECT, environ, MODEL, other) == "v2"
+    assert model_weights.to_record(PROJECT, environ, MODEL, plain) == COMMIT
+    assert model_weights.to_record(PROJECT, environ, MODEL, None) == COMMIT
+    assert model_weights.to_record(PROJECT, environ, MODEL, tagged) == OTHER
+    assert model_weights.to_record(PROJECT, environ, MODEL, other) == "v2"
     # A further model of a build is not the one whose revision the recipe names.
-    assert model_revision.to_record(PROJECT, environ, "Org/Further", tagged) == COMMIT
+    assert model_weights.to_record(PROJECT, environ, "Org/Further", tagged) == COMMIT
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
 
 def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:
     project = projects.make(tmp_path / "project")
-    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert model_weights.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
     locks.write(project, (1,), current=1, paired=1)
-    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert model_weights.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
     hubcache.add(tmp_path / "hf", MODEL)
-    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) == COMMIT
+    assert model_weights.record_revision(workspace(project, NO_ENGINE, environ), MODEL) == COMMIT
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert model_weights.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
     assert lock_file.read_lock(project.lock).models[MODEL].pairing.revision == COMMIT
 
 
@@ -109,9 +109,9 @@ def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str])
     project = projects.make(tmp_path / "project")
     locks.write(project, (1,), current=1, paired=1)
     hubcache.add(tmp_path / "hf", MODEL)
-    model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL)
+    model_weights.record_revision(workspace(project, NO_ENGINE, environ), MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    (cached,) = model_revision.cached(environ, lock_file.read_lock(project.lock)).values()
+    (cached,) = model_weights.cached_models(environ, lock_file.read_lock(project.lock)).values()
     assert (cached.revision, cached.size) == (COMMIT, 14)
 
 

@@ -83,7 +83,7 @@ def test_a_folder_that_no_mount_holds_is_the_images_own_and_one_that_is_mounted_
     mounts = (Mount(str(tmp_path / "elsewhere"), "/srv", ours=False), Mount(str(tmp_path), "/srv/models", ours=False))
     require(tmp_path, "/opt/model", mounts=mounts)
     with pytest.raises(
-        NoImageHelpsError, match=f"there is no {tmp_path}/m, which the server would find as /srv/models/m"
+        NoImageHelpsError, match=f"{tmp_path}/m, which the server would find as /srv/models/m, does not exist"
     ):
         require(tmp_path, "/srv/models/m", mounts=mounts)
     (tmp_path / "m").mkdir()
@@ -111,7 +111,8 @@ def test_a_home_folder_is_written_out(engine: str, written: str | None, mounted:
 
 
 @pytest.mark.parametrize(
-    ("written", "message"), [("~/hf", "in the home folder of me"), ("hf", "no whole path"), ("~me/hf", "no whole path")]
+    ("written", "message"),
+    [("~/hf", "in the home folder of me"), ("hf", "not an absolute path"), ("~me/hf", "not an absolute path")],
 )
 def test_a_folder_that_cannot_be_known_is_refused(written: str, message: str) -> None:
     with pytest.raises(UsageError, match=rf"builder\.yaml: `models: {written}` of node two is {message}"):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from builder.serving import server_log
-from builder.serving.server_log import CHOICES, Phase
+from builder.serving.server_log import Phase
 from tests import shared
 from tests.mods import releases
 from tests.mods.releases import VLLM
@@ -152,7 +152,7 @@ def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> N
     cause = server_log.known_crash_cause(lines)
     assert cause is not None
     assert "InstantTensor before 0.2.1" in cause.hint
-    assert "With a later one the memory is short" in cause.hint
+    assert "With a later version the memory is short" in cause.hint
     assert cause.in_image
 
 
@@ -273,12 +273,30 @@ def test_what_vllm_chose_is_read_and_other_lines_are_left_alone() -> None:
     assert server_log.read_choices(["INFO all is well", ""]) == {}
 
 
-def test_a_pattern_holds_for_its_releases_alone() -> None:
-    line = "INFO 11-21 04:00:00 [x.py:1] Using MARLIN backend for Unquantized MoE"
-    dump = "INFO 11-21 04:00:00 [core.py:109] Initializing a V1 LLM engine (v{}) with config: model='m'"
-    assert server_log.read_choices([dump.format("0.19.1"), line]) == {"MoE backend": ("MARLIN (Unquantized)",)}
-    assert server_log.read_choices([dump.format("0.30.0"), line]) == {}
-    assert server_log.read_choices([line])  # an image that does not tell its version
+CHOICE_LINES = [
+    ("Using AttentionBackendEnum.FLASHMLA backend.", "attention backend", "FLASHMLA"),
+    ("Using TRTLLM MLA prefill backend.", "MLA prefill backend", "TRTLLM"),
+    ("Using FlashAttention version 2", "FlashAttention", "2"),
+    ("Using HND KV cache layout for FLASHINFER backend.", "KV cache layout", "HND"),
+    ("Using NHD KV cache layout.", "KV cache layout", "NHD"),
+    ("Using MARLIN Mxfp4 MoE backend.", "MoE backend", "MARLIN (Mxfp4)"),
+    ("Using 'DEEP' W4A8 Int8 MoE backend out of potential backends", "MoE backend", "DEEP (W4A8 Int8)"),
+    ("Using FlashInfer CUTLASS Unquantized MoE backend out of", "MoE backend", "FlashInfer CUTLASS (Unquantized)"),
+    ("Using MARLIN backend for Unquantized MoE", "MoE backend", "MARLIN (Unquantized)"),
+    ("Using MARLIN MoE backend", "MoE backend", "MARLIN"),
+    ("Using E.FLASHINFER-X for NVFP4 GEMM", "linear kernels", "FLASHINFER-X (NVFP4)"),
+    ("Using E.X backend for MXFP8 GEMM", "linear kernels", "X (MXFP8)"),
+    ("Using X for mixed-precision linear", "linear kernels", "X (mixed-precision)"),
+    ("Using X for AutoAWQMarlinLinearMethod", "linear kernels", "X (AutoAWQMarlin)"),
+    ("Using FlashInfer for top-p & top-k sampling.", "sampler", "FlashInfer"),
+    ("Overriding cudagraph_mode from FULL to PIECEWISE", "CUDA graphs", "PIECEWISE"),
+    ("Cudagraph mode FULL is not supported. Overriding to NONE.", "CUDA graphs", "NONE"),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "value"), CHOICE_LINES)
+def test_a_line_tells_a_choice(line: str, name: str, value: str) -> None:
+    assert server_log.read_choices([f"{WORKER}[x.py:1] {line}"]) == {name: (value,)}
 
 
 def test_the_changes_between_two_starts() -> None:
@@ -311,24 +329,69 @@ SOURCES = [
 ]
 
 
+# Each text of a choice in vLLM's sources, with its releases: since one, and until before another (empty: all later).
+TEXTS = (
+    ("attention backend", "Using %s attention backend out of potential backends", "0.19", ""),
+    ("attention backend", "Using %s backend.", "0.19", ""),
+    ("MLA prefill backend", "Using %s MLA prefill backend.", "0.21", ""),
+    ("vision attention", "for vit attention", "0.19", ""),
+    ("FlashAttention", "Using FlashAttention version %s", "0.19", ""),
+    ("KV cache layout", "Using %s KV cache layout for %s backend.", "0.19", "0.29"),
+    ("KV cache layout", "Using %s KV cache layout.", "0.29", ""),
+    ("MoE backend", " Fp8 MoE backend out ", "0.19", ""),
+    ("MoE backend", " NvFp4 MoE backend out ", "0.19", ""),
+    ("MoE backend", " Mxfp4 MoE backend.", "0.19", ""),
+    ("MoE backend", " MxFp8 MoE backend", "0.19", ""),
+    ("MoE backend", " Int8 MoE backend out ", "0.20", ""),
+    ("MoE backend", " WNA16 MoE backend.", "0.20", ""),
+    ("MoE backend", " W4A8 MoE backend.", "0.22", ""),
+    ("MoE backend", " W4A8 Int8 MoE backend out ", "0.23", ""),
+    ("MoE backend", " Unquantized MoE backend out ", "0.20", ""),
+    ("MoE backend", " backend for Unquantized MoE", "0.19", "0.20"),
+    ("MoE backend", "Using %s MoE backend", "0.26", ""),
+    ("MoE backend", "Using {self.kernel_backend} backend for WNA16 MoE", "0.19", "0.23"),
+    ("linear kernels", "Selected %s for %s", "0.19", ""),
+    ("linear kernels", "Using %s for NVFP4 GEMM", "0.20", ""),
+    ("linear kernels", "Using {backend} for NVFP4 GEMM", "0.19", "0.20"),
+    ("linear kernels", "Using %s for MXFP8 GEMM", "0.20", ""),
+    ("linear kernels", "Using %s backend for MXFP8 GEMM", "0.19", "0.20"),
+    ("linear kernels", "Using %s for MXFP4 GEMM", "0.22", ""),
+    ("linear kernels", "Using %s for MXFP6 GEMM", "0.27", ""),
+    ("linear kernels", "Using %s for mixed-precision linear", "0.31", ""),
+    ("linear kernels", "Using %s for GPTQMarlinLinearMethod", "0.19", "0.22"),
+    ("linear kernels", "Using %s for AutoGPTQLinearMethod", "0.22", ""),
+    ("linear kernels", "Using %s for AWQMarlinLinearMethod", "0.19", "0.24"),
+    ("linear kernels", "Using %s for AutoAWQMarlinLinearMethod", "0.24", ""),
+    ("sampler", "Using FlashInfer for top-p & top-k sampling.", "0.19", ""),
+    ("model runner", "Using V2 Model Runner", "0.19", ""),
+    ("quantization", "quantization={self.model_config", "0.19", ""),
+    ("KV cache type", "kv_cache_dtype={self.cache", "0.19", ""),
+    ("CUDA graphs", "Initializing a V1 LLM engine (v%s) with config: %s", "0.19", ""),
+    ("CUDA graphs", "; setting cudagraph_mode=", "0.19", ""),
+    ("CUDA graphs", "verriding cudagraph_mode", "0.19", ""),
+    ("CUDA graphs", "Overriding to ", "0.19", ""),
+    ("KV cache tokens", "KV cache size: %s tokens", "0.19", ""),
+    ("unknown variables", "Unknown vLLM environment variable detected: %s", "0.19", ""),
+)
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_texts_are_those_of_vllms_releases() -> None:
-    """Each text is in the sources of each release that its pattern is for, and in no other one since 0.19."""
+    """Each text is in the sources of its releases, and in no other release since 0.19."""
     wheels = releases.releases(shared.folder() / "wheels")
     looked_at = VLLM[VLLM.index("0.19.0") :]
     with ThreadPoolExecutor(4) as pool:
         read = pool.map(lambda version: wheels.texts("vllm", version, SOURCES), looked_at)
         sources = {version: "\n".join(files.values()) for version, files in zip(looked_at, read, strict=True)}
     joined = {version: re.sub(r'["\']\s*\n\s*f?["\']', "", text) for version, text in sources.items()}
-    for choice in CHOICES:
-        having = [version for version in looked_at if choice.source in joined[version]]
-        assert having == [version for version in looked_at if _is_of(choice, version)], choice
+    for name, source, since, until in TEXTS:
+        having = [version for version in looked_at if source in joined[version]]
+        assert having == [version for version in looked_at if _is_of(version, since, until)], (name, source)
 
 
-def _is_of(choice: server_log.ChoicePattern, version: str) -> bool:
-    numbers, since, until = (_numbers(text) for text in (version, choice.since, choice.until))
-    return numbers >= since and not (until and numbers >= until)
+def _is_of(version: str, since: str, until: str) -> bool:
+    return _numbers(version) >= _numbers(since) and not (until and _numbers(version) >= _numbers(until))
 
 
 def _numbers(text: str) -> list[int]:

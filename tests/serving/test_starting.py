@@ -9,7 +9,7 @@ import pytest
 from builder.definitions.container import DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, GpuMemory, PublishedPort
 from builder.engine.containers import Service
 from builder.serving import starting
-from builder.serving.memory import MachineMemory
+from builder.serving.memory import MachineMemory, memory_shortage
 from tests.serving.exports import settings
 
 WANTED = settings.hostile()
@@ -72,7 +72,7 @@ def shortage(
     memory: GpuMemory, available: float, others: tuple[Service, ...] = (), reserve: int = RESERVE
 ) -> tuple[str, str] | None:
     machine = MachineMemory(TOTAL, int(available * GIB))
-    return starting.memory_shortage(memory, machine, "this machine", reserve, others)
+    return memory_shortage(memory, machine, "this machine", reserve, others)
 
 
 def server(name: str, memory: str) -> Service:

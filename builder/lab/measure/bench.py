@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tempfile
-import threading
 import time
-from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +24,7 @@ from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.serving import memory, readiness, server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -48,28 +45,31 @@ def measure_bench(
     revision: str | None = None,
     member: ServerMember | None = None,
 ) -> outcome.Outcome:
-    """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
-    the container that answers, memory and log are left out. A server that fails meanwhile is a result. Raises
-    MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
-    model."""
+    """Measures a served model by ``profile``, without the depths that exceed its context. Memory and log are those of
+    ``member``, the container that answers. A server that fails meanwhile is a result. Raises MeasuringError if
+    llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the model."""
     fitting = profile.within(served.context)
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
         message = f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`"
         hint = f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml"
         raise UsageError(message, hint=hint)
-    if left_out := sorted(set(profile.depth) - set(fitting.depth)):
-        depths = ", ".join(map(str, left_out))
-        report(Message(f"left out: depth {depths}, as the context of {served.name} has {served.context} tokens"))
+    if left_out := ", ".join(map(str, sorted(set(profile.depth) - set(fitting.depth)))):
+        report(Message(f"left out: depth {left_out}, as the context of {served.name} has {served.context} tokens"))
     began, started = time.monotonic(), words.now()
-    with available_memory(member) as available, tempfile.TemporaryDirectory(prefix="builder-") as folder:
+    available: list[int] = []
+
+    def read_memory() -> None:
+        if member and member.engine.endpoint.host.startswith("unix://"):
+            sizes = processes.sizes(processes.text(memory.PROC / processes.MEMORY))
+            available.append(sizes.get("MemAvailable", 0))
+
+    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         target = Path(folder, llama_benchy.NAME)
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, target)
-        throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report)
-        figures, findings = [*throughput.figures], [*throughput.notes]
-        if throughput.fault:
-            findings.append(Finding(throughput.check, "throughput", "fail", throughput.fault))
-        else:
+        throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report, read_memory)
+        figures, findings = [*throughput.figures], [*throughput.findings]
+        if outcome.verdict_of(throughput.findings) != "fail":
             accepted, faults = measure_acceptance(served, report)
             figures += accepted
             findings += faults
@@ -99,46 +99,12 @@ def measure_bench(
 
 
 def bench_digest(profile: BenchProfile) -> str:
-    """The digest of a profile and the texts that it is measured with: with others it is another figure."""
+    """The digest of a profile and its texts: figures with another digest cannot be compared."""
     protocol = {name: value for name, value in asdict(profile).items() if name != "minutes"}
     return outcome.outcome_digest([protocol, llama_benchy.digest(), PROMPTS, TOKENS])
 
 
 # The acceptance of drafted tokens, from the counters of a server before and after fixed prompts.
-
-_TOKENS = "vllm:generation_tokens_total"
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-_COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
-
-
-def parse_counters(text: str) -> Mapping[str, float]:
-    """The counters in a page of metrics. Raises ValueError where it was cut off, or is not vLLM's."""
-    sums = readiness.metric_totals(text)
-    if not text.endswith("\n") or _TOKENS not in sums:
-        raise ValueError("/metrics: the page is not whole, or is not vLLM's")
-    counters = {name: sums[name] for name in _COUNTERS if name in sums}
-    if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
-        raise ValueError("/metrics: a counter is no number")
-    return counters
-
-
-def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[float, float] | None:
-    """The accepted share of the drafted tokens, and the tokens of a step, between two readings; None where nothing was
-    drafted. Raises ValueError where the server was restarted between them, or a page lacks a part."""
-    if before.keys() != after.keys():
-        raise ValueError("/metrics: two pages of one server have different counters")
-    grown = {name: after[name] - before[name] for name in before}
-    if any(value < 0 for value in grown.values()):
-        raise ValueError("/metrics: a counter went back: the server was restarted meanwhile")
-    drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
-    if not drafted or not drafts:
-        return None
-    if accepted > drafted:
-        raise ValueError("/metrics: more tokens were accepted than drafted")
-    return accepted / drafted, 1 + accepted / drafts
-
 
 PROMPTS = (
     "Explain to a child why the sea is salty. Use about a hundred words.",
@@ -153,24 +119,24 @@ _SECONDS = 300.0
 
 
 def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts; counters that cannot be read are a finding."""
+    """The figures of a server with a speculative decoder. Unreadable counters are a finding."""
 
-    def counters() -> Mapping[str, float]:
+    def metrics() -> str:
         try:
-            return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
+            return served_model.get(f"{served.root}/metrics", key=served.key)
         except NoAnswerError as error:
             raise ValueError(f"/metrics: {error}") from None
 
     try:
-        before = counters()
-        if _DRAFTED not in before:
+        page = metrics()
+        if "vllm:spec_decode_num_drafts_total" not in page and page.endswith("\n"):
             return (), ()
         for number, prompt in enumerate(PROMPTS):
             report(outcome.MeasuringProgress("acceptance", number / len(PROMPTS), None))
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
             served_model.complete(served, body, _SECONDS)
-        accepted = acceptance(before, counters())
+        accepted = acceptance(page, metrics())
     except (ValueError, NoAnswerError) as error:
         verdict: Verdict = "fail" if isinstance(error, NoAnswerError) else "unclear"
         return (), (Finding("acceptance", "", verdict, str(error)),)
@@ -180,40 +146,28 @@ def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figur
     return (share, Figure("acceptance_length", {}, "tokens", "higher", accepted[1:])), ()
 
 
-# The memory of a machine and of a server's container while a model is measured.
+def acceptance(first: str, second: str) -> tuple[float, float] | None:
+    """The accepted share of the drafted tokens, and the tokens of a step, between two pages of metrics; None if nothing
+    was drafted. Raises ValueError if a page was cut off or is not vLLM's, or the server was restarted meanwhile."""
+    before, after = readiness.read_metrics(first), readiness.read_metrics(second)
+    if before is None or after is None or not (first.endswith("\n") and second.endswith("\n")):
+        raise ValueError("/metrics: the page was cut off, or is not vLLM's")
+    drafts, drafted = after.drafts - before.drafts, after.drafted - before.drafted
+    accepted = after.accepted - before.accepted
+    if min(drafts, drafted, accepted) < 0:
+        raise ValueError("/metrics: a counter went back: the server was restarted meanwhile")
+    return (accepted / drafted, 1 + accepted / drafts) if drafted and drafts else None
 
-_PAUSE_SECONDS = 0.5
+
+# The memory of a server's container.
+
 _TIMEOUT = 10.0
 # The largest size so far, with version 2 of cgroups and with version 1.
 _PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
-@contextmanager
-def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> Iterator[list[int]]:
-    """Reads until the context ends the bytes of memory that the server's machine has available, if the engine is
-    here."""
-    readings: list[int] = []
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while text := processes.text(proc / processes.MEMORY):
-            readings.append(processes.sizes(text).get("MemAvailable", 0))
-            if is_over.wait(_PAUSE_SECONDS):
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    if member and member.engine.endpoint.host.startswith("unix://"):
-        thread.start()
-    try:
-        yield readings
-    finally:
-        is_over.set()
-        if thread.is_alive():
-            thread.join()
-
-
 def container_peak(member: ServerMember) -> int:
-    """The most bytes that a server's container ever took; 0 where it does not tell, or has ended."""
+    """The most bytes of memory that a server's container ever took; 0 if that is unknown."""
     with suppress(EngineError):
         result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
         if not result.exit_code and result.output.strip().isdecimal():
@@ -221,7 +175,7 @@ def container_peak(member: ServerMember) -> int:
     return 0
 
 
-# Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.
+# The figures in a server's log, in lines of vLLM 0.19 to 0.32.
 
 _GIB = 1 << 30
 # v1/core/kv_cache_utils.py, v1/worker/gpu_model_runner.py, v1/worker/gpu_worker.py

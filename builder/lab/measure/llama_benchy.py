@@ -1,10 +1,9 @@
 """llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
 
-Three habits of the tool would make wrong figures or reach for the network. A tokenizer that it cannot find becomes
-gpt2's, so it gets the file of the model's own, and a line of its output that says otherwise is refused. It fetches a
-book, so a text of ours lies where it keeps the book. It follows the user's proxies to the server, so it sees none. Its
-home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its own counts no
-token that is not yet text.
+Three habits of the tool would make wrong figures or need the network. It replaces a tokenizer that it cannot find by
+gpt2's, so it gets the file of the model's own. It fetches a book, so a text of ours lies where it keeps the book. It
+uses the user's proxies for the server, so it sees none. Its home is an empty folder, and the Hub is off. It runs with a
+client of ours (`benchy_client.py`), as its own counts no token that is not yet text.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ import json
 import math
 import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.base import hub_cache, words
+from builder.base import hub_cache, words, yaml_file
 from builder.base.errors import EngineError, MeasuringError
 from builder.base.words import sha256_of
 from builder.engine import containers
@@ -31,7 +28,7 @@ from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -46,10 +43,12 @@ _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
+_RECOUNTED = "recounted.jsonl"
 _CLIENT = Path(__file__).with_name("benchy_client.py")
+_WORDS = Path(__file__).with_name("filler_words.yaml")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
-# Three requests do not tell the latency better than to this share of it.
+# The tool measures the latency with three requests, and so no better than to this share of it.
 _LEAST_SHARE = 0.1
 # The time of a generated token in that of one that is only read, for the estimate of the time left.
 _GENERATING = 20
@@ -61,44 +60,51 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """The figures of a run and the tool's own file. ``fault`` says how the server failed the ``check``; ``notes``
-    report what was counted again or left out."""
+class Throughput(NamedTuple):
+    """The figures of a run, and the tool's own file ``raw``. The ``findings`` say how the server failed, or what was
+    counted again or left out."""
 
-    figures: tuple[Figure, ...]
-    raw: bytes
-    check: str = ""
-    fault: str = ""
-    notes: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...]
+    figures: tuple[Figure, ...] = ()
+    raw: bytes = b""
 
 
 def run_llama_benchy(
-    served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, environ: Mapping[str, str], report: Report
+    served: served_model.ServedModel,
+    profile: BenchProfile,
+    tokenizer: Path,
+    environ: Mapping[str, str],
+    report: Report,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Throughput:
-    """Measures the profile with the model's tokenizer.json, and reports how far that is. Raises MeasuringError where
-    the tool is missing or did not measure this model."""
+    """Measures the profile with the model's tokenizer.json, reports the progress, and calls ``meanwhile`` a few times a
+    second. Raises MeasuringError if the tool is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
-        require_tool(environ, folder)
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
         book.parent.mkdir(parents=True)
         book.write_text(text(), encoding="utf-8")
+        # Of one version, in an environment of its own, with the settings that uv does not read by itself.
+        uv = [python.path(), "tool", "run", "--no-progress", "--quiet", *python.options_of_user()]
+        uv += ["--from", LLAMA_BENCHY.replace(" ", "==")]
+        settings = git.read_index_settings(environ)
+        links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         # For the script and not for uv.
-        variables = ["env", f"HOME={name}", f"RECONCILED={folder}/reconciled.jsonl", "NO_PROXY=*", "no_proxy=*"]
+        variables = ["env", f"HOME={name}", f"RECOUNTED={folder / _RECOUNTED}", "NO_PROXY=*", "no_proxy=*"]
         variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
-        watch = _Watch(folder / "progress.jsonl", profile, report)
         try:
             ended = own_script.run_bounded(
-                [*_uv_tool(LLAMA_BENCHY), *variables, *script, *_options(served, profile, tokenizer, folder)],
+                [*uv, *variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
-                environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
+                environ={**environ, **python.variables(settings, links), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
-                tick=watch.tick,
+                tick=_watch(folder / "progress.jsonl", profile, report, meanwhile),
             )
         except _StalledError:
-            return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
+            return Throughput(_failed("answers", f"no answer for {_STALL_SECONDS / 60:g} minutes"))
+        except OSError as error:
+            raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
         return _result(ended, folder, profile)
 
 
@@ -116,60 +122,50 @@ def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer:
 
 
 def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
+    if not (folder / _RECOUNTED).exists():
+        name, _, version = LLAMA_BENCHY.partition(" ")
+        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+        hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
+        raise MeasuringError(f"{LLAMA_BENCHY} cannot be installed: {ended.last_lines}", hint=hint)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
-            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
-            hint="is the model's tokenizer.json whole? `builder download` fetches it again",
+            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be wrong",
+            hint="check the model's tokenizer.json; `builder download` fetches it again",
         )
     if ended.cause != "itself":
-        return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
+        return Throughput(_failed("time", f"the profile was not done after {profile.minutes} minutes"))
     if _INCOHERENT in printed:
         line = next(line for line in printed.splitlines() if _INCOHERENT in line)
-        return Throughput((), b"", "coherence", line)
+        return Throughput(_failed("coherence", line))
     if ended.exit_code:
-        return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
+        return Throughput(_failed("answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}"))
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        noise, reconciled, is_void = _reconciled(folder / "reconciled.jsonl")
-        figures, left_out = parse_llama_benchy(raw, noise)
+        figures, left_out = parse_llama_benchy(raw)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
-    notes = (*reconciled, *left_out)
     if not any(figure.name == "tg" for figure in figures):
-        if not is_void:
-            return Throughput(figures, raw, "text", "its answers have no text that could be timed")
-        notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
-    return Throughput(figures, raw, notes=notes)
+        return Throughput(_failed("text", "its answers have no text to time"), figures, raw)
+    lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
+    again = [(line["counted"], line["tokens"]) for line in lines if line]
+    text = f"{LLAMA_BENCHY} counted {sum(c for c, _ in again)} tokens of {sum(t for _, t in again)}: counted again"
+    recounted = [Finding("tokens", words.counted(len(again), "answer"), "pass", text)] if again else []
+    return Throughput((*recounted, *left_out), figures, raw)
 
 
-def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
-    """The comparison of each run with the server's counts: the noise in milliseconds, what to report, and if a run was
-    left out."""
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
-    noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
-    runs = [line for line in lines if "void" in line]
-    again = [run for run in runs if run["is_recounted"]]
-    counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
-    voids = Counter(run["void"] for run in runs if run["void"])
-    without = sum(not run["has_counters"] for run in runs)
-    notes = (
-        (len(again), f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"),
-        *((count, f"left out, as {reason}") for reason, count in voids.items()),
-        (without, "the server shows no counters of tokens: compared with the `usage` of its answers alone"),
-    )
-    findings = (Finding("tokens", words.counted(count, "run"), "pass", text) for count, text in notes if count)
-    return noise, tuple(findings), bool(voids)
+def _failed(check: str, text: str) -> tuple[Finding]:
+    return (Finding(check, "throughput", "fail", text),)
 
 
-def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` is the time to the
-    first response less the latency, and must be more than ``noise`` milliseconds. Raises ValueError, LookupError,
-    TypeError, AttributeError or OverflowError where the file is no such result."""
+def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures in a result file, and a note on each that lost values. For a single request, ``pp`` comes from the
+    time to the first response less the latency, which must exceed a share of the latency. Raises ValueError,
+    LookupError, TypeError, AttributeError or OverflowError if the file is not such a result."""
     figures, notes = [], []
-    runs = json.loads(raw)["benchmarks"]
+    document = json.loads(raw)
+    runs, noise = document["benchmarks"], _LEAST_SHARE * float(document.get("latency_ms") or 0)
     if not runs:
         raise ValueError("it holds no figures")
     for run in runs:
@@ -183,7 +179,7 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
                 text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
                 notes.append(Finding("tg", place, "pass", text))
             if name == "pp" and at["concurrency"] == 1 and (left := _values(run.get("est_ppt"))):
-                # The tool has no value where nothing was left.
+                # The tool has no value if nothing was left.
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
@@ -197,82 +193,45 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
 def _values(metric: Any) -> tuple[float, ...]:
     values = tuple(float(value) for value in metric["values"]) if metric else ()
     if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
-        raise ValueError("a value is no number")
+        raise ValueError("a value is not a number")
     return values
 
 
 class _StalledError(Exception):
-    """Nothing was heard of the server for too long."""
+    """The server sent nothing for too long."""
 
 
-class _Watch:
-    def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
-        self._file, self._report, self._runs = file, report, profile.runs
-        sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
-        self._total = sum(_cost(p, t, d) * c * (profile.runs + 1) for p, t, d, c in sizes)
-        self._costs: dict[int, float] = {}
-        self._done, self._place = 0.0, 0
-        self._heard = time.monotonic()
-        self._began: float | None = None
+def _watch(file: Path, profile: BenchProfile, report: Report, meanwhile: Callable[[], None]) -> Callable[[], None]:
+    """Reports the progress by the events that the tool writes into ``file``, at each call. It raises _StalledError if
+    there were none for too long."""
+    sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
+    total = sum(_cost(p, t, d) * c * profile.runs for p, t, d, c in sizes)
+    heard, size = time.monotonic(), 0
+    began: float | None = None
 
-    def tick(self, _seconds: float) -> None:
-        """Reads the new events. Raises _StalledError where there were none for too long."""
-        now = time.monotonic()
-        content = b""
-        with suppress(FileNotFoundError), self._file.open("rb") as file:
-            file.seek(self._place)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._place += len(whole)
-        for event in map(json.loads, whole.splitlines()):
-            self._heard = now
-            self._began = self._began or now
-            if event.get("type") == "request_start":
-                cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
-                # The warm-up before the runs of a test is not announced.
-                self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
-            elif event.get("type") == "request_end":
-                self._done += self._costs.pop(event.get("request_id"), 0.0)
-        if now - self._heard > _STALL_SECONDS:
+    def tick() -> None:
+        nonlocal heard, size, began
+        meanwhile()
+        content = file.read_bytes() if file.exists() else b""
+        if len(content) > size or not file.with_name(_RECOUNTED).exists():  # the tool is still being fetched
+            heard, size = time.monotonic(), len(content)
+            began = began or (heard if size else None)
+        if time.monotonic() - heard > _STALL_SECONDS:
             raise _StalledError
-        self._report(MeasuringProgress.since("throughput", min(self._done / self._total, 1.0), self._began))
+        events = [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+        costs = {
+            event["request_id"]: _cost(event["prompt_size"], event["response_size"], event["context_size"])
+            for event in events
+            if event.get("type") == "request_start"
+        }
+        done = sum(costs.get(event.get("request_id"), 0.0) for event in events if event.get("type") == "request_end")
+        report(MeasuringProgress.since("throughput", min(done / total, 1.0), began))
+
+    return tick
 
 
 def _cost(prompt: int, answer: int, depth: int) -> float:
     return prompt + depth + _GENERATING * answer
-
-
-# The tool, from the Python index and of one version. It runs in an environment of its own.
-
-_INSTALL_SECONDS = 900.0
-
-
-def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with the settings that uv does not read by itself."""
-    settings = git.read_index_settings(environ)
-    links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
-    return {**environ, **python.variables(settings, links)}
-
-
-def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
-    """Fetches the tool (name and version) where it is missing. Raises MeasuringError where that fails."""
-    name, version = tool.split()
-    argv = [*_uv_tool(tool), name, "--version"]
-    try:
-        ended = own_script.run_bounded(argv, folder=folder, environ=environ_of_uv(environ), seconds=_INSTALL_SECONDS)
-    except OSError as error:
-        raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
-    printed = ended.output.decode(errors="replace").strip()
-    if ended.exit_code or printed != tool:
-        text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
-        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
-        hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
-        raise MeasuringError(f"{tool} cannot be installed: {text}", hint=hint)
-
-
-def _uv_tool(tool: str) -> list[str]:
-    options = ["--no-progress", "--quiet", *python.options_of_user()]
-    return [python.path(), "tool", "run", *options, "--from", tool.replace(" ", "==")]
 
 
 # The tokenizer of a served model, as a file here.
@@ -288,8 +247,8 @@ def fetch_tokenizer(
     member: ServerMember | None,
     target: Path,
 ) -> Path:
-    """The tokenizer.json of the served model, from the Hub's cache or else copied from the server to ``target``. Raises
-    MeasuringError."""
+    """The tokenizer.json of the served model: in the Hub's cache, or copied from the server to ``target``. Raises
+    MeasuringError if there is none."""
     model, content = served.source, ""
     if commit := hub_cache.revision(environ, model, revision or hub_cache.MAIN):
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
@@ -301,56 +260,23 @@ def fetch_tokenizer(
             result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
-        message = f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong"
-        hint = f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy"
+        message = f"there is no {NAME} of {model or served.name} here: the lengths of prompts would be wrong without it"
+        hint = f"`builder download` fetches it; llama-benchy cannot measure a model without a {NAME}"
         raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")
     return target
 
 
-# A long English text, always the same, that fills contexts. Its sentences are put together from lists of words by a
-# generator of fixed numbers (that of Numerical Recipes). They seldom repeat, so that neither a cache of prefixes nor a
-# decoder that guesses from earlier text finds much in them.
+# A long English text that fills contexts, always the same. A generator of fixed numbers (that of Numerical Recipes)
+# makes its sentences from the lists in filler_words.yaml. They seldom repeat, so neither a prefix cache nor a
+# speculative decoder gains much.
 
 LENGTH = 900_000
 """Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
 
-_WHO = (
-    "The keeper of the lighthouse", "A surveyor from the valley", "The youngest clerk", "Every baker in the street",
-    "The captain of the ferry", "An old gardener", "The woman at the counter", "A student of maps", "The night porter",
-    "One of the carpenters", "The teacher of the upper school", "A traveller in a grey coat", "The clockmaker",
-    "A pair of fishermen", "The engineer of the mill", "My neighbour's cousin",
-)  # fmt: skip
-_DID = (
-    "carried", "measured", "forgot", "described", "repaired", "counted", "drew", "sold", "borrowed", "hid", "weighed",
-    "praised", "copied", "followed", "questioned", "painted", "collected", "refused", "remembered", "divided",
-)  # fmt: skip
-_HOW_MANY = ("three", "a dozen", "several", "the last", "forty", "the first", "two", "nearly all of the", "some", "the")
-_KIND = (
-    "wet", "narrow", "foreign", "heavy", "yellow", "broken", "silent", "careful", "early", "distant", "wooden", "plain",
-    "crooked", "generous", "frozen", "numbered", "hollow", "polished",
-)  # fmt: skip
-_THINGS = (
-    "letters", "barrels", "bridges", "lamps", "ledgers", "windows", "stories", "coins", "ropes", "wheels", "gardens",
-    "instruments", "promises", "boats", "kettles", "machines", "roads", "drawings", "apples", "bells", "stones",
-)  # fmt: skip
-_WHERE = (
-    "behind the station", "near the harbour", "under the old roof", "beyond the second hill", "in the reading room",
-    "along the canal", "at the edge of the market", "above the workshop", "between two rivers", "by the northern gate",
-)  # fmt: skip
-_WHEN = (
-    "before the rain began", "on a Tuesday in March", "while the others slept", "after the long winter",
-    "when the bell had rung twice", "an hour past noon", "during the fair", "as the tide went out",
-    "in the year of the great frost", "shortly after supper",
-)  # fmt: skip
-_AND_SO = (
-    "Nobody asked why.", "It was not the first time.", "That was enough for a whole evening of talk.",
-    "The weather had nothing to do with it.", "What came of it is told further on.", "Some called it luck.",
-    "A note of it was kept.", "It cost more than anybody had thought.",
-)  # fmt: skip
-
 
 def text(length: int = LENGTH) -> str:
+    lists = yaml_file.load(_WORDS.read_text(encoding="utf-8"), _WORDS.name)
     state = 20_031
 
     def below(limit: int) -> int:
@@ -358,14 +284,14 @@ def text(length: int = LENGTH) -> str:
         state = (1_664_525 * state + 1_013_904_223) % (1 << 32)
         return (state >> 8) % limit
 
-    def pick(words: Sequence[str]) -> str:
-        return words[below(len(words))]
+    def pick(name: str) -> str:
+        return str(lists[name][below(len(lists[name]))])
 
     parts, size = [], 0
     while size < length:
-        quantity, kind, things = pick(_HOW_MANY), pick(_KIND), pick(_THINGS)
-        sentence = f"{pick(_WHO)} {pick(_DID)} {quantity} {kind} {things} {pick(_WHERE)} {pick(_WHEN)}. "
-        sentence += "" if below(5) else f"{pick(_AND_SO)} "
+        quantity, kind, things = pick("how_many"), pick("kind"), pick("things")
+        sentence = f"{pick('who')} {pick('did')} {quantity} {kind} {things} {pick('where')} {pick('when')}. "
+        sentence += "" if below(5) else f"{pick('and_so')} "
         sentence += "" if below(9) else f"Number {below(100_000)} was missing from the list.\n\n"
         parts.append(sentence)
         size += len(sentence)

@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MeasuringProgress(Stage):
-    """The share that is done, and the seconds left, where they are known."""
+    """The share that is done, and the seconds left, if they are known."""
 
     share: float
     seconds_left: float | None
@@ -73,11 +73,11 @@ def outcome_digest(content: Any) -> str:
     return words.sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
-# Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told
-# apart or known not to differ.
+# Two numbers are measured in turn (A B A B …), so that the machine's drift counts for both, until their figures differ
+# or are known not to differ.
 
-# What decides: generating, and the time until it begins, in which the prompt is read. Of the others a rate of reading
-# is the quotient of two small times, and memory has one value a start.
+# These figures decide. Of the others, the rate of reading is a quotient of two small times, and memory has one value a
+# start.
 JUDGED = ("tg", "ttft")
 
 
@@ -109,8 +109,8 @@ class ComparedNumbers:
 def compare_alternating(
     first: ImageName, second: ImageName, measure: Callable[[ImageName], Outcome], report: Report
 ) -> ComparedNumbers:
-    """Measures the two in turn, at most `statistics.MOST_ROUNDS` times each. It ends when a server fails: the second is
-    then worse, or the first was no measure. Raises MeasuringError where they have no figure in common."""
+    """Measures the two in turn, at most `statistics.MOST_ROUNDS` times each. It ends when a server fails. If only the
+    second failed, it is worse. Raises MeasuringError if they have no figure in common."""
     outcomes: tuple[list[Outcome], list[Outcome]] = ([], [])
     compared: tuple[ComparedFigure, ...] = ()
     for number in range(1, statistics.MOST_ROUNDS + 1):

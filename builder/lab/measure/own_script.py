@@ -1,5 +1,4 @@
-"""A project's own probe is a script that runs against a served model, for a limited time and with limited output.
-Nothing that it started remains afterwards."""
+"""Programs of others run for a limited time and with limited output. A project's own probe is such a script."""
 
 from __future__ import annotations
 
@@ -9,14 +8,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
@@ -26,6 +22,7 @@ from builder.lab.measure import outcome, served_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from builder.base.events import Report
     from builder.definitions.configuration import OwnProbe
@@ -34,11 +31,8 @@ if TYPE_CHECKING:
 
 
 LARGEST_OUTPUT = 1 << 20
-_REAPER = Path(__file__).with_name("reaper.py")
 _TICK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
-_CHUNK = 1 << 16
-
 
 _Cause: TypeAlias = Literal["itself", "time", "output"]
 
@@ -52,7 +46,6 @@ class EndedProcess:
     cause: _Cause
     output: bytes
     messages: bytes
-    seconds: float
 
     @property
     def last_lines(self) -> str:
@@ -66,72 +59,56 @@ def run_bounded(
     folder: Path,
     environ: Mapping[str, str],
     seconds: float,
-    largest: int = LARGEST_OUTPUT,
-    tick: Callable[[float], None] | None = None,
+    tick: Callable[[], None] | None = None,
 ) -> EndedProcess:
-    """Runs ``argv`` in ``folder`` for ``seconds`` and ``largest`` bytes of output at most. ``tick`` gets the seconds a
-    few times a second; what it raises ends the process. A missing program ends with 127."""
-    began = time.monotonic()
-    process = subprocess.Popen(
-        [*processes.tied_to_parent(), sys.executable, "-I", str(_REAPER), *argv],
-        cwd=folder,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    kept = bytearray(), bytearray()
+    """Runs ``argv`` in ``folder`` for at most ``seconds`` and `LARGEST_OUTPUT`, then ends all processes of its session.
+    ``tick`` is called a few times a second; an error that it raises ends the process. Raises OSError for a missing
+    program, or returns the exit code 127."""
+    end = time.monotonic() + seconds
     cause: _Cause | None = None
-
-    def keep(stream: IO[bytes], content: bytearray) -> None:
-        """Reads until there is too much: the process then waits until it is ended."""
-        with suppress(OSError, ValueError):  # closed
-            while len(content) <= largest and (part := os.read(stream.fileno(), _CHUNK)):
-                content += part
-
-    try:
-        streams = filter(None, (process.stdout, process.stderr))
-        readers = [threading.Thread(target=keep, args=each, daemon=True) for each in zip(streams, kept, strict=True)]
-        for reader in readers:
-            reader.start()
-        while cause is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_TICK_SECONDS)
-                for reader in readers:
-                    reader.join(1)
-            passed = time.monotonic() - began
-            if sum(map(len, kept)) > largest:
-                cause = "output"
-            elif process.returncode is not None:
-                cause = "itself"
-            elif passed > seconds:
-                cause = "time"
-            elif tick:
-                tick(passed)
-    finally:
-        _end_group(process)
-    output, messages = (bytes(content[:largest]) for content in kept)
-    return EndedProcess(process.returncode, cause, output, messages, time.monotonic() - began)
+    with processes.memory_file() as output, processes.memory_file() as messages:
+        process = subprocess.Popen(
+            [*processes.tied_to_parent(), *argv],
+            cwd=folder,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=messages,
+            start_new_session=True,
+        )
+        try:
+            while cause is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_TICK_SECONDS)
+                if sum(os.fstat(file.fileno()).st_size for file in (output, messages)) > LARGEST_OUTPUT:
+                    cause = "output"
+                elif process.returncode is not None:
+                    cause = "itself"
+                elif time.monotonic() > end:
+                    cause = "time"
+                elif tick:
+                    tick()
+        finally:
+            _end_group(process)
+        kept = [os.pread(file.fileno(), LARGEST_OUTPUT, 0) for file in (output, messages)]
+    return EndedProcess(process.returncode, cause, *kept)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and all that is left of its session: asks first, and then kills."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+    """Ends the process and the rest of its group: asks first, and then kills."""
+    with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(_GRACE_SECONDS)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for stream in filter(None, (process.stdout, process.stderr)):
-        stream.close()
 
 
 # A project's own probe, run as often as its results differ.
 
 PASSED, FAILED, UNCLEAR = 0, 1, 125
-# A script needs a home and its tools; the user's tokens are no business of a project's.
+# A script needs a home and its tools. It does not get the user's tokens.
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 
@@ -142,8 +119,8 @@ class _Try(NamedTuple):
 
 
 def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> outcome.Outcome:
-    """Runs the probe until its results tell enough. A script that goes wrong is a failure; raises MeasuringError where
-    the program is missing."""
+    """Runs the probe until its results suffice. A script that goes wrong is a failure. Raises MeasuringError if the
+    program is missing."""
     began, started = time.monotonic(), words.now()
     tries: list[_Try] = []
     series: defaultdict[str, list[float]] = defaultdict(list)
@@ -179,7 +156,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
 
 
 def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
-    """True while the runs do not tell enough. A script that goes wrong is tried once more and not ten times."""
+    """True while the results do not suffice. A script that goes wrong runs twice and not ten times."""
     verdicts = [each.verdict for each in tries]
     failed = verdicts.count("fail")
     if "unclear" in verdicts or 1 < failed == len(tries):
@@ -196,8 +173,8 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
     variables["PYTHONDONTWRITEBYTECODE"] = "1"
     program = str(own.folder / argv[0]) if "/" in argv[0] else argv[0]
     if not shutil.which(program, path=variables.get("PATH")):
-        hint = "`command` is run in the probe's folder, without a shell: ./NAME is an executable file there"
-        raise MeasuringError(f"the probe {own.name} cannot be started: there is no program {argv[0]}", hint=hint)
+        hint = "`command` runs in the probe's folder, without a shell: ./NAME is an executable file there"
+        raise MeasuringError(f"the probe {own.name} cannot be started: {argv[0]} was not found", hint=hint)
     return run_bounded(argv, folder=own.folder, environ=variables, seconds=own.seconds)
 
 
@@ -221,7 +198,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
 
 
 def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
-    """The figures in the last line of a script's output. Raises ValueError where they are missing, or no numbers."""
+    """The figures in the last line of a script's output. Raises ValueError if one is missing or not a number."""
     if not own.figures:
         return {}
     last = output.decode(errors="replace").strip().rpartition("\n")[2]
@@ -229,13 +206,13 @@ def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
     with suppress(ValueError, RecursionError):
         printed = json.loads(last)
     if not isinstance(printed, dict):
-        raise ValueError(f"its last line is no JSON object with its figures: {last[:200] or 'nothing'}")  # noqa: TRY004
+        raise ValueError(f"its last line is not a JSON object with its figures: {last[:200] or 'nothing'}")  # noqa: TRY004
     values = {}
     for name in own.figures:
         value = printed.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"the figure {name} is no number: {str(value)[:200]}")  # noqa: TRY004
+            raise ValueError(f"the figure {name} is not a number: {str(value)[:200]}")  # noqa: TRY004
         if not math.isfinite(value) or abs(value) > 1e30:
-            raise ValueError(f"the figure {name} is {value}: no figure can be that")
+            raise ValueError(f"the figure {name} is {value}, which is out of range")
         values[name] = float(value)
     return values

@@ -1,10 +1,10 @@
-"""Probes check a served model, either built in or a project's own. The built-in one is tools-long.
+"""Probes check a served model: the built-in tools-long, and those of a project.
 
-It checks tool calls in a long session, whole and streamed, at several depths of the context. Tool calls break late: at
-the ninth of twelve steps, with many tools, past the middle of the context
-(https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools, in
-which each answer is fed back; it begins with a text that takes a share of the context. The result of a call tells the
-next one, with a ticket that has to be passed on, so that no call can be guessed.
+tools-long checks tool calls in a long session, whole and streamed, at several depths of the context. Tool calls break
+late: at the ninth of twelve steps, with many tools, past the middle of the context
+(https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools. It
+begins with a text that takes a share of the context, and each answer is fed back. The result of a call names the next
+call, with a ticket to pass on, so that no call can be guessed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ SHARES = (0, 50, 75)
 
 _ANSWER_SECONDS = 600.0
 _ANSWER_TOKENS = 4096  # a model may think before it calls
-_BOTH_WAYS = 2  # whole and streamed
 _MOST_FAULTS = 3  # in a row: the session then has nothing more to tell
 _SAMPLE = 4000  # characters
 _STEP_TOKENS = 300  # of a call and its result
@@ -58,10 +57,6 @@ class _Session:
     def passed(self) -> bool:
         return not self.faults and not self.failure
 
-    @property
-    def is_hopeless(self) -> bool:
-        return len(self.faults) == self.answers
-
 
 def names(project: Project) -> tuple[str, ...]:
     """The names of all probes of a project; its own do not replace `tools-long`."""
@@ -77,7 +72,7 @@ def require(project: Project, name: str) -> None:
 def run_probe(
     project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report
 ) -> outcome.Outcome:
-    """Runs a probe against a served model. Raises as `require`, and MeasuringError where it cannot take place."""
+    """Runs a probe against a served model. Raises the errors of `require`, and MeasuringError if it cannot run."""
     if name == NAME:
         return run_tools_long(served, report)
     return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)
@@ -86,8 +81,8 @@ def run_probe(
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
 ) -> outcome.Outcome:
-    """Measures the tool calls: at each share as many sessions as their results differ, every other one streamed. Shares
-    without room for a session are left out; raises UsageError where none has."""
+    """Runs as many sessions at each share as their results require, every other one streamed. Shares without room for a
+    session are left out. Raises UsageError if no share has room."""
     began, started = time.monotonic(), words.now()
     fitting = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
     findings: list[Finding] = []
@@ -100,13 +95,16 @@ def run_tools_long(
             done = (place + number / statistics.MOST_REPEATS) / len(fitting)
             report(outcome.MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
             job = make_tool_job(tools, steps, 100 * share + number)
-            at_share.append(_run(served, job, share, is_streamed=bool(number % 2)))
-            findings += _findings(at_share[-1], share, number)
+            session = _run(served, job, share, is_streamed=bool(number % 2))
+            at_share.append(session)
+            at = f"{share} % of the context, session {number + 1} ({'streamed' if number % 2 else 'whole'})"
+            findings += (Finding(kind, f"{at}, step {step + 1}", "fail", text) for step, (kind, text) in session.faults)
+            findings += [Finding("answers", at, "fail", session.failure)] if session.failure else []
         sessions += at_share
         good = sum(session.answers - len(session.faults) for session in at_share)
         if answered := sum(session.answers for session in at_share):
-            at = {"share": share, "sessions": len(at_share)}
-            figures.append(Figure("good_answers", at, "ratio", "higher", (good / answered,)))
+            place_of = {"share": share, "sessions": len(at_share)}
+            figures.append(Figure("good_answers", place_of, "ratio", "higher", (good / answered,)))
         if at_share[-1].failure:
             break
     kinds = [kind for session in sessions for _, (kind, _) in session.faults]
@@ -136,16 +134,15 @@ def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int,
 
 
 def _needs_more(sessions: list[_Session]) -> bool:
-    """True while the sessions at a share do not tell enough. Two without a good answer, one of them streamed, do."""
-    if sessions and sessions[-1].failure:
-        return False
-    if len(sessions) >= _BOTH_WAYS and all(session.is_hopeless for session in sessions):
+    """True while the sessions at a share do not suffice. Two without a good answer, one of them streamed, suffice."""
+    is_hopeless = len(sessions) > 1 and all(len(session.faults) == session.answers for session in sessions)
+    if is_hopeless or (sessions and sessions[-1].failure):
         return False
     return statistics.needs_more([session.passed for session in sessions])
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
-    """The shares with room for a session; all where the server fails, which the session then shows."""
+    """The shares with room for a session; all if the server fails, which the session then shows."""
     try:
         least = _tokens(served, job, "")
     except NoAnswerError:
@@ -169,7 +166,13 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
     try:
         messages = _beginning(served, job, share)
         for step in range(len(job.steps) + 1):
-            answer = _ask(served, job, messages, is_streamed=is_streamed)
+            body = {"messages": messages, "tools": job.tools, "tool_choice": "auto", "temperature": 0}
+            body["max_tokens"] = _ANSWER_TOKENS
+            answer = (
+                of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
+                if is_streamed
+                else of_message(served_model.complete(served, body, _ANSWER_SECONDS))
+            )
             answers += 1
             if fault := fault_of_answer(answer, job.steps[step] if step < len(job.steps) else None):
                 faults.append((step, fault))
@@ -204,19 +207,11 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     try:
         return int(answer["usage"]["prompt_tokens"])
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise NoAnswerError(f"the answer does not tell its tokens: {error}") from None
-
-
-def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, is_streamed: bool) -> ToolAnswer:
-    body: dict[str, Any] = {"messages": messages, "tools": job.tools, "tool_choice": "auto", "temperature": 0}
-    body["max_tokens"] = _ANSWER_TOKENS
-    if is_streamed:
-        return of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
-    return of_message(served_model.complete(served, body, _ANSWER_SECONDS))
+        raise NoAnswerError(f"the answer has no count of its tokens: {error}") from None
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
-    """The messages after a step: the call, or the right one where it was wrong, and its result."""
+    """The messages after a step: the call, or the right call in place of a wrong one, and its result."""
     due = job.steps[step]
     number = (answer.calls[0].id if answer else "") or f"call_{step}"
     text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
@@ -226,12 +221,6 @@ def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[s
         {"role": "assistant", "content": content, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": number, "content": job.result(step)},
     ]
-
-
-def _findings(session: _Session, share: int, number: int) -> list[Finding]:
-    at = f"{share} % of the context, session {number + 1} ({'streamed' if number % 2 else 'whole'})"
-    findings = [Finding(kind, f"{at}, step {step + 1}", "fail", text) for step, (kind, text) in session.faults]
-    return findings + ([Finding("answers", at, "fail", session.failure)] if session.failure else [])
 
 
 # The job of a session. Tools differ in name, and most of those offered are never needed.
@@ -281,7 +270,7 @@ class ToolJob:
 
 
 def make_tool_job(tools: int, steps: int, seed: int) -> ToolJob:
-    """A job for which so many ``tools`` are offered; the same for the same ``seed``."""
+    """A job for which so many ``tools`` are offered. The same ``seed`` gives the same job."""
     numbers = random.Random(seed)  # noqa: S311
     names = [f"{verb}_{noun}" for noun in _NOUNS for verb in _VERBS]
     chosen = [names[number % len(names)] + (f"_{number}" if number >= len(names) else "") for number in range(tools)]
@@ -319,9 +308,9 @@ def _tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-# An answer to a message with tools, whole or put together from a stream, and what is wrong with it.
+# An answer to a message with tools, and what is wrong with it.
 
-# The marks with which families of models write a call: in a text they are calls that the parser did not see.
+# The marks with which families of models write a call. In a text they are calls that the parser missed.
 _MARKS = (
     "<tool_call>", "</tool_call>", "<function=", "<parameter=", "<arg_key>", "<arg_value>", "[TOOL_CALLS]",
     "<|python_tag|>", "<|tool_call", "<tool_call|>", "<|call|>", "<|constrain|>", "<｜tool▁call", "<｜DSML｜",  # noqa: RUF001
@@ -339,8 +328,7 @@ class ToolAnswer(NamedTuple):
     calls: tuple[ToolCall, ...]
 
 
-AnswerFault: TypeAlias = "tuple[Fault, str]"
-"""A fault of an answer, with the text that shows it."""
+AnswerFault: TypeAlias = "tuple[Fault, str]"  # with the text that shows it
 
 
 def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
@@ -377,7 +365,7 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
 
 
 def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
-    """The fault of an answer that should make the call of ``step`` once, or after the last step none."""
+    """The fault of an answer that should make the call of ``step`` once, or no call after the last step."""
     if mark := _mark(answer.content):
         return "raw", f"the text has `{mark}`: {_short(answer.content)}"
     if step is None:
@@ -395,9 +383,9 @@ def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
     try:
         given = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        return "malformed", f"the arguments are no JSON: {arguments}"
+        return "malformed", f"the arguments are not JSON: {arguments}"
     if not isinstance(given, dict):
-        return "malformed", f"the arguments are no object: {arguments}"
+        return "malformed", f"the arguments are not an object: {arguments}"
     if mark := _mark(call.name) or _mark(call.arguments):
         return "raw", f"the call has `{mark}`: {_short(call.name)} {arguments}"
     if call.name != step.tool:

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredServer:
-    """A server that answers. ``image`` is None without a number, and where mods are tried: its results cannot be
-    kept."""
+    """A server that answers. Without an ``image`` its results cannot be kept: it has no number, or tries mods."""
 
     running: RunningServer
     model: ServedModel
@@ -45,7 +44,7 @@ class MeasuredServer:
 
 
 def find_measured_server(server: RunningServer) -> MeasuredServer:
-    """Raises MeasuringError where the server does not answer."""
+    """Raises MeasuringError if the server does not answer."""
     if not server.address or not answers(server):
         hint = f"`builder logs {server.name}` may say why"
         raise MeasuringError(f"{server.name} is up and does not answer", hint=hint)
@@ -56,7 +55,7 @@ def find_measured_server(server: RunningServer) -> MeasuredServer:
 
 
 def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subject | None:
-    """The subject of a run on the server; None of an image without a number."""
+    """The subject of a run on the server; None for an image without a number."""
     lock = lock_file.read_project_lock(workspace.project)
     if measured.image is None or lock.image(measured.image) is None:
         return None
@@ -79,8 +78,8 @@ def keep_run(
     workspace: Workspace, measured: MeasuredServer, outcome: Outcome, weights: Mapping[str, str] | None = None
 ) -> Path | None:
     """Keeps the outcome as evidence of the server's number, and returns the file; None without a number. ``weights``
-    are settings of that start which its container does not tell. Raises
-    ConflictError where the server was stopped meanwhile, OSError, UnsafePathError."""
+    are settings of the start that its container does not have. Raises ConflictError if the server was stopped
+    meanwhile, OSError, UnsafePathError."""
     # A container that ends by itself is still there.
     is_gone = any(
         containers.find_container(member.engine.endpoint, member.service.id) is None
@@ -88,16 +87,15 @@ def keep_run(
     )
     if outcome.verdict != "pass" and is_gone:
         raise ConflictError(f"{measured.running.name} was stopped from outside while it was measured: nothing is kept")
-    belongs_to = subject(workspace, measured, outcome.kind)
-    if measured.image is None or belongs_to is None:
+    of_run = subject(workspace, measured, outcome.kind)
+    if measured.image is None or of_run is None:
         return None
-    belongs_to = replace(belongs_to, overrides={**belongs_to.overrides, **(weights or {})})
-    evidence = replace(outcome.evidence(belongs_to), chosen=answered.chosen_by(measured.running))
+    of_run = replace(of_run, overrides={**of_run.overrides, **(weights or {})})
+    evidence = replace(outcome.evidence(of_run), chosen=answered.chosen_by(measured.running))
     return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:
-    """The settings of that start alone."""
     options = StartOptions.of_labels(server.labels)
     extra = without(options.extra)
     every = {**options.overrides, **({"--": " ".join(extra)} if extra else {})}
@@ -136,12 +134,12 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
         return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
     except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
-        hint = "`builder status` tells if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
+        hint = "`builder status` says if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
         raise MeasuringError(f"{address}/models does not list a model: {error}", hint=hint) from None
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
-    """The text at ``address``. Raises NoAnswerError where it does not come, or not completely."""
+    """The text at ``address``. Raises NoAnswerError if it does not come completely."""
     return _sent("GET", address, key, seconds).decode(errors="replace")
 
 
@@ -159,12 +157,12 @@ def post(
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
     if not isinstance(parsed, dict):
-        raise NoAnswerError("the answer is no JSON object")
+        raise NoAnswerError("the answer is not a JSON object")
     return parsed
 
 
 def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """The events of a streamed chat completion. Raises NoAnswerError, also where it ends too early."""
+    """The events of a streamed chat completion. Raises NoAnswerError, also if it ends too early."""
     wanted = {"model": served.name, "stream": True, "stream_options": {"include_usage": True}, **body}
     with (
         http_client.near(seconds, _headers(served.key)) as client,
@@ -214,9 +212,8 @@ def _refused(status: int, content: bytes) -> NoAnswerError:
     return NoAnswerError(f"the server answers {status}: {content[:300].decode(errors='replace')}")
 
 
-# The key that a server asks its clients for: vLLM takes it from ``--api-key``, else from ``VLLM_API_KEY``
-# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). It is read from the server's own container,
-# whatever gave it: the recipe, builder.yaml, or the request.
+# The key that a server asks its clients for. vLLM takes it from ``--api-key``, else from ``VLLM_API_KEY``
+# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). It is read from the server's own container.
 
 VARIABLE = "VLLM_API_KEY"
 PASSED_ON = "BUILDER_API_KEY"
@@ -235,7 +232,7 @@ def api_key_of(server: RunningServer) -> str:
 
 
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The key that a command, or a script in it, names; empty where it names none."""
+    """The key in a command, or in a script in it; empty without one."""
     return command.option(tuple(_words(argv, environ)), *_OPTIONS) or ""
 
 
@@ -254,8 +251,7 @@ def served_option(server: RunningServer, *names: str) -> str:
 
 
 def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[str] = _OPTIONS) -> Iterator[str]:
-    """The words of a command, those of scripts in it that have one of ``options`` included, with the values of
-    variables in these."""
+    """The words of a command and of scripts in it that have one of ``options``, with the values of their variables."""
     for argument in argv:
         if not any(option in argument for option in options) or len(argument.split()) == 1:
             yield argument

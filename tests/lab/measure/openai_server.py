@@ -62,8 +62,6 @@ class Behaviour:
     requests: list[dict[str, Any]] = field(default_factory=list)
     text_every: int = 1
     """Only each so-many-th token becomes text, as with characters of several tokens."""
-    others_tokens: int = 0
-    """The tokens that someone else has generated while it answers a request."""
     tokens: int = 0
     prompts: int = 0
 
@@ -106,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         message = behaviour.model(body)
         count = body["max_tokens"] if body.get("ignore_eos") else min(body.get("max_tokens", 16), 16)
         usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
-        behaviour.tokens += count + behaviour.others_tokens
+        behaviour.tokens += count
         behaviour.prompts += prompt
         if behaviour.drafts:
             behaviour.drafts += count

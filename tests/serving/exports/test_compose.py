@@ -15,7 +15,7 @@ from builder.base.errors import UsageError
 from builder.definitions import command
 from builder.definitions.container import ContainerSettings, PublishedPort
 from builder.definitions.recipe import Recipe
-from builder.serving import compose
+from builder.serving import exports
 from tests import projects
 from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings
@@ -29,7 +29,7 @@ COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 
 def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
     """The service as compose reads it from the file, for a user whose home is /home/bob."""
-    (folder / "compose.yaml").write_text(compose.render_compose(wanted, home), encoding="utf-8")
+    (folder / "compose.yaml").write_text(exports.render_compose(wanted, home), encoding="utf-8")
     argv = [str(COMPOSE), "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
     kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
     done = subprocess.run(argv, capture_output=True, text=True, env={**kept, "HOME": "/home/bob", **environ})
@@ -110,7 +110,7 @@ COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\
 def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
     """The exported recipe, read as any other."""
     rendered = command.render_command(original, {})
-    reread = recipe_texts.read(folder, compose.render_recipe(original, rendered, "small:7", mods))
+    reread = recipe_texts.read(folder, exports.render_recipe(original, rendered, "small:7", mods))
     assert reread.recipe is not None
     assert reread.problems == ()
     return reread.recipe
@@ -144,7 +144,7 @@ def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])
 def test_a_revision_that_cannot_be_written_out_is_refused(tmp_path: Path, text: str) -> None:
     original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: abc\n")
-    with pytest.raises(UsageError, match="other launchers know no `model_revision`"):
+    with pytest.raises(UsageError, match="other launchers do not know `model_revision`"):
         again(tmp_path, original, [])
 
 
@@ -162,7 +162,7 @@ def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
     tools.mkdir()
     (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
     (tools / "docker").chmod(0o755)
-    (folder / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
+    (folder / "serve.sh").write_text(exports.render_script(wanted, "/home/ann"), encoding="utf-8")
     environ = {**os.environ, "HOME": str(folder), "PATH": f"{tools}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "serve.sh"], cwd=folder, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
@@ -203,7 +203,7 @@ def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
 def test_a_volume_that_is_missing_ends_the_script(tmp_path: Path) -> None:
     wanted = hostile(tmp_path)
     (tmp_path / "$models").rmdir()
-    (tmp_path / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
+    (tmp_path / "serve.sh").write_text(exports.render_script(wanted, "/home/ann"), encoding="utf-8")
     environ = {**os.environ, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "serve.sh"], cwd=tmp_path, capture_output=True, text=True, env=environ)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{tmp_path}/$models is missing\n")

@@ -13,7 +13,7 @@ import pytest
 from builder.definitions.container import ContainerSettings
 from builder.engine import client, containers
 from builder.engine.client import Endpoint, environment
-from builder.serving import compose
+from builder.serving import exports
 from builder.serving import starting as api_format
 from tests import projects
 from tests.conftest import Command
@@ -96,7 +96,7 @@ def test_a_compose_file_makes_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "compose.yaml"
-    file.write_text(compose.render_compose(wanted, str(home)), encoding="utf-8")
+    file.write_text(exports.render_compose(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, str(SCRIPTS / "compose"), "-f", str(file), "create")
     inspected = container(endpoint, f"{wanted.name}-{wanted.name}-1")
     assert facts(inspected) == expected(wanted, home)
@@ -110,7 +110,7 @@ def test_a_script_starts_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "serve.sh"
-    file.write_text(compose.render_script(wanted, str(home)), encoding="utf-8")
+    file.write_text(exports.render_script(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, "sh", str(file))
     inspected = container(endpoint, wanted.name)
     assert inspected["State"]["Running"]

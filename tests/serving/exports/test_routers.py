@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from builder.definitions import command
-from builder.serving import routers
-from builder.serving.routers import RoutedModel
+from builder.serving import exports
+from builder.serving.exports import RoutedModel
 from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings
 
@@ -36,7 +36,7 @@ def routed(model: str, *served: str, port: int = 8000, folder: str = "/srv") -> 
 
 
 def entries(*models: RoutedModel) -> dict[str, Any]:
-    document = yaml.safe_load(routers.render_llama_swap(models, "/home/ann"))
+    document = yaml.safe_load(exports.render_llama_swap(models, "/home/ann"))
     found: dict[str, Any] = document["models"]
     return found
 
@@ -79,7 +79,7 @@ def test_each_name_leads_to_one_model() -> None:
 
 def test_litellm_has_an_entry_for_each_name() -> None:
     models = (routed("Org/A", "chat", "a"), routed("Org/B", port=8001))
-    document = yaml.safe_load(routers.render_litellm(models, "fd00::1"))
+    document = yaml.safe_load(exports.render_litellm(models, "fd00::1"))
     assert [(each["model_name"], each["litellm_params"]) for each in document["model_list"]] == [
         ("Org/A", {"model": "hosted_vllm/chat", "api_base": "http://[fd00::1]:8000/v1"}),
         ("chat", {"model": "hosted_vllm/chat", "api_base": "http://[fd00::1]:8000/v1"}),
@@ -89,13 +89,13 @@ def test_litellm_has_an_entry_for_each_name() -> None:
 
 
 def test_models_on_one_port_are_told() -> None:
-    (line,) = routers.shared_ports((routed("Org/A"), routed("Org/B"), routed("Org/C", port=8001)))
+    (line,) = exports.shared_ports((routed("Org/A"), routed("Org/B"), routed("Org/C", port=8001)))
     assert line.startswith("Org/A, Org/B share port 8000")
 
 
 def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, Any]:
     recipe = recipe_texts.make(folder, text)
-    document = json.loads(routers.render_opencode(recipe, command.render_command(recipe, {}), address))
+    document = json.loads(exports.render_opencode(recipe, command.render_command(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
     ((provider_name, block),) = document["provider"].items()
     assert document["model"] in {f"{provider_name}/{model}" for model in block["models"]}

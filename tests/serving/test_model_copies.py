@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 from builder.base.errors import SourceError, UsageError
 from builder.base.events import TransferProgress
 from builder.definitions.configuration import Node
-from builder.serving import model_copy
+from builder.serving import model_weights
 from tests import fake_ssh, hubcache
 from tests.hubcache import COMMIT, OTHER
 
@@ -39,8 +38,8 @@ def copy(
         if isinstance(event, TransferProgress):
             moved.append(event)
 
-    to = model_copy.destination(environ, Node("spark2", engine, models))
-    model_copy.copy(environ, MODEL, to, report)
+    to = model_weights.copy_destination(environ, Node("spark2", engine, models))
+    model_weights.copy_to_node(environ, MODEL, to, report)
     return moved
 
 
@@ -104,8 +103,8 @@ def test_a_folder_is_a_name_and_no_command(tmp_path: Path, environ: dict[str, st
     "engine", ["tcp://spark2:2376", "unix:///run/docker.sock", "ssh://-oProxyCommand=x", "ssh://a@-x"]
 )
 def test_nodes_that_ssh_does_not_lead_to(environ: dict[str, str], engine: str) -> None:
-    with pytest.raises(UsageError, match="models go to nodes over ssh") as caught:
-        model_copy.destination(environ, Node("spark2", engine))
+    with pytest.raises(UsageError, match="models are copied over ssh") as caught:
+        model_weights.copy_destination(environ, Node("spark2", engine))
     assert "builder.yaml" in caught.value.hint
 
 
@@ -114,7 +113,7 @@ def test_a_node_that_does_not_answer(tmp_path: Path, environ: dict[str, str]) ->
     (tmp_path / "bin/ssh").write_text("#!/bin/sh\necho 'ssh: connect to host spark2 port 22: No route' >&2\nexit 255\n")
     with pytest.raises(SourceError, match=r"cannot be copied to spark2: ssh: connect to host .*No route") as caught:
         copy(environ)
-    assert caught.value.hint.startswith("does `ssh ann@spark2` let you in?")
+    assert caught.value.hint.startswith("check that `ssh ann@spark2` works")
 
 
 def test_a_node_without_rsync(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -132,8 +131,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, environ: dict[str, str]
 
 
 def test_a_machine_without_rsync(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    model_copy.require_rsync()
-    assert shutil.which("rsync")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="rsync is not installed on this machine"):
-        model_copy.require_rsync()
+        model_weights.copy_destination({}, Node("spark2", "ssh://spark2"))

@@ -15,7 +15,7 @@ from builder.lab.checkpoints import conversion
 from builder.lock import checkpoints_lock, text
 from builder.lock.checkpoints_lock import CheckpointRecords
 from builder.lock.model import ImageName, Lock, Pairing, Repository
-from builder.serving import checkpoint_weights, model_revision, preparation
+from builder.serving import model_weights, preparation
 from builder.serving.preparation import ServeRequest, ServerSettings
 from builder.serving.selection import for_recipe
 from tests import locks, projects
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.definitions.container import ContainerSettings
-    from builder.serving.checkpoint_weights import OtherWeights
+    from builder.serving.model_weights import ServedWeights
 
 
 MODEL = "Org/Model-int4"
@@ -118,7 +118,7 @@ def test_a_result_in_a_folder_is_mounted(kitchen: Kitchen) -> None:
 
 @pytest.mark.slow
 def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
-    with pytest.raises(ImageStateError, match="the checkpoint hybrid was not made yet"):
+    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which was not made yet"):
         settings(kitchen, lock())
     built = kitchen.build()
     built.folder.rename(kitchen.folder / "elsewhere")
@@ -129,7 +129,7 @@ def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
 @pytest.mark.slow
 def test_an_image_without_the_mod_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
-    with pytest.raises(ConflictError, match=rf"small:2 does not carry {MOD}, and hybrid@"):
+    with pytest.raises(ConflictError, match=rf"small:2 does not carry {MOD}, which hybrid@"):
         settings(kitchen, lock(mods=()))
 
 
@@ -158,7 +158,7 @@ def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -
     assert container.argv[2] == MODEL
     assert container.argv[-2:] == ("--revision", COMMIT)
     recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
-    warning = checkpoint_weights.weights_warning(kitchen.project, content, for_recipe(content, recipe))
+    warning = model_weights.weights_warning(kitchen.project, content, for_recipe(content, recipe))
     assert warning == (
         f"{MODEL} is paired with its own weights: "
         f"`builder pair {MODEL} small:2 --checkpoint hybrid` serves {built.name.short}"
@@ -167,33 +167,35 @@ def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -
 
 def test_a_new_pairing_records_the_revision_that_was_made_last(kitchen: Kitchen) -> None:
     recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
-    assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) is None
+    assert model_weights.to_record(kitchen.project, {}, MODEL, recipe) is None
     built = kitchen.build()
-    assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) == str(built.name)
-    assert model_revision.to_record(kitchen.project, {"HOME": "/nowhere"}, MODEL, None) is None
+    assert model_weights.to_record(kitchen.project, {}, MODEL, recipe) == str(built.name)
+    assert model_weights.to_record(kitchen.project, {"HOME": "/nowhere"}, MODEL, None) is None
 
 
 def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitchen) -> None:
     built = kitchen.build()
     image = lock().images["small"].numbers[2]
     for name in ("hybrid", f"hybrid@{built.name.revision[:7]}", str(built.name)):
-        assert checkpoint_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
+        assert model_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
     with pytest.raises(UsageError, match="has no `other`"):
-        checkpoint_weights.named_weights(kitchen.project, "other", MODEL, image)
-    with pytest.raises(UsageError, match="is a form of Org/Model-int4, and not of Org/Else"):
-        checkpoint_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
+        model_weights.named_weights(kitchen.project, "other", MODEL, image)
+    with pytest.raises(UsageError, match="is a form of Org/Model-int4, not of Org/Else"):
+        model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
     with pytest.raises(ConflictError, match="does not carry"):
-        checkpoint_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
+        model_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
 
 
 def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
     built = kitchen.build()
     environ = kitchen.workspace().environment
-    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL) == ""
-    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(COMMIT), MODEL) == ""
+    assert model_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL) == ""
+    assert model_weights.missing_weights(kitchen.project, environ, lock(COMMIT), MODEL) == ""
     built.folder.rename(kitchen.folder / "elsewhere")
-    line = checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL)
-    assert line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: it has to be made again"
+    line = model_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL)
+    assert (
+        line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: build that checkpoint again"
+    )
 
 
 @pytest.mark.slow
@@ -239,11 +241,11 @@ def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None
 ON_THE_HUB = "int4: {{hf: Org/Model-int4@main}}"
 
 
-def weights(kitchen: Kitchen, source: str = "", revision: str | None = None) -> OtherWeights:
+def weights(kitchen: Kitchen, source: str = "", revision: str | None = None) -> ServedWeights:
     content = lock(revision)
     recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     environ = kitchen.workspace().environment
-    return checkpoint_weights.source_weights_of(kitchen.project, environ, content, for_recipe(content, recipe), source)
+    return model_weights.source_weights_of(kitchen.project, environ, content, for_recipe(content, recipe), source)
 
 
 def container(kitchen: Kitchen, source: str = "") -> ContainerSettings:
@@ -273,7 +275,7 @@ def test_another_source_is_taken_by_its_name(kitchen: Kitchen) -> None:
     assert f"{kitchen.folder}/fp8:/checkpoint-source:ro" in map(str, container(kitchen, "fp8").mounts)
     with pytest.raises(UsageError, match="hybrid has no source `fp9`; did you mean `fp8`") as refused:
         weights(kitchen, "fp9")
-    assert refused.value.hint == "there are: int4, fp8"
+    assert refused.value.hint == "its sources: int4, fp8"
 
 
 def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kitchen) -> None:
@@ -311,7 +313,7 @@ def test_a_source_that_is_another_by_now_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
     other = next((kitchen.folder / "int4").glob("model-*.safetensors"))
     other.write_bytes(other.read_bytes() + b" ")
-    with pytest.raises(ImageStateError, match=f"{other.name} is not what the checkpoint was made from"):
+    with pytest.raises(ImageStateError, match=f"{other.name} has another size than when"):
         weights(kitchen)
 
 
@@ -326,5 +328,5 @@ def test_a_model_that_is_no_checkpoint_has_no_source(kitchen: Kitchen) -> None:
 
 
 def test_a_checkpoint_that_was_not_made_is_told(kitchen: Kitchen) -> None:
-    with pytest.raises(ImageStateError, match="the checkpoint hybrid was not made yet"):
+    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which was not made yet"):
         weights(kitchen)

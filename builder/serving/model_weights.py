@@ -1,0 +1,448 @@
+"""The weights of a model that is served: their revision, a checkpoint of the project in their place, and their copies
+on nodes.
+
+A pairing records the revision. For a checkpoint that is ``NAME@REVISION``, so that image and weights move together.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from builder.base import files, hub_cache
+from builder.base.errors import ConflictError, ImageStateError, SourceError, UnsafePathError, UsageError
+from builder.base.words import did_you_mean
+from builder.definitions import recipe as recipes
+from builder.definitions.container import HOME
+from builder.lock import checkpoints_lock, lock_file
+from builder.serving.selection import SelectedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.base.events import Report
+    from builder.base.hub_cache import CachedModel
+    from builder.base.project import Project
+    from builder.definitions.checkpoint_definition import CheckpointSource
+    from builder.definitions.configuration import Node
+    from builder.definitions.recipe import Recipe
+    from builder.lock.checkpoints_lock import CheckpointName, CheckpointRevision, RecordedSource
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+    from builder.numbers.workspace import Workspace
+    from builder.serving.selection import ServedImage
+
+
+# The revision of a model, and its pairing with an image.
+
+
+def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
+    """Returns the revision to write into a new pairing: the commit that the cache has of the revision that the recipe
+    requests, else that revision as written; for a checkpoint the one that was made last (``NAME@REVISION``)."""
+    if recipe and recipe.checkpoint and recipe.model == model:
+        return latest_weights(project, recipe.checkpoint)
+    requested = recipe.revision if recipe and recipe.model == model else None
+    return hub_cache.revision(environ, model, requested or hub_cache.MAIN) or requested
+
+
+def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, recipe: Recipe) -> str:
+    """A line if the model of ``recipe`` is paired at another revision than would be served now; empty if not."""
+    model = lock.models.get(recipe.model or "")
+    if recipe.model is None or model is None or model.pairing.revision is None or recipe.checkpoint:
+        return ""
+    now = to_record(project, environ, recipe.model, recipe)
+    before = hub_cache.revision(environ, recipe.model, model.pairing.revision) or model.pairing.revision
+    if now is None or before == now or model.pairing.revision == recipe.revision:
+        return ""
+    now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
+    return f"{recipe.model} is at revision {now} now; it was paired at {before}"
+
+
+def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
+    """Fills in the revision of a pairing that was made before the model was downloaded or its checkpoint was made;
+    returns it if it was written. A recorded revision stays: a change is for the user to judge."""
+    from builder.numbers import images_lock
+
+    def lacks_revision(lock: Lock) -> bool:
+        return model in lock.models and lock.models[model].pairing.revision is None
+
+    if not lacks_revision(lock_file.read_lock(workspace.project.lock)):
+        return None
+    if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
+        return None
+    with images_lock.transaction(workspace) as transaction:
+        if not lacks_revision(transaction.lock):
+            return None
+        paired = transaction.lock.models[model]
+        pairing = replace(paired.pairing, revision=commit)
+        transaction.commit(transaction.lock.with_model(model, replace(paired, pairing=pairing)))
+    return commit
+
+
+def cached_models(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
+    """The models of ``lock`` that the cache has: at the revision that the pairing names if the cache has it, otherwise
+    at ``main``."""
+    models = {name: cached_model for name in lock.models if (cached_model := hub_cache.find_model(environ, name))}
+    for name, cached_model in models.items():
+        named = lock.models[name].pairing.revision
+        if named and (commit := hub_cache.revision(environ, name, named)):
+            models[name] = replace(cached_model, revision=commit)
+    return models
+
+
+@dataclass(frozen=True)
+class PairingSource:
+    """The source of a model's pairings: the ``recipe`` that serves it, and the ``revision`` of the model."""
+
+    recipe: Recipe | None
+    revision: str | None
+
+
+def pairing_source(
+    project: Project,
+    environ: Mapping[str, str],
+    lock: Lock,
+    model: str,
+    repository: str,
+    adopted: str = "",
+    named: Recipe | None = None,
+) -> PairingSource:
+    """Finds the recipe and the revision for a model's pairing, before the lock is held. The recipe is the ``named``
+    one, else that of the present pairing, else the only one for the model and the repository or the image
+    ``adopted``."""
+    serving, recorded = named, lock.models[model].pairing.recipe if model in lock.models else None
+    if named is None and recorded:
+        with suppress(UnsafePathError):
+            path = recipes.recorded(project, recorded)
+            serving = recipes.read_recipe(project, path).recipe if path else None
+    elif named is None:
+        names = (repository, adopted.removesuffix(":latest"))
+        of_model = [each for _, each in recipes.readable_recipes(project) if each.model == model]
+        matching = [each for each in of_model if each.repository in names]
+        serving = matching[0] if len(matching) == 1 else None
+    return PairingSource(serving, to_record(project, environ, model, serving))
+
+
+def new_pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
+    """The pairing of a model with an image. An earlier pairing with the image keeps what it recorded."""
+    from builder.numbers import pointers
+
+    record = lock.models.get(model)
+    result = pointers.pairing_with(record, image)
+    if result.recipe is None and origin.recipe:
+        result = replace(result, recipe=origin.recipe.file)
+    is_new = record is None or image not in {each.image for each in (record.pairing, *record.previous)}
+    if result.revision is None or is_new:
+        result = replace(result, revision=origin.revision or result.revision)
+    return result
+
+
+# One of the project's own checkpoints in place of the model's weights, or a source that it was made from.
+
+_NAME_OPTION = re.compile(r"--served[-_]model[-_]name\b")
+# The folders in the container. The links of a snapshot lead to blobs beside it, so the whole folder of the model of a
+# source is mounted.
+_FOLDERS = "/checkpoints"
+_SOURCE = "/checkpoint-source"
+
+
+@dataclass(frozen=True)
+class ServedWeights:
+    """A recipe whose ``{model}`` is the weights to serve, and the arguments ``extra`` that give them the model's name.
+    ``checkpoint`` and ``made`` are None if the pairing names the model's own weights. ``requested`` is the checkpoint,
+    or its source with the commit that is served."""
+
+    recipe: Recipe
+    extra: tuple[str, ...] = ()
+    checkpoint: CheckpointName | None = None
+    made: CheckpointRevision | None = None
+    requested: str = ""
+
+
+def latest_weights(project: Project, name: str) -> str | None:
+    """The newest revision of a checkpoint, as a pairing names it; None if the checkpoint was never made."""
+    revision = checkpoints_lock.read_checkpoints_lock(project).current(name)
+    return str(checkpoints_lock.CheckpointName(name, revision)) if revision else None
+
+
+def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
+    """The revision in the pairing of the selected image; None without such a pairing."""
+    model = lock.models.get(selection.recipe.model or "")
+    if model is None or not isinstance(selection, SelectedImage) or model.pairing.image != selection.image:
+        return None
+    return model.pairing.revision
+
+
+def served_weights(
+    project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage
+) -> ServedWeights | None:
+    """The weights that the recipe of ``selection`` serves: those in the pairing, else the newest revision of the
+    checkpoint. None for a recipe without a checkpoint. Raises ImageStateError if the checkpoint is not here,
+    ConflictError for an image without a mod that the checkpoint needs."""
+    recipe = selection.recipe
+    if recipe.checkpoint is None:
+        return None
+    paired = paired_revision(lock, selection)
+    if paired and checkpoints_lock.parse_name(paired) is None:
+        return ServedWeights(replace(recipe, revision=paired))
+    name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
+    made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
+    if name is None or made is None:
+        what = name.short if name else f"the checkpoint {recipe.checkpoint}"
+        raise ImageStateError(
+            f"{recipe.file} serves {what}, which was not made yet",
+            hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
+        )
+    if isinstance(selection, SelectedImage):
+        hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
+        _require_mods(selection.name, selection.record, name, made, hint)
+    return _of_checkpoint(project, environ, recipe, name, made)
+
+
+def _of_checkpoint(
+    project: Project, environ: Mapping[str, str], recipe: Recipe, name: CheckpointName, made: CheckpointRevision
+) -> ServedWeights:
+    place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
+    folder = place.folder(name.revision)
+    if not place.has(name.revision):
+        raise ImageStateError(
+            f"{name.short} is not on this machine: {folder} is missing",
+            hint=f"`builder checkpoints build {name.name}` makes it, if its definition is still the same",
+        )
+    inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
+    if place.is_cache:  # which is mounted anyway
+        inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
+    extra = () if _NAME_OPTION.search(recipe.command) else ("--served-model-name", made.model)
+    return ServedWeights(_serving(recipe, inside, *volumes), extra, name, made, name.short)
+
+
+def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
+    """The recipe with the folder ``model`` in the container in place of its own model."""
+    defaults = {**recipe.defaults, "model": model}
+    return replace(recipe, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
+
+
+def _require_mods(
+    image: str, record: NumberedImage, name: CheckpointName, made: CheckpointRevision, hint: str = ""
+) -> None:
+    if lacking := [mod for mod in made.mods if mod not in record.mods]:
+        raise ConflictError(f"{image} does not carry {', '.join(lacking)}, which {name.short} needs", hint=hint)
+
+
+def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
+    """A warning if a newer revision of the checkpoint exists than the paired one; else empty."""
+    recipe = selection.recipe
+    paired = paired_revision(lock, selection)
+    if recipe.checkpoint is None or paired is None:
+        return ""
+    newest = checkpoints_lock.parse_name(latest_weights(project, recipe.checkpoint) or "")
+    name = checkpoints_lock.parse_name(paired)
+    if newest is None or name == newest:
+        return ""
+    now = f"paired with {name.short}" if name else "paired with its own weights"
+    moves = f"`builder pair {recipe.model} {selection.name} --checkpoint {newest.name}` serves {newest.short}"
+    return f"{recipe.model} is {now}: {moves}"
+
+
+def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:
+    """A warning if the checkpoint that a model is paired with is no longer here; else empty."""
+    paired = lock.models.get(model)
+    name = checkpoints_lock.parse_name(paired.pairing.revision or "") if paired else None
+    if name is None:
+        return ""
+    made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision)
+    if made and checkpoints_lock.result_place(project, environ, name.name, made.folder).has(name.revision):
+        return ""
+    return f"{model} is paired with {name.short}, which is not on this machine: build that checkpoint again"
+
+
+def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
+    """The checkpoint called ``text``: ``NAME``, or ``NAME@`` and the first digits of a revision. Raises UsageError for
+    a checkpoint of another model, ConflictError for an image without a mod that the checkpoint needs."""
+    name, _, start = text.partition("@")
+    records = checkpoints_lock.read_checkpoints_lock(project)
+    revisions = records.checkpoints.get(name, {})
+    matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
+    if len(matching) != 1 or matching[0] not in revisions:
+        made = ", ".join(each[:12] for each in revisions) or "none"
+        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"revisions of {name} that were made: {made}")
+    revision = revisions[matching[0]]
+    if revision.model != model:
+        raise UsageError(f"{name} is a form of {revision.model}, not of {model}")
+    chosen = checkpoints_lock.CheckpointName(name, matching[0])
+    _require_mods("the image", image, chosen, revision)
+    return chosen
+
+
+def weights_of_checkpoint(
+    project: Project, environ: Mapping[str, str], selection: SelectedImage, text: str
+) -> ServedWeights:
+    """The checkpoint called ``text``, whichever is paired. Raises the errors of `named_weights`, and ImageStateError if
+    the checkpoint is not on this machine."""
+    recipe = selection.recipe
+    name = named_weights(project, text, recipe.model or "", selection.record)
+    made = checkpoints_lock.read_checkpoints_lock(project).checkpoints[name.name][name.revision]
+    return _of_checkpoint(project, environ, replace(recipe, checkpoint=None), name, made)
+
+
+def source_weights_of(
+    project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
+) -> ServedWeights:
+    """The ``source`` (if empty, that of the first step) of the checkpoint that the recipe of ``selection`` serves, at
+    the commit that the checkpoint was made from. Raises ImageStateError if files of it are missing here."""
+    from builder.definitions import checkpoint_definition
+    from builder.definitions.checkpoint_definition import TakeStep
+
+    served = served_weights(project, environ, lock, selection)
+    if served is None or served.checkpoint is None or served.made is None:
+        raise UsageError(
+            f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with",
+            hint="write `model: checkpoint:NAME` in it; `builder checkpoints list` shows the names",
+        )
+    definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
+    name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
+    recorded = served.made.sources.get(name)
+    if recorded is None or name not in definition.sources:
+        suggestion = did_you_mean(name, definition.sources, code=True)
+        raise UsageError(
+            f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
+            hint=f"its sources: {', '.join(definition.sources)}",
+        )
+    written = definition.sources[name]
+    requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
+    if written.model and recorded.commit:
+        requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
+        mounted = hub_cache.folder(environ, written.model)
+    _require_whole(Path(f"{mounted}{inside}"), written, recorded)
+    recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
+    return replace(served, recipe=recipe, requested=requested)
+
+
+def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
+    """Raises ImageStateError if files are missing, as a build fetches only what it needs, or have changed."""
+    from builder.sources.safetensors_files import LARGEST_INDEX, NAME, HeaderError, parse_index
+
+    wanted = {"config.json", *recorded.files}
+    if (folder / NAME).exists():
+        try:
+            wanted |= set(parse_index(files.read_plain_file((folder / NAME).resolve(), LARGEST_INDEX)).values())
+        except HeaderError as error:
+            raise ImageStateError(f"{folder / NAME}: {error}") from None
+    if missing := sorted(name for name in wanted if not (folder / name).exists()):
+        fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all of it"
+        lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
+        raise ImageStateError(
+            f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}",
+            hint=fetches if written.model else f"the files belong into {folder}",
+        )
+    for name, file in recorded.files.items():
+        if (folder / name).stat().st_size != file.size:
+            raise ImageStateError(
+                f"{folder / name} has another size than when the checkpoint was made from it",
+                hint="`builder checkpoints build NAME --update` makes the checkpoint from the present source",
+            )
+
+
+# The copy on a node, made by rsync over ssh: only what the node lacks is sent.
+
+
+@dataclass(frozen=True)
+class CopyDestination:
+    """A node's folder of models: the ``host`` for ssh (USER@HOST), its ``port``, and the folder ``hub``, which is
+    relative to the user's home there or absolute."""
+
+    node: str
+    host: str
+    port: int | None
+    hub: str
+
+
+def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
+    """The destination of models for ``node``. Raises UsageError if the node is not reached over ssh, or this machine
+    has no rsync."""
+    import shutil
+
+    from builder.engine import client
+
+    if shutil.which("rsync") is None:
+        raise UsageError(
+            "rsync is not installed on this machine, and it copies models to nodes",
+            hint="`sudo apt-get install rsync`, here and on the nodes",
+        )
+    address = client.of_node(environ, node.name, node.engine).host
+    parts = urlsplit(address)
+    if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
+        raise UsageError(
+            f"node {node.name} is reached at {address}, and models are copied over ssh",
+            hint=f"name it in builder.yaml as ssh://USER@HOST, or run `builder download` on {node.name}",
+        )
+    home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    user = f"{parts.username}@" if parts.username else ""
+    return CopyDestination(node.name, f"{user}{host}", parts.port, f"{home}/hub")
+
+
+def copy_to_node(environ: Mapping[str, str], model: str, to: CopyDestination, report: Report) -> None:
+    """Makes the node's copy of ``model`` equal to this machine's. Older revisions there stay."""
+    import subprocess
+
+    from builder.base.events import TransferProgress
+    from builder.base.processes import memory_file
+
+    cached_model = hub_cache.find_model(environ, model)
+    total = cached_model.size if cached_model else 0
+    folder = hub_cache.folder(environ, model)
+    argv = [
+        "rsync",
+        *("--recursive", "--links", "--perms", "--times"),
+        # A blob may be a link into a store that all models share; the store itself is not copied.
+        "--copy-unsafe-links",
+        # A file that was interrupted never has the name of the complete one.
+        *("--partial-dir=.rsync-partial", f"--exclude=*{hub_cache.INCOMPLETE}"),
+        "--mkpath",
+        # The name of a branch leads to a commit of the same length, and may do so twice in a second.
+        "--modify-window=-1",
+        *("--info=progress2", "--no-human-readable"),
+        # The names of the folders go to the node's rsync directly, not through a shell.
+        "--protect-args",
+        *("--rsh", f"ssh -p {to.port}" if to.port else "ssh"),
+        *("--", f"{folder}/", f"{to.host}:{to.hub}/{folder.name}/"),
+    ]
+    with memory_file() as stderr:
+        # The progress line overwrites itself after \r, which ends a line of text.
+        with subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**environ, "LC_ALL": "C"},
+            text=True,
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    if copied := re.match(r"\s*(\d+)\s+\d+%", line):
+                        report(TransferProgress(f"{model} to {to.node}", min(int(copied[1]), total), total))
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode:
+            stderr.seek(0)
+            raise _error(model, to, process.returncode, stderr.read().decode(errors="replace"))
+
+
+def _error(model: str, to: CopyDestination, code: int, stderr: str) -> SourceError:
+    if "rsync: command not found" in stderr or "rsync: not found" in stderr:
+        return SourceError(
+            f"{model} cannot be copied to {to.node}: it has no rsync", hint="`sudo apt-get install rsync`, on the node"
+        )
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("rsync error:")]
+    reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
+    port = f" -p {to.port}" if to.port else ""
+    return SourceError(
+        f"{model} cannot be copied to {to.node}: {reason}",
+        hint=f"check that `ssh{port} {to.host}` works, and run this again; files that arrived stay there",
+    )
