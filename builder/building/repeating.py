@@ -13,7 +13,7 @@ from builder.base.errors import ImageStateError, LockError
 from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.engine import images, installed
-from builder.lock.kinds import TAKE_BACK
+from builder.lock.checking import TAKE_BACK
 from builder.numbers import adopted, build_directory
 from builder.plan import plan_model
 

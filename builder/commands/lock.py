@@ -19,7 +19,7 @@ from builder.engine import images, versions
 from builder.evidence import store
 from builder.lab import changes
 from builder.lock import lock_file, merging, text
-from builder.lock.kinds import conflict_marks
+from builder.lock.checking import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains

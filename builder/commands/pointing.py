@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.evidence import requirements
-from builder.lock import checkpoints_lock, lock_file
-from builder.lock.kinds import MODEL, is_a
+from builder.lock import checking, checkpoints_lock, lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims, images_lock, pointers, status
 from builder.numbers.pointers import PointerMove
@@ -118,7 +117,7 @@ def pair_model(
     recipe = status.named_recipe(workspace.project, lock, model) if model not in lock.models else None
     if recipe and recipe.model:
         model = recipe.model
-    if not is_a(MODEL, model):
+    if not checking.is_a("model-name", model):
         raise UsageError(
             f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
             hint="write the path of a folder as /PATH, ~/PATH or ./PATH",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import LockError
 from builder.base.words import sha256_of
-from builder.lock import kinds
+from builder.lock import checking
 from builder.lock.model import LockedPackage, PythonPin
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WHAT = {
 _FILE = re.compile(r"(?:base-|build-)?packages\.[a-z0-9_.-]+\.txt(?:\.new)?")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]*)==([A-Za-z0-9][A-Za-z0-9.!+_~-]*)((?: --hash=sha256:[0-9a-f]{64})*)")
 _FACT = re.compile("# (asked|newest|as_of|undated): (.+)")
-_FACTS = {"asked": kinds.LINE, "undated": kinds.LINE, "newest": kinds.MOMENT, "as_of": kinds.MOMENT}
+_FACTS = {"asked": "line", "undated": "line", "newest": "moment", "as_of": "moment"}
 _OTHER = re.compile(r"#.*|--extra-index-url \S+|")
 _INDEX = re.compile(r".+ from (https?://[^\s'\"\\]+)")
 
@@ -90,7 +90,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         if package := parse_requirement(line):
             packages.append(package)
-        elif (fact := _FACT.fullmatch(line)) and kinds.is_a(_FACTS[fact[1]], fact[2]):
+        elif (fact := _FACT.fullmatch(line)) and checking.is_a(_FACTS[fact[1]], fact[2]):
             facts[fact[1]].append(fact[2])
         elif fact or not _OTHER.fullmatch(line):
             raise LockError(

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
-from builder.lock import closures, kinds, layout, text
-from builder.lock.kinds import TAKE_BACK, WrongError, lock_error
+from builder.lock import checking, closures, layout, text
+from builder.lock.checking import TAKE_BACK, lock_error
 from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
@@ -73,7 +73,7 @@ def journal_entries(project: Project) -> Iterator[Entry]:
             yield _entry(path)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, WrongError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise LockError(
                 f"{project.relative(path)} announces no change that this program makes",
                 hint="find out where it came from, and remove it; `builder verify` then tells what does not agree",
@@ -84,10 +84,12 @@ def _entry(path: Path) -> Entry:
     import json
 
     announced = json.loads(files.read_plain_file(path, _LARGEST))
-    number, engine_id = announced["number"], announced["engine_id"]
-    if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
-        raise ValueError(f"number {number} of {engine_id}")
-    return Entry(ImageName(kinds.REPOSITORY.read(announced["repository"]), number), engine_id, path)
+    name, engine_id = ImageName(announced["repository"], announced["number"]), announced["engine_id"]
+    if type(name.number) is not int or not 0 <= name.number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
+        raise ValueError(f"{name}: {engine_id}")
+    if not checking.is_a("repository", name.repository):
+        raise ValueError(f"{name}")
+    return Entry(name, engine_id, path)
 
 
 def remove_unwritten(project: Project) -> None:
@@ -208,18 +210,23 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
     Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
     unknown key, a wrong value, and a key or number that stands twice."""
-    if marks := kinds.conflict_marks(content):
+    if marks := checking.conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
-        raise lock_error(problems, kinds.MERGE)
+        raise lock_error(problems, checking.MERGE)
     written = content.rstrip()
     if not written:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
-    if written.rpartition("\n")[2] != kinds.END:  # a part of a lock that is valid YAML has fewer images
+    if written.rpartition("\n")[2] != checking.END:  # a part of a lock that is valid YAML has fewer images
         place = Location(file, written.count("\n") + 1)
-        raise lock_error([Problem(place, f"cut off here: the last line must be `{kinds.END}`")], TAKE_BACK)
-    if (data := text.read_layout(content)) is not None:
-        with contextlib.suppress(WrongError):  # read again below, with the place of each problem
-            return layout.lock_of(data, load)
+        raise lock_error([Problem(place, f"cut off here: the last line must be `{checking.END}`")], TAKE_BACK)
+    if (data := text.read_layout(content)) is not None and not checking.problems(data):
+        lock = layout.lock_of(data, load)
+        if not any(lock.broken_rules()):
+            return lock
+    return _read_with_places(content, file, load)
+
+
+def _read_with_places(content: str, file: str, load: Load) -> Lock:
     from builder.lock.yaml_tree import read_tree
 
     tree = read_tree(content, file)
@@ -228,14 +235,14 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
         problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
         older = "remove it, and `builder lock --recover` makes it again from builds/ and the engine"
         other = older if len(version) < 3 and int(version) < VERSION else "update builder"
-        raise NewerLockError(str(problem), hint=f"{other}; or take back with git a lock that this builder wrote")
-    wrong: list[Problem] = []
-    try:
+        raise NewerLockError(str(problem), hint=f"{other}; or restore with git a lock that this builder wrote")
+    wrong = checking.problems(tree.data)
+    if not wrong:
         lock = layout.lock_of(tree.data, load)
-    except WrongError as error:
-        wrong = [Problem(tree.places.get(path, Location(file)), message) for path, message in error.problems]
+        wrong = list(lock.broken_rules())
     if tree.problems or wrong:
-        raise lock_error([*tree.problems, *wrong], kinds.CORRECT)
+        named = (Problem(tree.places.get(path, Location(file)), message) for path, message in wrong)
+        raise lock_error([*tree.problems, *named], checking.CORRECT)
     return lock
 
 

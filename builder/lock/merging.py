@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base.errors import LockError, NewerLockError, UsageError
 from builder.lock import lock_file
-from builder.lock.kinds import conflict_marks
+from builder.lock.checking import conflict_marks
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
 

@@ -130,6 +130,12 @@ class ImageName:
         return f"{self.repository}:{self.number}"
 
 
+def image_name(text: str) -> ImageName:
+    """The numbered image in a text that has a repository, a colon and a number. Raises ValueError for another one."""
+    repository, _, number = text.rpartition(":")
+    return ImageName(repository, int(number))
+
+
 @dataclass(frozen=True)
 class Version:
     """The version of a source in a built image."""

@@ -13,10 +13,10 @@ import yaml
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem
-from builder.lock.kinds import TAKE_BACK, lock_error
+from builder.lock.checking import TAKE_BACK, lock_error
 
 if TYPE_CHECKING:
-    from builder.lock.kinds import Data, ValuePath
+    from builder.lock.checking import Data, ValuePath
 
 
 _DEEPEST = 32  # far below what overflows the stack of the C parser, far above what a lock needs
