@@ -96,12 +96,11 @@ KEEP = 3
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove images that are no longer needed, and what builds left.
 
-    An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
-    image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
-    machine while it served is removed with it, and so are files that were fetched for mods and that none names any
-    more, and checkpoints that were made again since and that no pairing names. A removed number stays on record and
-    can be rebuilt. The command asks before it removes anything; where it cannot ask, it only shows what it would
-    remove, unless --yes is given.
+    It never removes an image that is current, kept (`builder keep`), paired with a model, used by a container, among
+    the newest, or the base of an image that stays, nor anything that this project did not build. With an image it
+    removes what that image compiled on this machine, files fetched for mods that no mod names any more, and checkpoints
+    that were made again and that no pairing names. A removed number stays on record and can be rebuilt. The command
+    asks before it removes anything. If it cannot ask, it only shows what it would remove, unless --yes is given.
     """
     from builder.commands import keeping as command
 

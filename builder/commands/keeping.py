@@ -1,6 +1,6 @@
 """These commands adopt an image that exists already, and prune the images that are no longer needed.
 
-A pruned number stays on record. A current, pinned or paired image is never pruned, nor are the images below it.
+A pruned number stays on record. An image that is current, kept or paired is never pruned, nor are the images below it.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tupl
 
 # The prune command: plans which images are no longer needed and what their removal frees, then removes them. The
 # files that they compiled on this machine go with them, and so do the cached metadata of wheels that are no longer
-# pinned, and downloads that no mod names any more. A number that is current, pinned or paired with a model stays, and
+# pinned, and downloads that no mod names any more. A number that is current, kept or paired with a model stays, and
 # so does every image that one of these was built on. An image that a model was paired with before may go: its number
 # stays recorded, and can be built again.
 
@@ -420,7 +420,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
         if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
             raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
-            raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
+            raise ConflictError(f"{name} was kept, paired or made current meanwhile: it was left alone")
         holder = images_lock.number_holder(workspace, name)
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # ``lock --recover``: rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
-    "marks, notes and pins (`builder pin`) that were set, digests of what was pushed, and pairings that `pair` or"
-    " `rollback` moved, stand nowhere else: models are paired with the newest image that was built for them"
+    "marks, notes, which images to keep, digests of what was pushed, and pairings that `pair` or `rollback` moved"
+    " are recorded nowhere else: each model is paired with the newest image that was built for it"
 )
 
 _ANEW = "nothing says what builds/ was built from: move its folders away, and images.lock begins again"

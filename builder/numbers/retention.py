@@ -174,7 +174,7 @@ def _own_reasons(
     age = now - datetime.fromisoformat(image.built)
     return (
         *(["current"] if repository.current == name.number else []),
-        *(["pinned"] if image.pinned else []),
+        *(["kept"] if image.pinned else []),
         *(f"serves {model}" for model in lock.models_on(name)),
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
