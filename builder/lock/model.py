@@ -315,6 +315,25 @@ class Lock:
         repository = self.images.get(name.repository)
         return repository.numbers.get(name.number) if repository else None
 
+    def history(self, what: str, *, is_model: bool) -> tuple[ImageName, ...]:
+        """The images that a pointer was at, the present one first: a model's, or ``latest`` of a repository. Empty for
+        a pointer that points nowhere."""
+        if is_model:
+            model = self.models.get(what)
+            return tuple(pairing.image for pairing in (model.pairing, *model.previous)) if model else ()
+        repository = self.images.get(what)
+        if repository is None or repository.current is None:
+            return ()
+        return tuple(ImageName(what, number) for number in (repository.current, *repository.previous))
+
+    def without_prunings(self) -> Lock:
+        """The lock as if no number had been pruned."""
+        images = {
+            name: replace(each, numbers={n: replace(image, pruned=None) for n, image in each.numbers.items()})
+            for name, each in self.images.items()
+        }
+        return replace(self, images=images)
+
     def pins_of(self, definition: str, platform: str) -> Pins:
         """The pins of a definition on a platform; empty where nothing is pinned yet."""
         return self.pins.get(definition, {}).get(platform, Pins())

@@ -82,25 +82,11 @@ def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
     for name in sorted({move.to for move in moves}):
         details = images.inspect_image(endpoint, str(name))
         recorded = lock.image(name)
-        if details is None and recorded and recorded.digest:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved",
-                hint=f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {name}` get it back",
-            )
-        if details is None and recorded and recorded.adopted:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved", hint=adopted.way_back(name, recorded)
-            )
-        if details is None and recorded and recorded.pruned:
-            raise ImageStateError(
-                f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",
-                hint=f"`builder pull {name}` takes it from the registry, `builder rebuild {name}` builds it again",
-            )
         if details is None:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved",
-                hint=f"`builder pull {name}` or `builder rebuild {name}` brings it back; `builder list` shows others",
-            )
+            pruned = recorded.pruned if recorded else None
+            state = f"was pruned on {pruned[:10]}" if pruned else "is missing from this engine"
+            hint = adopted.way_back(name, recorded) if recorded else "`builder list` shows the numbered images"
+            raise ImageStateError(f"{name} {state}: nothing was moved", hint=hint)
         if recorded and images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
                 f"{name} is not the image that images.lock records: its tag was moved. Nothing was changed",
