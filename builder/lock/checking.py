@@ -63,10 +63,10 @@ def pattern(name: str) -> str:
     return text
 
 
-def is_a(name: str, text: str) -> bool:
-    """True if ``text`` is of a kind in the schema. The names among them become folders, arguments and lines of
+def is_a(name: str, data: Data) -> bool:
+    """True if ``data`` is of a kind in the schema. The names among them become folders, arguments and lines of
     Dockerfiles: none leads to another folder, begins like an option, or holds a line break."""
-    return _fits(_named(name), text)
+    return _fits(_named(name), data)
 
 
 def problems(data: Data) -> Problems:

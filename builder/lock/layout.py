@@ -30,14 +30,14 @@ def lock_of(data: Any, load: Load) -> Lock:
     lock = replace(lock, models={name: _model(lock, each) for name, each in data.get("models", {}).items()})
     for name, each in data.get("builds", {}).items():
         definition, _, platform = name.rpartition(" ")
-        lock = lock.with_pins(definition, platform, _pins(definition, platform, each, load))
+        lock = lock.with_pins(definition, platform, pins_of(definition, platform, each, load))
     return lock
 
 
 def data_of(lock: Lock) -> Block:
     """The data of the file of a lock, in its order; numbers and truth values as they are."""
     builds = {
-        f"{definition} {platform}": _pins_data(definition, platform, pins)
+        f"{definition} {platform}": pins_data(definition, platform, pins)
         for definition, platforms in lock.pins.items()
         for platform, pins in platforms.items()
     }
@@ -242,7 +242,9 @@ def _version_text(version: Version) -> str:
 _FROM_VLLM = "from-vllm"
 
 
-def _pins(definition: str, platform: str, data: Block, load: Load) -> Pins:
+def pins_of(definition: str, platform: str, data: Block, load: Load) -> Pins:
+    """The pins in data without problems."""
+
     def file(part: str, digest: str) -> Any:
         return PackagesFile(closures.path_of(definition, platform, part), digest, load)
 
@@ -281,7 +283,8 @@ def _patch(data: Block) -> SourcePatch:
     return SourcePatch(data["file"], sha256=data["sha256"], strip=int(data.get("strip", 1)))
 
 
-def _pins_data(definition: str, platform: str, pins: Pins) -> Block:
+def pins_data(definition: str, platform: str, pins: Pins) -> Block:
+    """The data of pins."""
     digests = {
         part: closures.file_of(path, closure).digest
         for part, path, closure in closures.of_pins(definition, platform, pins)

@@ -10,16 +10,16 @@ import hashlib
 import json
 import re
 import shlex
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, read_script_facts
-from builder.definitions.source_patches import LOCAL_CHANGES, SourcePatch
-from builder.lock import closures
-from builder.lock.model import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin, Version, WheelPin
+from builder.definitions.source_patches import LOCAL_CHANGES
+from builder.lock import checking, closures, layout
+from builder.lock.model import GitPin, IncludedPin, LockedPackage, Pins, Version
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from builder.definitions.image import ArgumentValue, ImageDefinition
     from builder.definitions.mod import FileCopy, Mod
     from builder.definitions.recipe import Recipe
+    from builder.definitions.source_patches import SourcePatch
+    from builder.lock.model import SourcePin
 
 # Scripts that steps source: staged where the Dockerfile mounts them.
 _APT = "parts/apt.sh"
@@ -538,7 +540,9 @@ def write_labels(
         "builder.base": base,
         "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
         "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
-        "builder.pins": json.dumps({name: _as_json(own_pins) for name, own_pins in sorted(pins.items())}),
+        "builder.pins": json.dumps(
+            {name: _pins_data(name, own_pins, definition.platform) for name, own_pins in sorted(pins.items())}
+        ),
         "builder.recipe": recipe.file if recipe else "",
         "builder.revision": (recipe.revision if recipe else "") or "",
         "builder.models": json.dumps(models),
@@ -558,7 +562,7 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
             recipe=labels.get("builder.recipe"),
             revision=labels.get("builder.revision"),
             models=tuple(json.loads(labels["builder.models"])),
-            pins={name: _pins(data) for name, data in json.loads(labels.get("builder.pins", "{}")).items()},
+            pins=_read_pins(labels.get("builder.pins", "{}")),
         )
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
@@ -566,52 +570,19 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
     return image_labels if all(isinstance(value, str) for value in texts) else None
 
 
-def _as_json(pins: Pins) -> dict[str, Any]:
-    sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
-    base = _fields(replace(pins.base, packages=())) if pins.base else {}
-    return {key: value for key, value in (("base", base), ("sources", sources)) if value}
+def _pins_data(definition: str, pins: Pins, platform: str) -> layout.Block:
+    base = pins.base and replace(pins.base, packages=())
+    return layout.pins_data(definition, platform, Pins(base, pins.sources))
 
 
-def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
-    """The fields of a pin by the keys of images.lock; what a base is not read for is left out."""
-    read_from_base = {"created", "packages"} if isinstance(pin, BasePin) else set()
-    fields = {name: value for name, value in asdict(pin).items() if value or name not in read_from_base}
-    if isinstance(pin, GitPin):
-        fields["patches"] = [
-            {"number": p.number, "head": p.head, "sha256": p.sha256, "base": p.base}
-            if p.name.isdecimal()
-            else asdict(p)
-            for p in pin.patches
-        ]
-    return {_KEYS.get(name, name): value for name, value in fields.items()}
-
-
-# By the names of their fields, the keys that images.lock and the labels of older images have for them.
-_KEYS = {"requested": "asked", "patches": "pulls"}
-_FIELDS = {key: name for name, key in _KEYS.items()}
-
-
-def _pins(data: Mapping[str, Any]) -> Pins:
-    base = BasePin(**_renamed(data["base"])) if "base" in data else None
-    return Pins(base, {name: _source(_renamed(pin)) for name, pin in data.get("sources", {}).items()})
-
-
-def _source(fields: Mapping[str, Any]) -> SourcePin:
-    if "git" not in fields:
-        return IncludedPin(**fields) if "base" in fields else WheelPin(**fields)
-    return GitPin(**{**fields, "patches": tuple(map(_patch, fields["patches"]))})
-
-
-def _patch(data: Mapping[str, Any]) -> SourcePatch:
-    return (
-        SourcePatch(str(data["number"]), data["head"], data["sha256"], data["base"])
-        if "number" in data
-        else SourcePatch(**data)
-    )
-
-
-def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_FIELDS.get(key, key): value for key, value in data.items()}
+def _read_pins(text: str) -> dict[str, Pins]:
+    """The pins in a label, by definition; none of an image of an older version, whose labels have them otherwise."""
+    data = json.loads(text, parse_int=str)
+    return {
+        name: layout.pins_of(name, "", pins, lambda *_: None)
+        for name, pins in data.items()
+        if checking.is_a("pins", pins)
+    }
 
 
 # The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
