@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import EngineError, FileProblemsError, LockError, NothingToDoError, SourceError
+from builder.base.errors import EngineError, FileProblemsError, LockError, NewerLockError, NothingToDoError, SourceError
 from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
@@ -73,8 +73,10 @@ def recover_lock(workspace: Workspace) -> Recovered:
     def read(content: bytes, file: str, load: Load) -> Lock:
         try:
             return lock_file.parse_bytes(content, file, load)
+        except NewerLockError:
+            raise
         except LockError:
-            if not merging.is_lost(content, file):
+            if conflict_marks(content.decode(errors="replace")):
                 raise
             damaged.append(content)
             return Lock()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
-TAKE_BACK = "restore the committed file with `git checkout -- images.lock`, or make it again: `builder lock --recover`"
+TAKE_BACK = "restore the committed file: `git checkout -- images.lock`, or `builder lock --recover` makes it again"
 CORRECT = "correct these lines, or restore the committed file with `git checkout -- images.lock`"
 MERGE = (
     "`builder lock --merge` keeps what both sides built and gives one of each pair the next free number; or take one"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from builder.base.errors import LockError, NewerLockError, UsageError
+from builder.base.errors import LockError, UsageError
 from builder.lock import lock_file
-from builder.lock.checking import conflict_marks
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
 
@@ -26,12 +25,13 @@ def refused(part: Lock) -> str:
     """The reason why images.lock cannot hold ``part``: a name that no image, mod or definition has, or a value of
     another kind; empty where it can."""
     try:
-        lock_file.parse_and_explain(dump_lock(part), "its labels")
+        if lock_file.parse_and_explain(dump_lock(part), "its labels") == part:
+            return ""
     except (LockError, UsageError) as error:
         return error.message.splitlines()[0]
     except (TypeError, ValueError, AttributeError):
-        return "its labels hold values of other kinds than this program writes"
-    return ""
+        pass
+    return "its labels hold values of other kinds than this program writes"
 
 
 # Merging two locks: the records of two branches that git could not merge, or a lock and what was recovered. The
@@ -169,15 +169,3 @@ def _model(base: Model | None, ours: Model, theirs: Model) -> Model:
     serves = _kept(base.pairing.image if base else None, ours.pairing.image, theirs.pairing.image)
     now, order = pairings.pop(serves), dict.fromkeys((*_pairings(ours), *pairings))
     return Model(now, tuple(replace(pairings[image], since="") for image in order if image in pairings))
-
-
-def is_lost(content: bytes, file: str) -> bool:
-    """True for a file that cannot be read as a lock, unless git's conflict markers are in it or another version of
-    this program wrote it."""
-    try:
-        lock_file.parse_bytes(content, file)
-    except NewerLockError:
-        return False
-    except LockError:
-        return not conflict_marks(content.decode(errors="replace"))
-    return False
