@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,12 @@ from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import jinja2
 
     from builder.definitions.image import ArgumentValue, ImageDefinition
-    from builder.definitions.mod import FileCopy, Mod
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.definitions.source_patches import SourcePatch
     from builder.lock.model import SourcePin
@@ -136,7 +136,7 @@ def _content(
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = package_groups(definition)
     sources = {name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())}
-    template_mods = tuple(_template_mod(mod, versions, packages) for mod in mods)
+    template_mods = [_template_mod(mod, versions, packages) for mod in mods]
     text = render_dockerfile(definition, base, groups, sources, template_mods)
     mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
@@ -152,12 +152,20 @@ def _content(
     }
 
 
-def _template_source(name: str, pin: SourcePin) -> TemplateSource:
-    if not isinstance(pin, GitPin):
-        return TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
-    epoch = int(datetime.fromisoformat(pin.date).timestamp())
-    strips = {_patch_file(name, patch): patch.strip for patch in pin.patches}
-    return TemplateSource("git", pin.version, pin.commit, source_context(name), strips, epoch, rules.GIB_PER_JOB[name])
+def _template_source(name: str, pin: SourcePin) -> dict[str, Any]:
+    """A source as templates see it. ``kind`` is git, wheel or base. For git, ``context`` names the build context with
+    its tree, ``patches`` maps the files in ``patches/`` to the number of folders to remove from the names in each,
+    ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take."""
+    git = pin if isinstance(pin, GitPin) else None
+    return {
+        "kind": "git" if git else "base" if isinstance(pin, IncludedPin) else "wheel",
+        "version": pin.version,
+        "commit": pin.commit,
+        "context": source_context(name) if git else "",
+        "patches": {_patch_file(name, patch): patch.strip for patch in git.patches} if git else {},
+        "epoch": int(datetime.fromisoformat(git.date).timestamp()) if git else 0,
+        "gib_per_job": rules.GIB_PER_JOB[name] if git else 0,
+    }
 
 
 def _patch_file(source: str, patch: SourcePatch) -> str:
@@ -232,57 +240,12 @@ def _metadata(
 # Rendering a definition's Dockerfile template.
 
 
-@dataclass(frozen=True)
-class TemplateSource:
-    """A source as templates see it. ``kind`` is git, wheel or base; for git, ``context`` names the build context with
-    its tree, ``patches`` the files in ``patches/`` to apply to it, with the number of folders to remove from the names
-    in each, ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take.
-    """
-
-    kind: str
-    version: str
-    commit: str | None
-    context: str = ""
-    patches: Mapping[str, int] = field(default_factory=dict)
-    epoch: int = 0
-    gib_per_job: int = 0
-
-
-@dataclass(frozen=True)
-class TemplatePatch:
-    """A patch of a mod as templates see it; ``pinned`` tells the pinned version of its package if that is a source."""
-
-    file: str
-    package: str
-    strip: int
-    pinned: str
-
-
-@dataclass(frozen=True)
-class TemplateMod:
-    """A mod as templates see it. ``has_files`` if the build directory has a folder of it, ``changes_files`` if there is
-    more to do than to set ``env``; a serving image has folders of the host mounted over ``host_mounts``."""
-
-    name: str
-    run: str | None
-    seconds: int
-    may_be_empty: bool
-    network: bool
-    has_files: bool
-    changes_files: bool
-    packages: tuple[str, ...]
-    copies: tuple[FileCopy, ...]
-    patches: tuple[TemplatePatch, ...]
-    env: tuple[tuple[str, str], ...]
-    host_mounts: tuple[str, ...] = HOST_MOUNTS
-
-
 def render_dockerfile(
     definition: ImageDefinition,
     base: str,
     groups: tuple[PackageGroup, ...],
-    sources: Mapping[str, TemplateSource],
-    mods: tuple[TemplateMod, ...],
+    sources: Mapping[str, Mapping[str, Any]],
+    mods: Sequence[Mapping[str, Any]],
 ) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
@@ -297,7 +260,7 @@ def render_dockerfile(
         "args": definition.args,
         "python": {"version": definition.python.version if definition.python else "", "groups": groups},
         "sources": sources,
-        "versions": {name: source.version for name, source in sources.items()},
+        "versions": {name: source["version"] for name, source in sources.items()},
         "mods": mods,
         "workspace": WORKSPACE,
     }
@@ -310,7 +273,7 @@ def render_dockerfile(
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
         raise _problem(_location_of(error, own), error) from None
-    if missing := [mod.name for mod in mods if f"\n# mod {mod.name}\n" not in text]:
+    if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
         raise _problem(Location(own), f"it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does")
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -337,7 +300,7 @@ def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
     variables."""
     text = '{% import "_parts/mods.j2" as parts_mods %}{{ parts_mods.bake(mods, workspace, "base") }}'
     template = _environment(parts).from_string(text)
-    baked = template.render(mods=(_template_mod(mod, {}, {}),), workspace=WORKSPACE)
+    baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
     return "".join(re.findall(r"<<'EOF'\n(.*?\n)EOF\n", baked, re.DOTALL))
 
 
@@ -367,28 +330,32 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
     return environment
 
 
-def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> TemplateMod:
-    """A mod as templates see it; for the arguments see ``_content``."""
-    return TemplateMod(
-        name=mod.name,
-        run=mod.run,
-        seconds=mod.seconds,
-        may_be_empty=mod.may_be_empty,
-        network=mod.network,
-        has_files=bool(mod.files or mod.fetched),
-        changes_files=bool(mod.run or mod.packages or mod.copies or mod.patches),
-        packages=mod.packages,
-        copies=tuple(replace(copy, source=copy.staged) for copy in mod.copies),
-        patches=tuple(
-            TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package)))
+def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> dict[str, Any]:
+    """A mod as templates see it; for the arguments see ``_content``. ``has_files`` if the build directory has a folder
+    of it, ``changes_files`` if there is more to do than to set ``env``; a serving image has folders of the host mounted
+    over ``host_mounts``."""
+    return {
+        "name": mod.name,
+        "run": mod.run,
+        "seconds": mod.seconds,
+        "may_be_empty": mod.may_be_empty,
+        "network": mod.network,
+        "has_files": bool(mod.files or mod.fetched),
+        "changes_files": bool(mod.run or mod.packages or mod.copies or mod.patches),
+        "packages": mod.packages,
+        "copies": [replace(copy, source=copy.staged) for copy in mod.copies],
+        "patches": [
+            {"file": p.file, "package": p.package, "strip": p.strip, "pinned": _pinned(pinned.get(p.package))}
             for p in mod.patches
             if p.fits(packages.get(canonical(p.package), ""))
-        ),
-        env=tuple(mod.env.items()),
-    )
+        ],
+        "env": list(mod.env.items()),
+        "host_mounts": HOST_MOUNTS,
+    }
 
 
 def _pinned(version: Version | None) -> str:
+    """The pinned version of a package that is a source."""
     if version is None:
         return ""
     return f"pinned: {version.version}" + (f", commit {version.commit}" if version.commit else "")
