@@ -25,7 +25,7 @@ from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
 from builder.serving import advice
-from builder.sources import foreign_files, git
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -351,8 +351,7 @@ def update_lock(
         diffs = vendored.load_vendored(project, definition.name, resolved.pins, resolved.patches)
         vendored.keep_vendored(project, definition.name, resolved.pins, diffs)
         after[definition.name, definition.platform] = resolved.pins
-        settings = git.read_index_settings(workspace.environment)
-        older = pinning.versions_between(definition, before, resolved.pins, update, settings)
+        older = pinning.versions_between(definition, before, resolved.pins, update)
         moved += _moved_pins(project, definition, before, resolved.pins, older)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock

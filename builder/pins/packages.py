@@ -225,14 +225,6 @@ def releases_between(package: str, old: str, new: str, environ: Mapping[str, str
     return tuple(map(str, sorted(between, reverse=start > end)))
 
 
-def newest_release(package: str, settings: UserSettings) -> tuple[str, ...]:
-    """The versions on the user's index, the newest first; pre-releases if there is nothing else. Raises SourceError."""
-    from packaging.version import Version
-
-    versions = sorted(map(Version, _wheels_of(package, settings)), reverse=True)
-    return tuple(map(str, [each for each in versions if not each.is_prerelease] or versions))
-
-
 def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     """The entry of a version in a requirement file, with the hashes of its wheels. Raises SourceError."""
     hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)

@@ -32,7 +32,7 @@ from builder.lock.model import (
     WheelPin,
     identity,
 )
-from builder.pins import agreement, packages, vendored
+from builder.pins import agreement, vendored
 from builder.pins.resolver import answered
 from builder.sources import local_checkouts, python
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from builder.definitions.source_patches import SourcePatch
     from builder.pins.base_contents import BaseContents
     from builder.pins.resolver import Resolver
-    from builder.sources.git import UserSettings
 
 Inherited: TypeAlias = "Sequence[LockedPackage] | None"
 """The packages of the parent images; None where those are not all pinned, so that nothing on top of them can be."""
@@ -187,12 +186,6 @@ def resolve_missing(
     if not moving or (brought and task.faults):
         return ResolvedPins(based, faults=tuple(task.faults))
     of_base = len(task.faults)
-    for name, version in update.items():
-        if version and name in definition.wheel_sources:
-            with task.catching(name):
-                agreement.require_wheel(definition, name, version, resolver)
-    if len(task.faults) > of_base:
-        return ResolvedPins(based, faults=tuple(task.faults))
     before = agreement.with_chosen(definition, based if brought else pins, update)
     rest = _with_rest(task, before, moving, inherited, below)
     if len(task.faults) > of_base and pins.python:
@@ -502,7 +495,9 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
-    _say_undated(definition, as_of, resolved.pin, resolver)
+    if as_of and (resolved.pin.undated or not resolved.pin.as_of):
+        undated = ", ".join(resolved.pin.undated) or "all packages"
+        resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")
     there = {(package.name, package.version) for package in inherited}
     own = tuple(package for package in resolved.pin.packages if (package.name, package.version) not in there)
     return replace(
@@ -544,20 +539,6 @@ def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
         for requirement in filter(None, map(parse_requirement, requirements))
         if any(part.operator in {"==", "==="} and "*" not in part.version for part in requirement.specifier)
     )
-
-
-def _say_undated(definition: ImageDefinition, as_of: str, pin: PythonPin, resolver: Resolver) -> None:
-    """Says where an index gives no upload dates, so that packages may be newer than they should be."""
-    if as_of and not pin.as_of:
-        resolver.say(
-            f"{definition.name}: the package index gives no upload dates, so its packages are those of today, and not"
-            f" of {as_of[:10]}"
-        )
-    elif pin.undated:
-        resolver.say(
-            f"{definition.name}: the index of {', '.join(pin.undated)} gives no upload dates, so these may be newer"
-            f" than {as_of[:10]}"
-        )
 
 
 def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ...]]:
@@ -687,8 +668,7 @@ def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version
         return ""  # the closure cannot be had, either, and says why
 
 
-# Packages and sources that new pins take back to an older version, and why: an index that is behind the pins, a limit
-# of time, or the requirements of other packages.
+# Packages and sources that new pins take back to an older version, and why.
 
 
 @dataclass(frozen=True)
@@ -705,24 +685,24 @@ class OlderVersion:
 
 
 def versions_between(
-    definition: ImageDefinition, before: Pins, after: Pins, update: Mapping[str, str | None], settings: UserSettings
+    definition: ImageDefinition, before: Pins, after: Pins, update: Mapping[str, str | None]
 ) -> tuple[OlderVersion, ...]:
     """The versions that go back from the pins ``before`` to those ``after``, by name. A source for which ``update``
     names a version is left out: that version was requested."""
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
-    old_base, new_base = (pins.base.packages if pins.base else () for pins in (before, after))
-    older = {
-        name: OlderVersion(name, old, new, "the base image has it")
-        for name, old, new in _going_back(old_base, new_base, requested)
-    }
-    elsewhere = {name for index in (definition.python.indexes if definition.python else ()) for name in index.packages}
-    for closure, other in ((before.build, after.build), (before.python, after.python)):
-        if closure is None or other is None:
-            continue
-        limit = other.as_of if other.as_of and not "" < closure.as_of <= other.as_of else ""
-        for name, old, new in _going_back(closure.packages, other.packages, requested):
-            why = "" if name in elsewhere else _reason(name, old, limit, settings)
-            older[name] = OlderVersion(name, old, new, why)
+    bases = [pins.base.packages if pins.base else () for pins in (before, after)]
+    closures = [(before.build, after.build), (before.python, after.python)]
+    changed = [(bases[0], bases[1], "the base image has it")]
+    changed += [
+        (old.packages, new.packages, _limit_between(old.as_of, new.as_of)) for old, new in closures if old and new
+    ]
+    older = {}
+    for old_packages, new_packages, why in changed:
+        versions = {package.name: package.version for package in old_packages}
+        for name, text in ((package.name, package.version) for package in new_packages):
+            old, new = parse_version(versions.get(name, "")), parse_version(text)
+            if old and new and new < old and name not in requested:
+                older[name] = OlderVersion(name, versions[name], text, why)
     for name, pin in after.sources.items():
         old_pin = before.sources.get(name)
         if not isinstance(pin, GitPin) or not isinstance(old_pin, GitPin) or update.get(name):
@@ -732,25 +712,6 @@ def versions_between(
     return tuple(older[name] for name in sorted(older))
 
 
-def _going_back(
-    before: Sequence[LockedPackage], after: Sequence[LockedPackage], requested: set[str]
-) -> Iterator[tuple[str, str, str]]:
-    versions = {package.name: package.version for package in before if package.name not in requested}
-    for package in after:
-        old, new = parse_version(versions.get(package.name, "")), parse_version(package.version)
-        if old and new and new < old:
-            yield package.name, versions[package.name], package.version
-
-
-def _reason(name: str, old: str, limit: str, settings: UserSettings) -> str:
-    from packaging.version import Version
-
-    try:
-        offered = packages.newest_release(name, settings)
-    except SourceError:
-        return ""
-    if offered and Version(old) > max(map(Version, offered)):
-        return f"the package index offers nothing newer than {offered[0]}"
-    if limit:
-        return f"nothing newer than {limit[:10]} is taken"
-    return "the requirements of other packages exclude the newer version"
+def _limit_between(before: str, after: str) -> str:
+    """The sentence on a limit of time that is new or earlier."""
+    return f"nothing newer than {after[:10]} is taken" if after and (not before or before > after) else ""
