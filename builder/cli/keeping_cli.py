@@ -71,10 +71,7 @@ def _print(image: str, result: AdoptedImage) -> None:
 
 
 def _contents(result: AdoptedImage) -> str:
-    sources = (
-        f"{name} {version.version}" + (f" ({version.commit[:9]})" if version.commit else "")
-        for name, version in sorted(result.record.versions.items(), reverse=True)
-    )
+    sources = (f"{name} {version.text}" for name, version in sorted(result.record.versions.items(), reverse=True))
     packages = f"{result.packages} Python packages" if result.packages else ""
     parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
     return ", ".join(part for part in parts if part)

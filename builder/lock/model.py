@@ -143,6 +143,11 @@ class Version:
     version: str
     commit: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The version with the first digits of its commit, for messages."""
+        return self.version + (f" ({self.commit[:9]})" if self.commit else "")
+
 
 @dataclass(frozen=True)
 class Adoption:

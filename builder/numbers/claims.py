@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.base import words
 from builder.base.errors import ImageStateError
 from builder.base.events import Fact, Message
 from builder.engine import containers, images
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 PROJECT = "builder.project"  # the label with the id; the others are this one's
 _PATH, _HOST, _MACHINE = f"{PROJECT}.path", f"{PROJECT}.host", f"{PROJECT}.machine"
+_FILE = ".builder/id"
 _ID = re.compile("[0-9a-f]{32}")
 _LONGEST = 4096  # bytes of a file that anybody may have written
 
@@ -61,7 +63,8 @@ class ProjectIdentity:
 
 def project_identity(project: Project) -> ProjectIdentity:
     """The identity of a project, which gets one where it has none yet. Raises OSError where it cannot be written."""
-    return _here(project, existing_identity(project) or _created(project))
+    own_id = existing_identity(project) or _created(project)
+    return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
 
 
 def existing_identity(project: Project) -> str:
@@ -86,25 +89,16 @@ def is_gone(identity: ProjectIdentity) -> bool:
         return False
 
 
-def _here(project: Project, own_id: str) -> ProjectIdentity:
-    return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
-
-
 def _machine() -> str:
     """A name for this machine that no other has; machine-id(5) asks not to show its own. Containers mostly have none,
     and may share the host's name: their file systems tell them apart."""
-    from hashlib import sha256
-
     try:
         machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         machine_id = ""
     own = machine_id or f"file system {Path('/').stat().st_dev}"
-    return sha256(f"builder {own} {os.uname().nodename}".encode()).hexdigest()[:16]
-
-
-def _file(root: Path) -> Path:
-    return root / ".builder" / "id"
+    digest = words.sha256_of(f"builder {own} {os.uname().nodename}".encode())
+    return digest.removeprefix("sha256:")[:16]
 
 
 def _read(root: Path) -> str:
@@ -112,7 +106,7 @@ def _read(root: Path) -> str:
     where that cannot be told."""
     try:
         # The folder may be one that a stranger's label names: neither a pipe nor a device is waited for.
-        descriptor = os.open(_file(root), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(root / _FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(_LONGEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
         inode = root.stat().st_ino
@@ -135,7 +129,7 @@ def _created(project: Project) -> str:
         if not (own_id := existing_identity(project)):
             own_id = os.urandom(16).hex()
             content = json.dumps({"id": own_id, "inode": project.root.stat().st_ino})
-            files.write_alone(_file(project.root), f"{content}\n".encode())
+            files.write_alone(project.root / _FILE, f"{content}\n".encode())
     return own_id
 
 
@@ -275,10 +269,10 @@ def _as_number(text: str) -> int:
 def _volume_part(repository: str) -> str:
     """A repository's name as part of a volume's, which has no slashes and must be the name of a folder: different ones
     for different repositories."""
-    from hashlib import sha256
-
     plain = repository.replace("/", "._")  # which no repository has in its name
-    return plain if len(plain) < 150 else f"{plain[:100]}.{sha256(repository.encode()).hexdigest()}"
+    return (
+        plain if len(plain) < 150 else f"{plain[:100]}.{words.sha256_of(repository.encode()).removeprefix('sha256:')}"
+    )
 
 
 # The numbers that projects have on record, told in the engine that they share: what one of them has, none of the
@@ -309,8 +303,15 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
     lists = {volume: labels for volume, labels in claimed.items() if labels.get(KIND) == "project"}
     wanted = ""
     if repository in lock.images and lock.images[repository].numbers:
-        own_list = _labels(own, lock, repository)
-        wanted = _volume(own_list)
+        own_list = {
+            KIND: "project",
+            REPOSITORY: repository,
+            NEXT: str(lock.images[repository].next),
+            _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
+            **own.labels,
+        }
+        content = "\n".join(f"{key}={value}" for key, value in sorted(own_list.items()))
+        wanted = f"builder.project.{words.sha256_of(content.encode()).removeprefix('sha256:')[:32]}"
         if wanted not in lists:
             containers.create_volume(endpoint, wanted, own_list)
     for volume, labels in lists.items():
@@ -344,23 +345,6 @@ def numbers(lock: Lock, repository: str) -> tuple[int, ...]:
     )
 
 
-def _labels(own: ProjectIdentity, lock: Lock, repository: str) -> dict[str, str]:
-    return {
-        KIND: "project",
-        REPOSITORY: repository,
-        NEXT: str(lock.images[repository].next),
-        _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
-        **own.labels,
-    }
-
-
-def _volume(labels: Mapping[str, str]) -> str:
-    from hashlib import sha256
-
-    content = "\n".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return f"builder.project.{sha256(content.encode()).hexdigest()[:32]}"
-
-
 def _as_ranges(ascending: Iterable[int]) -> list[str]:
     ranges: list[list[int]] = []
     for number in ascending:
@@ -387,11 +371,13 @@ def point_latest(workspace: Workspace, repository: str, current: int | None) -> 
     if current is None or images.inspect_image(engine, f"{repository}:{current}") is None:
         return
     if foreign := take_latest(engine, project_identity(workspace.project), repository):
-        workspace.report(Fact(_foreign_latest(repository, foreign)))
+        frees = f"`docker volume rm {volume_of_latest(repository)}`"
+        message = f"{repository}:latest was not moved: it belongs to {foreign}. To release it for any project: {frees}"
+        workspace.report(Fact(message))
         return
     if kept := move_latest(engine, ImageName(repository, current)):
-        gets = f"`builder adopt {kept}` gives it one"
-        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+        message = f"{repository}:latest was an image without a number, now called {kept}"
+        workspace.report(Message(f"{message}. To give it a number: `builder adopt {kept}`"))
 
 
 def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:
@@ -412,11 +398,6 @@ def move_latest(endpoint: Endpoint, name: ImageName) -> str:
         images.tag_image(endpoint, before.id, kept)
     images.tag_image(endpoint, str(name), latest)
     return kept
-
-
-def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
-    frees = f"`docker volume rm {volume_of_latest(repository)}` lets the project that moves it next have it"
-    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
 
 
 # The next number of a repository: above every one that was ever given to its images, here and in the engine.

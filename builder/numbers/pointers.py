@@ -12,11 +12,10 @@ from builder.numbers import adopted, build_directory
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.model import NumberedImage, Version
 
 
 @dataclass(frozen=True)
@@ -125,22 +124,12 @@ def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> t
         )
         if before and after:
             lines += rules.explain_changes(before, after)
-        elif origin:
-            lines += _version_changes(lock.image(origin), lock.image(to))
+        elif origin and (old := lock.image(origin)) and (new := lock.image(to)) and (old.adopted or new.adopted):
+            names = sorted(old.versions.keys() | new.versions.keys(), reverse=True)
+            for name in names:
+                left, right = (image.versions.get(name) for image in (old, new))
+                if left != right:
+                    lines.append(
+                        f"{name}: {left.text if left else 'not known'} → {right.text if right else 'not known'}"
+                    )
     return tuple(lines)
-
-
-def _version_changes(before: NumberedImage | None, after: NumberedImage | None) -> Iterator[str]:
-    """A line for each source with another version in one of two images, of which one was adopted."""
-    if before is None or after is None or not (before.adopted or after.adopted):
-        return
-    for name in sorted(before.versions.keys() | after.versions.keys(), reverse=True):
-        old, new = before.versions.get(name), after.versions.get(name)
-        if old != new:
-            yield f"{name}: {_version(old)} → {_version(new)}"
-
-
-def _version(version: Version | None) -> str:
-    if version is None:
-        return "not known"
-    return version.version + (f" ({version.commit[:9]})" if version.commit else "")
