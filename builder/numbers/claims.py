@@ -270,9 +270,8 @@ def _volume_part(repository: str) -> str:
     """A repository's name as part of a volume's, which has no slashes and must be the name of a folder: different ones
     for different repositories."""
     plain = repository.replace("/", "._")  # which no repository has in its name
-    return (
-        plain if len(plain) < 150 else f"{plain[:100]}.{words.sha256_of(repository.encode()).removeprefix('sha256:')}"
-    )
+    digest = words.sha256_of(repository.encode()).removeprefix("sha256:")
+    return plain if len(plain) < 150 else f"{plain[:100]}.{digest}"
 
 
 # The numbers that projects have on record, told in the engine that they share: what one of them has, none of the

@@ -127,9 +127,7 @@ def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> t
         elif origin and (old := lock.image(origin)) and (new := lock.image(to)) and (old.adopted or new.adopted):
             names = sorted(old.versions.keys() | new.versions.keys(), reverse=True)
             for name in names:
-                left, right = (image.versions.get(name) for image in (old, new))
-                if left != right:
-                    lines.append(
-                        f"{name}: {left.text if left else 'not known'} → {right.text if right else 'not known'}"
-                    )
+                sides = [image.versions.get(name) for image in (old, new)]
+                left, right = (version.text if version else "not known" for version in sides)
+                lines += [f"{name}: {left} → {right}"] if left != right else []
     return tuple(lines)
