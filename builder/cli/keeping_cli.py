@@ -114,11 +114,12 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         print_json(
             {
                 "going": data(pruning.going, "image=name built frees holder"),
-                "kept": data(pruning.kept, "image=name reasons"),
+                "kept": [{"image": name, "reasons": reasons} for name, reasons in pruning.kept.items()],
                 "nameless": pruning.nameless,
                 "compiled": data(pruning.compiled, "image=name folder frees=size"),
                 "checkpoints": data(pruning.checkpoints, "checkpoint=name revision? frees=size"),
-                **data(pruning, "wheels=wheels_size downloads=downloads_size frees"),
+                "fetched": sum(pruning.fetched.values()),
+                "frees": pruning.frees,
                 "removed": removed,
             }
         )
@@ -129,7 +130,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
 
 
 def _print_plan(pruning: PrunePlan) -> None:
-    rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
+    rows = [(str(name), ", ".join(reasons)) for name, reasons in pruning.kept.items()]
     if rows:
         output.print_table(("STAYS", "BECAUSE"), rows)
     if pruning.is_empty:
@@ -147,13 +148,12 @@ def _print_plan(pruning: PrunePlan) -> None:
     further = [
         *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
         *((each.title, each.size, "") for each in pruning.checkpoints),
-        ("what was read of wheels that are pinned no longer", pruning.wheels_size if pruning.wheels else None, ""),
-        ("downloads that no mod names any more", pruning.downloads_size if pruning.downloads else None, ""),
     ]
+    if pruning.fetched:
+        further.append(("files fetched for pins and mods that no longer name them", sum(pruning.fetched.values()), ""))
     for what, size, place in further:
-        if size is not None:
-            print_result(f"and {what}: {words.size_text(size)}{place}")
-    layers = "unpacked layers, each counted once; their packed copies come on top"
+        print_result(f"and {what}: {words.size_text(size)}{place}")
+    layers = "unpacked layers, each counted once; compressed copies are freed as well"
     print_result(
         f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
     )

@@ -242,28 +242,18 @@ class RemovableImage:
 
 
 @dataclass(frozen=True)
-class RetainedImage:
-    """An image that stays, with every reason for it."""
-
-    name: ImageName
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind, and names of images
-    of others that nothing stands on any more; ``compiled`` are the compile caches of the images that go, and of those
-    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk, ``downloads`` files that
-    take ``downloads_size``. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
+    """The plan of a prune. ``kept`` has every reason for each image that stays. ``nameless`` are ids of images that
+    builds of this project left behind, and names of images of others that nothing stands on any more; ``compiled`` are
+    the compile caches of the images that go, and of those that went before. ``fetched`` are files that were fetched for
+    pins and mods that no longer name them, with their bytes on disk. ``layers`` is the uncompressed size, in bytes, of
+    all layers that go, each counted once."""
 
     going: tuple[RemovableImage, ...]
-    kept: tuple[RetainedImage, ...]
+    kept: dict[ImageName, tuple[str, ...]]
     nameless: tuple[str, ...]
     compiled: tuple[CompileCache, ...]
-    wheels: tuple[Path, ...]
-    wheels_size: int
-    downloads: tuple[Path, ...]
-    downloads_size: int
+    fetched: dict[Path, int]
     layers: int
     checkpoints: tuple[RemovableCheckpoint, ...] = ()
 
@@ -271,13 +261,13 @@ class PrunePlan:
     def frees(self) -> int:
         """The bytes that it frees in all."""
         of_checkpoints = sum(checkpoint.size for checkpoint in self.checkpoints)
-        of_caches = sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
+        of_caches = sum(cache.size for cache in self.compiled) + sum(self.fetched.values())
         return self.layers + of_caches + of_checkpoints
 
     @property
     def is_empty(self) -> bool:
         """True if nothing would be removed."""
-        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads or self.checkpoints)
+        return not (self.going or self.nameless or self.compiled or self.fetched or self.checkpoints)
 
 
 @dataclass(frozen=True)
@@ -327,7 +317,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
     sizes = images.layer_sizes(workspace.engine, leaving)
     went = (name for name, state in states.items() if state == "pruned")
-    wheels, downloads = packages.stale_wheels(workspace.project, lock), mod_choice.stale(workspace.project)
+    fetched = (*packages.stale_wheels(workspace.project, lock), *mod_choice.stale(workspace.project))
     return PrunePlan(
         going=tuple(
             RemovableImage(
@@ -338,7 +328,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             )
             for name, image in going.items()
         ),
-        kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        kept={name: reasons[name] for name in sorted(reasons) if reasons[name]},
         nameless=tuple(sorted(nameless)),
         compiled=compile_caches.without_used(
             workspace.project,
@@ -346,10 +336,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             compile_caches.find_compile_caches(workspace.engine, workspace.environment, sorted([*going, *went])),
             {*going, *went},
         ),
-        wheels=wheels,
-        wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
-        downloads=downloads,
-        downloads_size=sum(compile_caches.disk_usage(path) for path in downloads),
+        fetched={path: compile_caches.disk_usage(path) for path in fetched},
         layers=_frees(sizes, leaving, staying),
         checkpoints=conversion.find_leftovers(workspace.project, workspace.environment, _paired_revisions(lock)),
     )
@@ -391,7 +378,7 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
         except ConflictError as error:
             refused.append(error.message)
     compiled, stayed = _remove_compiled(workspace, pruning)
-    packages.remove_wheels((*pruning.wheels, *pruning.downloads))
+    packages.remove_wheels(pruning.fetched)
     _remove_checkpoints(workspace, pruning)
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 
@@ -440,9 +427,7 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
     """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
     The files of an image that is still present, or present again, stay."""
     lock = lock_file.read_lock(workspace.project.lock)
-    helper = next(
-        (str(kept.name) for kept in pruning.kept if images.inspect_image(workspace.engine, str(kept.name))), None
-    )
+    helper = next((str(name) for name in pruning.kept if images.inspect_image(workspace.engine, str(name))), None)
     gone: list[ImageName] = []
     stayed: list[str] = []
     for cache in pruning.compiled:
