@@ -159,7 +159,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
             )
         repository, source = (tagged or [""])[0], details.id
     chosen = repository if wanted is None else wanted
-    _refuse_definition(project, wanted)
+    if wanted in image.definition_names(project) and (other := image.repository_of(project, wanted)) != wanted:
+        raise UsageError(f"`{wanted}` is an image definition: its images belong to {other}", hint=f"`--as {other}`")
     if not _REPOSITORY.fullmatch(chosen):
         what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
         raise UsageError(
@@ -167,14 +168,6 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
             hint="`--as REPOSITORY` gives it a number of another one, such as `--as vllm-node`",
         )
     return chosen, source
-
-
-def _refuse_definition(project: Project, name: str | None) -> None:
-    """Raises UsageError for the name of a definition, whose images belong to another repository."""
-    if name in image.definition_names(project) and (repository := image.repository_of(project, name)) != name:
-        raise UsageError(
-            f"`{name}` is an image definition: its images belong to {repository}", hint=f"`--as {repository}`"
-        )
 
 
 def in_registries(details: ImageDetails, source: str) -> tuple[str, ...]:

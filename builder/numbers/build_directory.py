@@ -79,35 +79,23 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
     parent = ""
     for part in directory.parts:
         trees = {
-            name: f"{url}#{commit}" for name, (url, commit) in part.contexts.items() if commit == _commit(part, name)
+            name: f"{url}#{commit}"
+            for name, (url, commit) in part.contexts.items()
+            if commit == part.takes.get(name, {}).get("commit")
         }
+        epoch, labels = part.target.get("args", {}).get("SOURCE_DATE_EPOCH"), part.target.get("labels", {})
+        date = int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
         secret = making.packages_secret(part.definition)
         # Builds of before this program recorded packages have none.
         records = part.target.get("secret") == [secret]
-        target = making.bake_target(platform, _epoch(part), trees, parent or None, records_packages=records)
+        target = making.bake_target(platform, date, trees, parent or None, records_packages=records)
         if part.definition:
             secrets = {"secret": [secret]} if records else {}
             yield part.definition, {**target, "context": part.definition, **secrets}
         else:
-            labels = _labels(part)
-            yield making.TARGET, {**target, **({"labels": labels} if labels else {})}
+            own = {key: text for key, text in labels.items() if isinstance(text, str) and _LABEL.fullmatch(key)}
+            yield making.TARGET, {**target, **({"labels": own} if own else {})}
         parent = part.definition
-
-
-def _commit(part: BuildPart, source: str) -> str:
-    return part.takes.get(source, {}).get("commit", "")
-
-
-def _epoch(part: BuildPart) -> int:
-    """The date of the image in the bake file, in seconds; 0 if the date is not a number."""
-    epoch = part.target.get("args", {}).get("SOURCE_DATE_EPOCH")
-    return int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
-
-
-def _labels(part: BuildPart) -> dict[str, str]:
-    """The labels in the bake file that are of the kind that this program writes."""
-    labels = part.target.get("labels", {})
-    return {name: value for name, value in labels.items() if isinstance(value, str) and _LABEL.fullmatch(name)}
 
 
 # plan.json in a build directory: the steps of the build, with what each took in. It has a module of its own because

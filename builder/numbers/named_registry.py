@@ -104,7 +104,12 @@ def push(
     if digest := _existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
     require_present(endpoint, name, recorded)
-    _push_layers(endpoint, registry, name, on_progress)
+    try:
+        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
+    except TransferError as error:
+        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
+        if "immutable" not in error.message.lower():
+            raise
     _existing_digest(endpoint, registry, name, recorded)
     reference = f"{registry.repository(name)}:{name.number}"
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
@@ -130,15 +135,6 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
             hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
         )
     return manifest_digest(endpoint, reference) if registry_state == "present" else None
-
-
-def _push_layers(endpoint: Endpoint, registry: Registry, name: ImageName, on_progress: OnLayerProgress) -> None:
-    try:
-        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
-    except TransferError as error:
-        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
-        if "immutable" not in error.message.lower():
-            raise
 
 
 def set_latest(
@@ -167,7 +163,12 @@ def pull(
     Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
     another image under that number.
     """
-    _require_free(endpoint, name, recorded)
+    there = images.inspect_image(endpoint, str(name))
+    if there is not None and images.fingerprint(there) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
+            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
+        )
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -177,15 +178,6 @@ def pull(
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers
-
-
-def _require_free(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    details = images.inspect_image(endpoint, str(name))
-    if details is not None and images.fingerprint(details) != recorded.fingerprint:
-        raise ImageStateError(
-            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
-            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
-        )
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:

@@ -30,6 +30,12 @@ class PointerMove:
     back: bool = False
 
 
+def moves_to(lock: Lock, what: str, to: ImageName, *, is_model: bool) -> tuple[PointerMove, ...]:
+    """The move of a pointer to an image; none where it is there already."""
+    now = next(iter(lock.history(what, is_model=is_model)), None)
+    return () if now == to else (PointerMove(what, is_model, now, to),)
+
+
 def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
     """Returns the lock after these moves. A model gets its earlier pairing with the image back where it had one."""
     for move in moves:

@@ -87,7 +87,9 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         moved_from = _matching(candidates, image)
         if moved_from and moved_from != destination:
             with _new_directory(project, moved_from, to) as directory:
-                _rename_record(directory, origin, to)
+                if (directory / RECORD).is_file() and (record := lock_file.read_record(directory)).image(origin):
+                    renamed = merging.renamed(record, origin, to.number)
+                    files.write_alone(directory / RECORD, text.dump_lock(renamed).encode())
         stayed_in = _matching(candidates, stayed)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):
@@ -153,15 +155,6 @@ def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[
     shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
     yield beside
     files.replace_folder(beside, target)
-
-
-def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
-    file = directory / RECORD
-    if not file.is_file():
-        return
-    record = lock_file.read_record(directory)
-    if record.image(origin):
-        files.write_alone(file, text.dump_lock(merging.renamed(record, origin, to.number)).encode())
 
 
 # The sources that a lost images.lock is rebuilt from: build directories and the images in the engine. A build

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from builder.base import files
 from builder.engine import images
 from builder.engine.images import repository
-from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.making import BASE_PACKAGES
@@ -172,6 +172,7 @@ def _own_reasons(
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
     age = now - datetime.fromisoformat(image.built)
+    is_irreplaceable = image.adopted is not None and image.digest is None and image.status != "bad"
     return (
         *(["current"] if repository.current == name.number else []),
         *(["kept"] if image.pinned else []),
@@ -179,13 +180,8 @@ def _own_reasons(
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
         *(["young"] if age < policy.older_than else []),
-        *(["adopted: it cannot be built again"] if _is_irreplaceable(image) else []),
+        *(["adopted: it cannot be built again"] if is_irreplaceable else []),
     )
-
-
-def _is_irreplaceable(image: NumberedImage) -> bool:
-    """True for an image that was built elsewhere, is not in the registry, and is not marked bad."""
-    return image.adopted is not None and image.digest is None and image.status != "bad"
 
 
 def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:

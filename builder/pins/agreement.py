@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import Location, SourceError, UsageError
+from builder.base.errors import Location, SourceError
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
@@ -62,15 +62,6 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
     }
     gone = {name for name in update if name in definition.wheel_sources}
     return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
-
-
-def require_version(definition: ImageDefinition, name: str, text: str) -> None:
-    """Raises UsageError where ``text`` is no version that a wheel can have."""
-    if parse_version(text) is None:
-        raise UsageError(
-            f"`--update {name}={text}`: {name} of {definition.name} is a wheel, and `{text}` is no version",
-            hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
-        )
 
 
 def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> WheelRequest:

@@ -220,7 +220,11 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
                     hint=f"where the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
                 )
         elif ref is not None and name in definition.wheel_sources:
-            agreement.require_version(definition, name, ref)
+            if parse_version(ref) is None:
+                raise UsageError(
+                    f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is no version",
+                    hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
+                )
         elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
             raise UsageError(
                 f"`--update {name}={ref}`: only a source from git can be moved to a ref, a wheel to a version, and a"
