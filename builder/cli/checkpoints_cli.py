@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import RecordedSource
 
 _MOST_SHARDS = 8
-_SOURCE = "asked commit"
+_SOURCE = "asked=requested commit"
 
 update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
 
@@ -80,7 +80,7 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
 
 
 def _source_text(source: SourceContents | RecordedSource) -> str:
-    return source.asked + (f", commit {source.commit[:12]}" if source.commit else "")
+    return source.requested + (f", commit {source.commit[:12]}" if source.commit else "")
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:

@@ -71,9 +71,9 @@ def is_a(name: str, data: Data) -> bool:
 
 def problems(data: Data) -> Problems:
     """All that is wrong in the data of a file: for each problem, the path to its place and a message."""
-    found: Problems = []
-    _file()(data, (), found)
-    return found
+    wrong: Problems = []
+    _file()(data, (), wrong)
+    return wrong
 
 
 @cache
@@ -101,36 +101,36 @@ def _check(schema: dict[str, Any]) -> Check:
 def _scalar(schema: dict[str, Any]) -> Check:
     matches = re.compile(schema.get("pattern", ".*"), re.DOTALL).fullmatch
 
-    def check(data: Data, place: Place, found: Problems) -> None:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
         if not (isinstance(data, str) and matches(data)):
-            found.append(_expected(schema["description"], data, place))
+            wrong.append(_expected(schema["description"], data, place))
 
     return check
 
 
 def _either(needed: list[str], then: Check, otherwise: Check) -> Check:
-    def check(data: Data, place: Place, found: Problems) -> None:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
         applies = isinstance(data, dict) and all(key in data for key in needed)
-        (then if applies else otherwise)(data, place, found)
+        (then if applies else otherwise)(data, place, wrong)
 
     return check
 
 
 def _any_of(checks: list[Check], expected: str) -> Check:
-    def check(data: Data, place: Place, found: Problems) -> None:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
         if not any(_fits(each, data) for each in checks):
-            found.append(_expected(expected, data, place))
+            wrong.append(_expected(expected, data, place))
 
     return check
 
 
 def _list(item: Check) -> Check:
-    def check(data: Data, place: Place, found: Problems) -> None:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
         if not isinstance(data, list):
-            found.append(_expected("a list", data, place))
+            wrong.append(_expected("a list", data, place))
             return
         for index, each in enumerate(data):
-            item(each, (place, index), found)
+            item(each, (place, index), wrong)
 
     return check
 
@@ -144,33 +144,33 @@ def _block(schema: dict[str, Any]) -> Check:
         _check(schema["additionalProperties"]),
     )
 
-    def check(data: Data, place: Place, found: Problems) -> None:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
         if not isinstance(data, dict):
-            found.append(_expected("a block of keys", data, place))
+            wrong.append(_expected("a block of keys", data, place))
             return
         unknown = []
         for key, item in data.items():
             inside = (place, key)
             if key in keys:
-                keys[key](item, inside, found)
+                keys[key](item, inside, wrong)
             elif not further or (keys and not _fits(further[0], key)):
                 unknown.append(key)
             else:
                 for each, value in zip(further, (key, item), strict=True):
-                    each(value, inside, found)
+                    each(value, inside, wrong)
         for key in unknown:
-            found.append((_path((place, key)), f"unknown key `{key}`{_suggested(key, keys.keys() - data.keys())}"))
+            wrong.append((_path((place, key)), f"unknown key `{key}`{_suggested(key, keys.keys() - data.keys())}"))
         missing = ", ".join(f"`{key}`" for key in required if key not in data)
         if missing and not unknown:  # the unknown one may be the missing one
-            found.append(_at_key(place, f"lacks {missing}"))
+            wrong.append(_at_key(place, f"lacks {missing}"))
 
     return check
 
 
 def _fits(check: Check, data: Data) -> bool:
-    found: Problems = []
-    check(data, (), found)
-    return not found
+    wrong: Problems = []
+    check(data, (), wrong)
+    return not wrong
 
 
 def _suggested(key: str, keys: Iterable[str]) -> str:

@@ -61,9 +61,10 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: as the definition asks for it, the files of it that were used, and the commit that this led to."""
+    """A source: as the definition asks for it (in the file ``asked``), the files of it that were used, and the commit
+    that this led to."""
 
-    asked: str
+    requested: str
     files: Mapping[FileText, RecordedFile]
     commit: CommitText | None = None
 
@@ -159,9 +160,10 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         data = json.loads(text.decode())
         version = data.pop("version", None) if isinstance(data, dict) else None
         if version == VERSION:
+            _rename_in_sources(data, "asked", "requested")
             return records.record(CheckpointRecords, data)
         error: Exception = ValueError(f"it does not begin with `version: {VERSION}`")
-    except (ValueError, RecursionError) as damaged:
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as damaged:
         version, error = None, damaged
     if type(version) is int and version > VERSION:
         message = f"{file} is of version {version}, which this program does not know"
@@ -175,7 +177,15 @@ def written(made: CheckpointRecords) -> bytes:
     """The file's content for these records."""
     checkpoints = {name: _filled(records.plain(revisions)) for name, revisions in made.checkpoints.items() if revisions}
     content = {"version": VERSION, "checkpoints": checkpoints}
+    _rename_in_sources(content, "requested", "asked")
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _rename_in_sources(content: Any, before: str, after: str) -> None:
+    for revisions in content["checkpoints"].values():
+        for revision in revisions.values():
+            for source in revision["sources"].values():
+                source[after] = source.pop(before)
 
 
 def _filled(data: Any) -> Any:

@@ -25,13 +25,12 @@ def refused(part: Lock) -> str:
     """The reason why images.lock cannot hold ``part``: a name that no image, mod or definition has, or a value of
     another kind; empty where it can."""
     try:
-        if lock_file.parse_and_explain(dump_lock(part), "its labels") == part:
-            return ""
+        lock_file.parse_and_explain(dump_lock(part), "its labels")
     except (LockError, UsageError) as error:
         return error.message.splitlines()[0]
     except (TypeError, ValueError, AttributeError):
-        pass
-    return "its labels hold values of other kinds than this program writes"
+        return "its labels hold values of other kinds than this program writes"
+    return ""
 
 
 # Merging two locks: the records of two branches that git could not merge, or a lock and what was recovered. The

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError
+from builder.base.errors import LockError, UsageError
 from builder.base.events import Message
 from builder.base.project import below_project
 from builder.engine import images
@@ -188,26 +188,26 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
     built = dict(in_builds(project))
     ours = {*image.definition_repositories(project), *(name.repository for name in built)}
     others = claims.of_others(engine, claims.existing_identity(project))
-    found = {name: _from_build(name, part, None) for name, part in built.items()}
+    recoverable = {name: _from_build(name, part, None) for name, part in built.items()}
     for details in images.all_images(engine):
         for repository, number in map(split_tag, details.tags):
             if repository not in ours or not _NUMBER.fullmatch(number):
                 continue
             name = ImageName(repository, int(number))
             if name in built:
-                found[name] = _from_build(name, built[name], details)
+                recoverable[name] = _from_build(name, built[name], details)
             elif owner := claims.holder_of(others, name):
                 workspace.report(Message(f"{name} is left out: {owner} has it"))
             elif own := labels_of(name, details):
                 tagged = images.last_tagged(engine, str(name)) or details.created
                 part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
                 unknown = "when it was built is taken from its tag, its Python packages are not known"
-                found[name] = RecoverableImage(name, part, (f"{name} has no build directory: {unknown}",))
-    for name, recoverable in [*found.items()]:
-        if reason := merging.refused(recoverable.part):
+                recoverable[name] = RecoverableImage(name, part, (f"{name} has no build directory: {unknown}",))
+    for name, candidate in [*recoverable.items()]:
+        if reason := merging.refused(candidate.part):
             workspace.report(Message(f"{name} is left out: {reason}"))
-            del found[name]
-    return [found[name] for name in sorted(found)]
+            del recoverable[name]
+    return [recoverable[name] for name in sorted(recoverable)]
 
 
 def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
@@ -233,9 +233,10 @@ def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | No
         return None
     try:
         part = _part(name, details, image_labels, words.now(), 0)
-    except (TypeError, ValueError, AttributeError, KeyError):
+        sound = lock_file.parse_and_explain(text.dump_lock(part)) == part
+    except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
         return None
-    return None if merging.refused(part) else image_labels
+    return image_labels if sound else None
 
 
 def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:

@@ -33,7 +33,6 @@ from builder.lock.model import (
     identity,
 )
 from builder.pins import agreement, vendored
-from builder.pins.resolver import answered
 from builder.sources import local_checkouts, python
 
 if TYPE_CHECKING:
@@ -341,21 +340,18 @@ def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> 
     definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only
     patches were added or removed, the commit stays, and so do the other pull requests: both move only where the source
     is updated. Raises LockError where such a patch is missing or was edited."""
-    sources = task.definition.git_sources
-    first = {name: source for name, source in sources.items() if not source.follows_vllm}
     so_far = len(task.faults)
-    resolved = _resolve_some(task, pins, {name: source for name, source in first.items() if name in moving}, moving)
-    if len(first) == len(sources) or len(task.faults) > so_far:
-        return resolved
-    there = _with_vllm(task.definition, resolved)
-    following = {
-        name: source
-        for name, source in sources.items()
-        if source.follows_vllm and (name in moving or not _of_ref(source, there.sources.get(name), there))
-    }
-    rest = _resolve_some(task, there, following, moving)
-    own = {name: pin for name, pin in rest.sources.items() if name in sources and sources[name].follows_vllm}
-    return replace(resolved, sources={**resolved.sources, **own})
+    resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
+    for name, source in sorted(task.definition.git_sources.items(), key=lambda item: item[1].follows_vllm):
+        there = replace(pins, sources=resolved)
+        if source.follows_vllm:
+            if len(task.faults) > so_far:
+                break
+            there = _with_vllm(task.definition, there)
+        if name in moving or (source.follows_vllm and not _of_ref(source, there.sources.get(name), there)):
+            with task.catching(name):
+                resolved = {**resolved, name: _resolved(task, there, name, moving.get(name))}
+    return replace(pins, sources=resolved)
 
 
 def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
@@ -368,35 +364,27 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
     return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
 
 
-def _resolve_some(task: _Task, pins: Pins, sources: Mapping[str, GitSource], moving: Mapping[str, str | None]) -> Pins:
-    """``pins`` with all of ``sources`` resolved."""
-    kept: dict[str, GitPin] = {}
-    present: dict[str, GitSource] = {}
-    requested = []
-    for name, source in sources.items():
-        with task.catching(name):
-            present[name], diff = _as_it_is(source)
-            if diff:
-                task.patches[hashlib.sha256(diff).hexdigest()] = diff
-            pin = None if name in task.update else _of_ref(present[name], pins.sources.get(name), pins)
-            if pin:
-                kept[name] = pin
-            elif source.checkout:
-                requested.append((name, _address(task, source.checkout, present[name]), present[name].ref))
-            else:
-                requested.append((name, source.git, _ref(task, pins, name, moving.get(name))))
-    resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
-    for name, answer in {**task.resolver.commits(requested), **kept}.items():
-        with task.catching(name):
-            pin = replace(answered(answer), requested=_recorded_ref(sources[name], pins))
-            resolved[name] = _with_patches(task, name, pin, present[name], kept[name].patches if name in kept else ())
-    return replace(pins, sources=resolved)
+def _resolved(task: _Task, pins: Pins, name: str, wanted: str | None) -> GitPin:
+    """The pin of a source from git. Raises SourceError."""
+    source, diff = _as_it_is(task.definition.git_sources[name])
+    if diff:
+        task.patches[hashlib.sha256(diff).hexdigest()] = diff
+    kept = None if name in task.update else _of_ref(source, pins.sources.get(name), pins)
+    if kept:
+        pin = kept
+    elif source.checkout:
+        pin = task.resolver.commit(name, _address(task, source.checkout, source), source.ref)
+    else:
+        pin = task.resolver.commit(name, source.git, _ref(task, pins, name, wanted))
+    pin = replace(pin, requested=_recorded_ref(source, pins))
+    return _with_patches(task, name, pin, source, kept.patches if kept else ())
 
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
     """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
     for url in local_checkouts.remotes_with(checkout, source.ref):
-        if isinstance(task.resolver.commits([("", url, source.ref)])[""], GitPin):
+        with contextlib.suppress(SourceError):
+            task.resolver.commit("", url, source.ref)
             return url
     return source.git
 

@@ -225,7 +225,7 @@ def _card(plan: CheckpointPlan) -> str:
     ]
     for name, source in plan.sources.items():
         commit = f", commit `{source.commit}`" if source.commit else ""
-        lines.append(f"- `{name}`: {source.asked}{commit}")
+        lines.append(f"- `{name}`: {source.requested}{commit}")
     lines += ["", *(f"{number}. {effect.text}" for number, effect in enumerate(plan.content.effects, 1))]
     if definition.mods:
         these = "these mods" if len(definition.mods) > 1 else "this mod"

@@ -102,7 +102,7 @@ def make_checkpoint_plan(
     sources, listings = {}, {}
     for name, source in definition.sources.items():
         report(Message(f"reading the headers of {source}"))
-        is_same = name in recorded and recorded[name].asked == str(source)
+        is_same = name in recorded and recorded[name].requested == str(source)
         sources[name] = look_up(project, environ, source, recorded[name].commit if is_same else None)
         added = [step.file for step in definition.steps if isinstance(step, AddStep) and step.source == name]
         listings[name] = read_source_listing(sources[name], added)
@@ -137,7 +137,7 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
         digest = f"sha256:{header.digest}" if header else None
         files[file.source][file.path] = RecordedFile(source.sizes[file.path], source.digest(file.path), digest)
-    return {name: RecordedSource(each.asked, files[name], each.commit) for name, each in plan.sources.items()}
+    return {name: RecordedSource(each.requested, files[name], each.commit) for name, each in plan.sources.items()}
 
 
 # The files of a source: a model of the Hub at one commit, in the cache or not yet, or a folder.
@@ -145,10 +145,10 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
 
 @dataclass(frozen=True)
 class SourceContents:
-    """A source, ``asked`` as the definition has it, and the size of each file. ``folder`` has those that are here;
+    """A source, ``requested`` as the definition has it, and the size of each file. ``folder`` has those that are here;
     ``snapshot`` is of a model on the Hub."""
 
-    asked: str
+    requested: str
     sizes: Mapping[str, int]
     folder: Path
     snapshot: hub.Snapshot | None
@@ -260,7 +260,7 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
             raise _damaged(source, INDEX, f"it names files that are not there: {listed(missing)}")
     in_index = sorted(set(index.values())) or weights
     if not in_index:
-        raise SourceError(f"{source.asked} has no safetensors files", hint="other formats are not read")
+        raise SourceError(f"{source.requested} has no safetensors files", hint="other formats are not read")
     headers = _read_headers(source, sorted({*in_index, *usable.intersection(further)}))
     places: dict[str, str] = {}
     for path in in_index:
