@@ -138,7 +138,6 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
 
 
 def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
-    """The highest number of ``repository`` with the content of an image."""
     fingerprint = images.fingerprint(details)
     numbers = lock.images[repository].numbers if repository in lock.images else {}
     same = [number for number, image in numbers.items() if image.fingerprint == fingerprint]
@@ -259,14 +258,12 @@ class PrunePlan:
 
     @property
     def frees(self) -> int:
-        """The bytes that it frees in all."""
         of_checkpoints = sum(checkpoint.size for checkpoint in self.checkpoints)
         of_caches = sum(cache.size for cache in self.compiled) + sum(self.fetched.values())
         return self.layers + of_caches + of_checkpoints
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing would be removed."""
         return not (self.going or self.nameless or self.compiled or self.fetched or self.checkpoints)
 
 
@@ -384,7 +381,6 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
 
 
 def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
-    """Removes the checkpoints of the plan that were neither paired nor made again meanwhile."""
     wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock)) if pruning.checkpoints else set()
     removable = (
         conversion.find_leftovers(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()

@@ -326,7 +326,6 @@ class UpdatedPins:
 
     @property
     def error(self) -> SourceError | None:
-        """All faults as one error."""
         return pinning.error_of(self.faults) if self.faults else None
 
 

@@ -131,7 +131,6 @@ def _wanted_moves(
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
-    """`requirements.unfit`, which reads the evidence of an image once."""
     return functools.cache(functools.partial(requirements.unfit, workspace.project, workspace.environment, lock))
 
 
@@ -258,7 +257,6 @@ def _earlier(
 
 
 def _all_passed(lock: Lock, subject: RollbackSubject, unfit: Unfit) -> str:
-    """The images that a rollback passes over, each with the reason, as text; empty where there are none."""
     earlier = [
         entry
         for what, is_model in subject.pointers(lock)

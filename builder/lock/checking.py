@@ -38,7 +38,6 @@ _MARKER_LINE = re.compile(r"^(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*|\r
 
 
 def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
-    """One error that names every problem, in the order of the file."""
     return LockError("\n".join(str(problem) for problem in sorted(set(problems))), hint=hint)
 
 
@@ -58,7 +57,6 @@ def _schema() -> dict[str, Any]:
 
 
 def pattern(name: str) -> str:
-    """The regular expression of a kind of text in the schema, such as `repository`."""
     text: str = _schema()["$defs"][name]["pattern"]
     return text
 

@@ -91,7 +91,6 @@ class CheckpointRevision:
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
         return sum(file.size for file in self.files.values())
 
 
@@ -102,12 +101,10 @@ class CheckpointRecords:
     checkpoints: Mapping[NameText, Mapping[CommitText, CheckpointRevision]] = field(default_factory=dict)
 
     def current(self, name: str) -> str | None:
-        """The revision that was made last; None where there is none."""
         revisions = self.checkpoints.get(name, {})
         return max(revisions, key=lambda revision: (revisions[revision].sequence, revision)) if revisions else None
 
     def find(self, name: str, revision: str) -> CheckpointRevision | None:
-        """The record of a revision, or None."""
         return self.checkpoints.get(name, {}).get(revision)
 
 
@@ -128,7 +125,6 @@ class CheckpointName:
 
 
 def parse_name(text: str) -> CheckpointName | None:
-    """Reads ``NAME@REVISION``; None for anything else."""
     return CheckpointName(*text.split("@")) if re.fullmatch(f"{_NAME}@{_COMMIT}", text) else None
 
 
@@ -174,7 +170,6 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
 
 
 def written(made: CheckpointRecords) -> bytes:
-    """The file's content for these records."""
     checkpoints = {name: _filled(records.plain(revisions)) for name, revisions in made.checkpoints.items() if revisions}
     content = {"version": VERSION, "checkpoints": checkpoints}
     _rename_in_sources(content, "requested", "asked")
@@ -228,20 +223,16 @@ class ResultPlace:
     is_cache: bool
 
     def folder(self, revision: str) -> Path:
-        """The folder of a revision, which holds its files or links to them."""
         return self.root / "snapshots" / revision if self.is_cache else self.root / revision
 
     def has(self, revision: str) -> bool:
-        """True if the revision is here."""
         return self.folder(revision).is_dir()
 
     def revisions(self) -> tuple[str, ...]:
-        """The revisions that are here, sorted."""
         return tuple(sorted(path.name for path in self.folder("").glob("*") if hub_cache.is_commit(path.name)))
 
 
 def model_id(name: str) -> str:
-    """The name of a checkpoint as that of a model in the cache; the Hub has none of this organisation."""
     return f"checkpoint/{name}"
 
 

@@ -109,24 +109,20 @@ def parse_requirement(line: str) -> LockedPackage | None:
 
 
 def requirement_line(package: LockedPackage) -> str:
-    """The line of a package in a file of requirements, as pip and uv read it."""
     hashes = "".join(f" --hash=sha256:{digest}" for digest in package.hashes)
     return f"{package.name}=={package.version}{hashes}\n"
 
 
 def path_of(definition: str, platform: str, part: str) -> str:
-    """The path of a file below the project."""
     return f"dockerfiles/{definition}/{part}.{platform.replace('/', '-')}.txt"
 
 
 def is_packages(path: str) -> bool:
-    """True for the path of such a file."""
     folder, _, name = path.rpartition("/")
     return folder.count("/") == 1 and folder.startswith("dockerfiles/") and bool(_FILE.fullmatch(name))
 
 
 def name_of_copy(digest: str) -> str:
-    """The name of the copy that a build directory keeps of a file."""
     return f"locked-{digest.removeprefix('sha256:')[:16]}.txt"
 
 
@@ -144,7 +140,6 @@ def file_of(path: str, closure: PythonPin | PackagesFile | Sequence[LockedPackag
 
 
 def of_lock(lock: Lock) -> Iterator[PackagesFile]:
-    """Every file that belongs to a lock."""
     for definition, platforms in lock.pins.items():
         for platform, pins in platforms.items():
             yield from (file_of(path, closure) for _, path, closure in of_pins(definition, platform, pins))

@@ -243,8 +243,6 @@ _FROM_VLLM = "from-vllm"
 
 
 def pins_of(definition: str, platform: str, data: Block, load: Load) -> Pins:
-    """The pins in data without problems."""
-
     def file(part: str, digest: str) -> Any:
         return PackagesFile(closures.path_of(definition, platform, part), digest, load)
 
@@ -284,7 +282,6 @@ def _patch(data: Block) -> SourcePatch:
 
 
 def pins_data(definition: str, platform: str, pins: Pins) -> Block:
-    """The data of pins."""
     digests = {
         part: closures.file_of(path, closure).digest
         for part, path, closure in closures.of_pins(definition, platform, pins)

@@ -57,7 +57,6 @@ def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
 
 
 def is_empty(project: Project) -> bool:
-    """True if nobody is changing a number, and nobody was killed doing so."""
     return not any(project.journal.glob("*"))
 
 
@@ -151,7 +150,6 @@ def read_record(directory: Path) -> Lock:
 
 
 def record_files(part: Lock) -> dict[str, bytes]:
-    """The files of a build directory that keep a part of images.lock, by their names."""
     copies = {closures.name_of_copy(file.digest): file.content for file in closures.of_lock(part)}
     return {RECORD: dump_lock(part).encode(), **copies}
 

@@ -40,12 +40,10 @@ T = TypeVar("T", bound=Any)
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:
-    """The numbers that the two sides gave to different builds."""
     return tuple(name for name, our, their in _in_both(ours, theirs) if not _same_build(our, their))
 
 
 def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
-    """True if both record the same build, however it was marked since."""
     return (our.built, our.fingerprint, our.input_hash) == (their.built, their.fingerprint, their.input_hash)
 
 
@@ -131,7 +129,6 @@ def _pairings(model: Model | None) -> dict[ImageName, Pairing]:
 def _merged(
     base: Mapping[Any, T], ours: Mapping[Any, T], theirs: Mapping[Any, T], merge: Callable[[T | None, T, T], T]
 ) -> dict[Any, T]:
-    """The members of both sides; ``merge`` makes one of those that both have."""
     both = {key: merge(base.get(key), ours[key], theirs[key]) for key in ours if key in theirs}
     return {**theirs, **ours, **both}
 
@@ -141,7 +138,6 @@ def _kept(base: T | None, ours: T, theirs: T) -> T:
 
 
 def _fields(base: T | None, ours: T, theirs: T) -> T:
-    """A record with each field from the side that changed it."""
     changed: Any = ours
     names = [field.name for field in fields(changed)]
     values = {n: _kept(getattr(base, n, None), getattr(ours, n), getattr(theirs, n)) for n in names} if base else {}

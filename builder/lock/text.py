@@ -114,7 +114,6 @@ def _blocks(text: str) -> dict[str, Data]:
 
 
 def _joined(text: str) -> list[str]:
-    """The lines of a text that are neither empty nor a comment, each with those in which it goes on."""
     lines: list[str] = []
     for line in text.split("\n"):
         if line.startswith("      "):

@@ -53,12 +53,10 @@ class AdoptedContents:
 
 
 def dump(contents: AdoptedContents) -> bytes:
-    """Returns the content of the file."""
     return records.text_of(contents, _HEAD).encode()
 
 
 def read_adopted(directory: Path) -> AdoptedContents | None:
-    """Reads the file in a build directory; None where it is gone or damaged."""
     try:
         return records.read_file(directory / FILE, AdoptedContents, _HEAD)
     except (OSError, records.RecordError):

@@ -107,7 +107,6 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursi
 
 
 def packages(steps: Iterable[Step]) -> dict[str, str]:
-    """Returns the version of each Python package that ``steps`` installed or found in the base, by name."""
     takes = {
         name: at
         for step in steps
@@ -118,7 +117,6 @@ def packages(steps: Iterable[Step]) -> dict[str, str]:
 
 
 def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
-    """Returns the steps of the build in ``directory``; None where the file is gone or damaged."""
     try:
         return rules.read_steps(files.read_plain_file(directory / FILE, LARGEST).decode())
     except (OSError, ValueError):
@@ -148,16 +146,13 @@ class BuildPart:
 
     @property
     def mods(self) -> tuple[str, ...]:
-        """The names of the mods that it bakes, in their order."""
         return tuple(step.removeprefix(_MOD) for step in self.takes if step.startswith(_MOD))
 
     def mod(self, name: str) -> Path:
-        """The folder of a mod."""
         return self.folder / "mods" / name
 
     @property
     def contexts(self) -> dict[str, tuple[str, str]]:
-        """The sources that are taken from git: address and commit by name."""
         from builder.plan import making
 
         suffix = making.source_context("")
@@ -181,12 +176,10 @@ class BuildDirectory:
 
     @property
     def mods(self) -> dict[str, Path]:
-        """The folder of each mod, by name."""
         return {name: part.mod(name) for part in self.parts for name in part.mods}
 
 
 def path_of(project: Project, name: ImageName) -> Path:
-    """The build directory of a number, whether it exists or not."""
     return project.build_directory(name.repository, name.number)
 
 
@@ -302,7 +295,6 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
 
 
 def strays(directory: BuildDirectory) -> Iterator[str]:
-    """Yields the paths in a build directory that belong to no build."""
     mods = mods_by_definition(directory)
     for entry in _below(directory.path):
         path = Path(entry).relative_to(directory.path).as_posix()
@@ -311,7 +303,6 @@ def strays(directory: BuildDirectory) -> Iterator[str]:
 
 
 def mods_by_definition(directory: BuildDirectory) -> Mapping[str, tuple[str, ...]]:
-    """The mods of each definition of a build, as ``builder.plan.plan_model`` takes them."""
     return {part.definition: part.mods for part in directory.parts}
 
 

@@ -54,7 +54,6 @@ class ProjectIdentity:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels by which others know it."""
         return {PROJECT: self.id, _PATH: self.path, _HOST: self.host, _MACHINE: self.machine}
 
     def __str__(self) -> str:
@@ -68,7 +67,6 @@ def project_identity(project: Project) -> ProjectIdentity:
 
 
 def existing_identity(project: Project) -> str:
-    """The id of a project; empty where it has none yet."""
     return _read(project.root)
 
 
@@ -148,12 +146,10 @@ REPOSITORY, NUMBER, NEXT, FINGERPRINT = (f"{KIND}.{name}" for name in ("reposito
 
 
 def of_repository(endpoint: Endpoint, repository: str) -> dict[str, Mapping[str, str]]:
-    """The labels of everything that projects claim of a repository, by the volume's name."""
     return containers.labelled_volumes(endpoint, [f"{REPOSITORY}={repository}"])
 
 
 def of_kind(endpoint: Endpoint, kind: str) -> dict[str, Mapping[str, str]]:
-    """The labels of all claims of a kind ("number", "latest", "project"), by the volume's name."""
     return containers.labelled_volumes(endpoint, [f"{KIND}={kind}"])
 
 
@@ -172,7 +168,6 @@ def next_number(endpoint: Endpoint, repository: str) -> int:
 
 
 def number_of(labels: Mapping[str, str]) -> int:
-    """The number that a claim is of; 0 for one that is of none."""
     return _as_number(labels.get(NUMBER, ""))
 
 
@@ -206,7 +201,6 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
 
 
 def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, fingerprint: str) -> frozenset[int]:
-    """The numbers of a repository that this project claimed for the content of this fingerprint."""
     claimed = of_repository(endpoint, repository).values()
     own_claims = (labels for labels in claimed if labels.get(PROJECT) == own.id)
     return frozenset(number_of(labels) for labels in own_claims if labels.get(FINGERPRINT) == fingerprint)
@@ -229,7 +223,6 @@ def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> Pr
 
 
 def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> ProjectIdentity | None:
-    """The other project that the ``latest`` of a repository is of; None where it is this one's or nobody's."""
     labels = containers.find_volume(endpoint, volume_of_latest(repository))
     if labels is None or labels.get(PROJECT, "") == own_id:
         return None
@@ -238,7 +231,6 @@ def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> Project
 
 
 def volume_of_latest(repository: str) -> str:
-    """The name of the volume that is the claim of a repository's ``latest``."""
     return f"builder.latest.{_volume_part(repository)}"
 
 
@@ -291,7 +283,6 @@ class Holding:
     ranges: tuple[tuple[int, int], ...]
 
     def has(self, name: ImageName) -> bool:
-        """True if this number is among them."""
         return name.repository == self.repository and any(first <= name.number <= last for first, last in self.ranges)
 
 
@@ -320,7 +311,6 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
 
 
 def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
-    """The numbers that other projects have on record. Those of projects that are gone do not count."""
     owned = [(of_labels(labels), labels) for labels in of_kind(endpoint, "project").values()]
     return tuple(
         Holding(owner, labels.get(REPOSITORY, ""), tuple(_ranges(labels.get(_NUMBERS, ""))))
@@ -330,7 +320,6 @@ def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
 
 
 def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
-    """A project that has this number on record; None where there is none."""
     return next((holding.owner for holding in holdings if holding.has(name)), None)
 
 

@@ -53,7 +53,6 @@ class Transaction:
 
     @property
     def lock(self) -> Lock:
-        """images.lock as it is now."""
         return self._writer.lock
 
     def next_name(self, repository: str, fingerprint: str) -> ImageName:
@@ -138,7 +137,6 @@ def claim_number(workspace: Workspace, name: ImageName, fingerprint: str) -> Non
 
 
 def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
-    """Tells other projects in the engine which numbers of a repository this one has on record."""
     claims.write_holding(workspace.engine, claims.project_identity(workspace.project), lock, repository)
 
 
@@ -202,7 +200,6 @@ def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
 
 
 def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
-    """True for a pruned number that the engine has, unless it is there for another project."""
     details = images.inspect_image(workspace.engine, str(name))
     if details is None or images.fingerprint(details) != record.fingerprint:
         return False
@@ -210,7 +207,6 @@ def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bo
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
-    """Another project in this engine that has a number on record, so that its tag stays."""
     return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
 
 

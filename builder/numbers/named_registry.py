@@ -38,11 +38,9 @@ class Registry:
     private: bool = False
 
     def repository(self, name: ImageName) -> str:
-        """The full name of the image's repository."""
         return f"{self.address}/{name.repository}"
 
     def login(self, name: ImageName) -> Mapping[str, str]:
-        """The user's login for it, as a header for the engine."""
         return {} if self.private else auth_headers(self.repository(name))
 
 
@@ -193,7 +191,6 @@ def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, o
 def _pulled(
     endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> Iterator[tuple[str, PulledLayers]]:
-    """Pulls an image; its name in the engine while the block runs, and the layers that were missing."""
     layers = transfer.pull_layers(endpoint, repository, version, login, on_progress)
     pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
     try:
@@ -234,7 +231,6 @@ def _push_under_name(
 
 
 def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
-    """True if the engine has the image that images.lock records for this number."""
     details = images.inspect_image(endpoint, str(name))
     recorded = lock.image(name)
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint

@@ -31,7 +31,6 @@ class PointerMove:
 
 
 def moves_to(lock: Lock, what: str, to: ImageName, *, is_model: bool) -> tuple[PointerMove, ...]:
-    """The move of a pointer to an image; none where it is there already."""
     now = next(iter(lock.history(what, is_model=is_model)), None)
     return () if now == to else (PointerMove(what, is_model, now, to),)
 
@@ -51,7 +50,6 @@ def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
 
 
 def pairing_with(model: Model | None, image: ImageName) -> Pairing:
-    """A model's pairing with an image: the one it had, or an untested one by the same recipe."""
     if model is None:
         return Pairing(image)
     earlier = next((p for p in (model.pairing, *model.previous) if p.image == image), None)
@@ -114,7 +112,6 @@ def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
 
 
 def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """The models that stay paired with an image that these moves make no longer current."""
     origins = {move.origin for move in moves if not move.is_model}
     return tuple(sorted(name for name, model in lock.models.items() if model.pairing.image in origins))
 

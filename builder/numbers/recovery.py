@@ -120,8 +120,6 @@ def _scratch_folder(project: Project) -> Iterator[Path]:
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
-    """The build directory of a number as it is now, and, extracted into ``folder``, as it was on either side of a
-    merge."""
     directory = project.build_directory(name.repository, name.number)
     inside = directory.relative_to(project.root)
     candidates = [directory]
@@ -138,7 +136,6 @@ def _matching(candidates: list[Path], image: NumberedImage) -> Path | None:
 
 
 def is_of(directory: Path, image: NumberedImage) -> bool:
-    """True if a build directory is that of ``image``: by the input hash of its plan, or what an adopted one holds."""
     if image.adopted:
         contents = adopted.read_adopted(directory)
         return contents is not None and contents.fingerprint == image.fingerprint
@@ -211,7 +208,6 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
 
 
 def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
-    """The number that each repository's ``latest`` tag names in the engine, where it names one."""
     latest: dict[str, int] = {}
     for repository in sorted({number.name.repository for number in recoverable}):
         details = images.inspect_image(endpoint, f"{repository}:latest")
@@ -274,7 +270,6 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
 
 
 def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabels, built: str, size: int) -> Lock:
-    """The part of images.lock that the build of a labelled image wrote."""
     image = NumberedImage(
         built=built,
         definition=image_labels.definition,

@@ -53,7 +53,6 @@ def nameless_images(
 
 
 def is_untagged(image: ImageDetails) -> bool:
-    """True for an image that has no name but its digest, which containerd's store lists among the tags."""
     return all("@" in tag for tag in image.tags)
 
 
@@ -159,7 +158,6 @@ class EngineImages:
 def retention_reasons(
     lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
 ) -> dict[ImageName, tuple[str, ...]]:
-    """Every reason for each number in the engine to stay; a number without any may go."""
     newest = _newest(engine.numbered, policy.keep)
     own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)

@@ -126,7 +126,6 @@ _UPSTREAM = "upstream"
 
 
 def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
-    """Records the answers for commands that ask no registry."""
     images.store_cache(project.engine_cache, _UPSTREAM, asdict(answers))
 
 

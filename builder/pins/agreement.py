@@ -104,7 +104,6 @@ def only(version: str) -> SpecifierSet:
 
 
 def exact_version(specifiers: SpecifierSet) -> str:
-    """The one version that ``specifiers`` allow; empty where they allow several, or none is written."""
     pinned = [part.version for part in specifiers if part.operator in {"==", "==="} and not part.version.endswith(".*")]
     return pinned[0] if pinned else ""
 
@@ -155,7 +154,6 @@ class Named:
     by: str
 
     def text(self, package: str) -> str:
-        """The half of a sentence that says it."""
         return f"{self.by} names {package}{self.specifiers}"
 
 

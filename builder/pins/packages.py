@@ -71,7 +71,6 @@ class Package:
 
 
 def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
-    """The access that a project has, with the settings in ``environ``."""
     return Access(project.mirrors, project.state / "wheels", environ, git.read_index_settings(environ), say)
 
 
@@ -158,7 +157,6 @@ def _of_commit(
 
 
 def _distribution(package: str) -> str:
-    """The name of the wheel that holds ``package``, as an index has it."""
     return PACKAGES_BUILT_FROM.get(package, (canonical(package),))[0]
 
 
@@ -194,7 +192,6 @@ def remove_wheels(paths: Iterable[Path]) -> None:
 
 
 def _named(answer: Path) -> set[str]:
-    """The SHA-256 of each wheel in an index's answer."""
     try:
         return {sha256 for _, sha256 in records.read_file(answer, tuple[tuple[str, str], ...])}
     except (OSError, records.RecordError):
@@ -240,7 +237,6 @@ def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
 
 @functools.cache
 def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
-    """The hashes of the wheels that were not withdrawn, by version."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     shown = git.split(address).url
@@ -260,7 +256,6 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
 
 
 def _listed(text: str) -> list[tuple[str, str]]:
-    """The name and SHA-256 of each file of a page, in either of its two forms."""
     try:
         data: Any = json.loads(text)
     except ValueError:

@@ -83,7 +83,6 @@ class _Task:
 
     @contextlib.contextmanager
     def catching(self, name: str) -> Iterator[None]:
-        """An error in the block is a fault of this part."""
         try:
             yield
         except SourceError as error:
@@ -91,7 +90,6 @@ class _Task:
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
-    """One error that names all that could not be resolved, and everything that can be done about it."""
     message = "\n".join(f"{fault.definition} {fault.name}: {fault.error.message}" for fault in faults)
     return SourceError(message, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
@@ -271,7 +269,6 @@ def _with_base_image(task: _Task) -> Pins:
 
 
 def _chosen_base(written: str, chosen: str) -> str:
-    """The image of another day (``2026-09-20``) or tag than that of the definition."""
     name = images.repository(written)
     dated = f"{name}@{chosen}"
     return dated if images.split_day(dated)[1] else f"{name}:{chosen}"
@@ -525,7 +522,6 @@ def _to_build(
 
 
 def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
-    """The canonical names of the packages that are requested by an exact version, however new that is."""
     return frozenset(
         canonical(requirement.name)
         for requirement in filter(None, map(parse_requirement, requirements))
@@ -634,7 +630,6 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
 
 
 def _is_same(task: _Task, name: str, pins: Pins) -> bool:
-    """True where the closure before was resolved for the same source."""
     source, pin = task.definition.sources[name], task.before.sources.get(name)
     if pin is None or name in task.update:
         return False

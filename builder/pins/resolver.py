@@ -39,7 +39,6 @@ class Resolver:
     _answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """Passes on a message about what is being resolved."""
         self.report(Message(text))
 
     def _once(self, ask: Callable[[], T], *question: object) -> T:
@@ -113,7 +112,6 @@ class Resolver:
 
 
 def make_resolver(workspace: Workspace) -> Resolver:
-    """A resolver without any answers yet."""
     from builder.engine import installed, registry
     from builder.pins import base_contents
     from builder.sources import git

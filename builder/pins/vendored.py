@@ -46,7 +46,6 @@ def patch_content(
 
 
 def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
-    """The error of each file of the project that is missing or was edited."""
     for source, patch in _patches_of(pins):
         try:
             if patch.name != LOCAL_CHANGES:

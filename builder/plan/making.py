@@ -55,7 +55,6 @@ class ImageInputs:
 def make_plan(
     inputs: ImageInputs, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
 ) -> Plan:
-    """Makes the plan of a build on top of ``parent``, the plan of the parent image."""
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     chain = [*((plan.definition, plan.pins) for plan in (parent.chain if parent else ())), (definition, pins)]
     base = parent.definition.name if parent else base_reference(pins)
@@ -212,7 +211,6 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
 
 
 def staged_files(mod: Mod) -> dict[str, StagedFile]:
-    """The files of a mod in a build directory, by path."""
     staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
     if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
         raise ValueError(f"not fetched before planning: {missing}")
@@ -296,8 +294,6 @@ def require_parsed(definition: ImageDefinition) -> None:
 
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
-    """The script that bakes a mod, as the macro `bake` of the shared ``parts`` has it; empty for a mod that only sets
-    variables."""
     text = '{% import "_parts/mods.j2" as parts_mods %}{{ parts_mods.bake(mods, workspace, "base") }}'
     template = _environment(parts).from_string(text)
     baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
@@ -355,7 +351,6 @@ def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str
 
 
 def _pinned(version: Version | None) -> str:
-    """The pinned version of a package that is a source."""
     if version is None:
         return ""
     return f"pinned: {version.version}" + (f", commit {version.commit}" if version.commit else "")
@@ -366,7 +361,6 @@ def _template_name(definition: str) -> str:
 
 
 def _location_of(error: Exception, own: str) -> Location:
-    """The innermost line of a template in ``error``'s traceback."""
     location = Location(own)
     trace = error.__traceback__
     while trace:
@@ -417,7 +411,6 @@ def packages_secret(folder: str) -> str:
 
 
 def source_context(source: str) -> str:
-    """The named build context that holds a source taken from git: ``vllm-source``."""
     return f"{source}-source"
 
 
@@ -427,7 +420,6 @@ def bake_groups() -> dict[str, Any]:
 
 
 def bake_file(targets: Mapping[str, Any]) -> StagedFile:
-    """The bake file, which builds the last image of the chain."""
     return StagedFile(f"{dump_bake({'group': bake_groups(), 'target': targets})}\n".encode())
 
 
@@ -496,7 +488,6 @@ def write_labels(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
-    """The labels of an image. ``pins`` are those of all definitions that it is built from."""
     labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,
@@ -608,7 +599,6 @@ def requirement_identity(package: LockedPackage) -> str:
 
 
 def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
-    """The sources that only this machine has."""
     for name, source in definition.git_sources.items():
         pin = pins.sources.get(name)
         if source.checkout and isinstance(pin, GitPin):
