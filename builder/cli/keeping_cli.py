@@ -47,7 +47,7 @@ def adopt(
         "digests": adoption.digests if adoption else [],
         **data(result.record, "platform fingerprint size"),
         "versions": dict(sorted(result.record.versions.items())),
-        **data(result, "packages models current same unknown"),
+        **data(result, "packages models current unknown"),
     }
     print_json(content)
 
@@ -64,8 +64,6 @@ def _print(image: str, result: AdoptedImage) -> None:
     if result.current != result.image:
         go = f"builder promote {result.image}"
         print_result(f"  current is {result.current}; `{go}` makes {result.image} current")
-    if result.same:
-        print_result(f"  the same content as {', '.join(map(str, result.same))}")
     if result.unknown:
         print_note(f"note: {result.unknown}")
 

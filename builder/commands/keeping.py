@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class AdoptedImage:
     """The number of an adopted image, and its record. ``already`` is true where it had the number before; ``restored``
     where the engine lacked that number, which has its tag again. ``models`` were paired with it now; ``current`` is the
-    current number of the repository; ``same`` are numbers of other repositories with the same content. ``packages``
-    counts its Python packages; ``unknown`` says why its software is not known, and is empty where it is."""
+    current number of the repository. ``packages`` counts its Python packages; ``unknown`` says why its software is not
+    known, and is empty where it is."""
 
     image: ImageName
     record: NumberedImage
@@ -55,7 +55,6 @@ class AdoptedImage:
     restored: bool
     models: tuple[str, ...]
     current: ImageName
-    same: tuple[ImageName, ...]
     packages: int
     unknown: str
 
@@ -203,12 +202,6 @@ def _again(
 
 def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
     record, repository = lock.images[name.repository].numbers[name.number], lock.images[name.repository]
-    same = (
-        ImageName(other, number)
-        for other, numbers in lock.images.items()
-        for number, image in numbers.numbers.items()
-        if other != name.repository and image.fingerprint == record.fingerprint
-    )
     return AdoptedImage(
         image=name,
         record=record,
@@ -216,7 +209,6 @@ def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tupl
         restored=False,
         models=models,
         current=ImageName(name.repository, repository.current or name.number),
-        same=tuple(sorted(same)),
         packages=len(contents.packages),
         unknown=contents.unknown,
     )

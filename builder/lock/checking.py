@@ -33,7 +33,6 @@ MERGE = (
     " side whole with `git checkout --ours images.lock` or `--theirs`"
 )
 
-_MARKERS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
 _MARKER_LINE = re.compile(r"^(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*|\r?)$", re.MULTILINE)
 
 
@@ -43,8 +42,6 @@ def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
 
 def conflict_marks(text: str) -> list[tuple[int, str]]:
     """The lines that git left of an unfinished merge: the number of each, from 1 on, and its text."""
-    if not any(marker in text for marker in _MARKERS):
-        return []
     return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
 
 

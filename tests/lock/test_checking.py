@@ -302,7 +302,6 @@ def test_patterns_of_other_pages_are_the_same() -> None:
     assert words.DEFINITION in checking.pattern("definition")
     assert words.RECIPE_FILE in checking.pattern("recipe")
     assert source_patches.FILE in checking.pattern("patch-file")
-    assert source_patches.PULL in checking.pattern("pull-number")
 
 
 def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:
