@@ -99,7 +99,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     """
     from builder.commands import keeping as command
 
-    with progress.showing("looking at what may go"):
+    with progress.showing("looking for images to remove"):
         pruning = command.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
@@ -140,7 +140,7 @@ def _print_plan(pruning: PrunePlan) -> None:
         output.print_table(("GOES", "BUILT", "FREES"), going)
     for image in pruning.going:
         if image.holder:
-            print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
+            print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
     further = [
@@ -165,4 +165,4 @@ def _print_removed(result: Pruned) -> None:
     if result.compiled:
         print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
     if result.cache:
-        print_result(f"BuildKit let go of {words.size_text(result.cache)}: its own copies, packed and unpacked")
+        print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")

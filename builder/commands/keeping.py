@@ -356,7 +356,9 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
         workspace.report(Message(f"removing {going.name}"))
         try:
             if holder := _prune_number(workspace, going.name, stamp):
-                refused.append(f"{going.name} is pruned here, and stays in the engine: {holder} has it, too")
+                refused.append(
+                    f"{going.name} is recorded as pruned and stays in the engine, because {holder} also has it"
+                )
             else:
                 gone.append(going.name)
         except ConflictError as error:
@@ -393,9 +395,11 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
         if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
-            raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
+            raise ConflictError(f"{name} changed after this command began, and was left unchanged")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
-            raise ConflictError(f"{name} was kept, paired or made current meanwhile: it was left alone")
+            raise ConflictError(
+                f"{name} was kept, paired or made current after this command began, and was left unchanged"
+            )
         holder = images_lock.number_holder(workspace, name)
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))

@@ -48,7 +48,7 @@ _NOWHERE = (
     " are recorded nowhere else: each model is paired with the newest image that was built for it"
 )
 
-_ANEW = "nothing says what builds/ was built from: move its folders away, and images.lock begins again"
+_ANEW = "no record says what builds/ was built from: move its folders away to begin a new images.lock"
 
 
 @dataclass(frozen=True)

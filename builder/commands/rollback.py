@@ -284,7 +284,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     if images.inspect_image(workspace.engine, str(name)) is not None:
         raise ImageStateError(
             f"{name} is not the image that images.lock records: its tag was moved in this engine",
-            hint="`builder verify` tells more; `builder rollback` goes to the one before",
+            hint="`builder verify` shows more; `builder rollback` goes to the previous image",
         )
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)

@@ -58,7 +58,7 @@ class PackagesFile:
             entry = name.partition(".")[0].replace("base-packages", "base")
             raise LockError(
                 f"{self.path} {state}",
-                hint=f"`git checkout -- {self.path}` takes the committed file back; without one, remove the entry"
+                hint=f"`git checkout -- {self.path}` restores the committed file; without one, remove the entry"
                 f" `{entry}` of {definition} from images.lock, and `builder lock {definition}` resolves it again",
             )
         return content
@@ -96,7 +96,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
             raise LockError(
                 f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or what was asked for, found"
                 f" `{line[:60]}`",
-                hint=f"`git checkout -- {file}` takes the committed file back",
+                hint=f"`git checkout -- {file}` restores the committed file",
             )
     newest, as_of = ("".join(facts[name]) for name in ("newest", "as_of"))
     return PythonPin(tuple(facts["asked"]), newest, tuple(packages), as_of, tuple(facts["undated"]))

@@ -48,7 +48,7 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
         location = Location(f"{directory.shown}/{making.FILE}")
         raise FileProblemsError(
             tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
-            hint="nothing of it was run; `git log` tells who changed it, and git has the file as it was",
+            hint="it was not run; `git log` shows who changed it, and `git checkout` restores it",
         )
     return dict(_expected_targets(directory, platform))
 
@@ -127,7 +127,7 @@ def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
 # directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
 # parents in folders of their names (see ``builder.plan.making``).
 
-HINT = "it is committed with images.lock: take it back with git"
+HINT = "it is committed with images.lock: restore it with git"
 _MOD = "mod "
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # The addresses that image.yaml may have, and a commit.
@@ -255,7 +255,7 @@ def _reason(error: Exception) -> str:
         return error.strerror or str(error)
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    return f"{error}" if isinstance(error, ValueError) else "it is not what this program wrote"
+    return f"{error}" if isinstance(error, ValueError) else "this program did not write it"
 
 
 # The files that lie in a build directory: those of the build, and what else was put there.

@@ -104,10 +104,10 @@ def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
         pairing = pairing_with(lock.models.get(move.what) if move.is_model else None, move.to)
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
-                undo = f"; `builder mark {what} unmarked` takes the mark away" if marked is image else ""
+                undo = f"; `builder mark {what} unmarked` removes the mark" if marked is image else ""
                 raise ConflictError(
                     f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
-                    hint=f"--force does it nevertheless{undo}",
+                    hint=f"`--force` moves it anyway{undo}",
                 )
 
 

@@ -108,7 +108,7 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     path, _, digest = name.partition("@")
     if not digest:
         raise SourceError(
-            f"{name} is not what is pinned, and no registry has it",
+            f"{name} differs from the pinned image, and no registry has it",
             hint="`builder lock --update base` pins the base again",
         )
 

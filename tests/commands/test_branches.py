@@ -50,7 +50,7 @@ def test_what_different_branches_build_is_united(
         remove_all(endpoint, f"{repository}-more")
     assert mended.splitlines() == [
         f"kept {repository}:3 as the image in use, where the other side has {repository}:2",
-        "images.lock is merged; to go on: `git add images.lock builds`",
+        "images.lock is merged. Next: `git add images.lock builds`",
     ]
     lock = lock_file.read_lock(small.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]

@@ -203,7 +203,10 @@ def test_what_two_projects_have_stays_until_both_pruned_it(
         f"{repository}:2": 0,
     }
     done = run_command(other, *everything)
-    assert f"{repository}:1 is pruned here, and stays in the engine: the project in {small.root}" in done.stdout
+    assert (
+        f"{repository}:1 is recorded as pruned and stays in the engine, because the project in {small.root}"
+        in done.stdout
+    )
     assert "removed 0 images" in done.stdout
     assert {n for n, image in lock_file.read_lock(other.lock).images[repository].numbers.items() if image.pruned} == {
         1,

@@ -63,9 +63,7 @@ def test_the_stand_in_is_in_no_process_under_its_own_name(modded: Path) -> None:
 
 
 def test_a_process_without_tilelang_pays_for_nothing(modded: Path) -> None:
-    code = (
-        "import sys; print('tilelang_stub' in sys.modules, sorted({'ctypes', 'inspect'} & {*sys.modules}))"
-    )
+    code = "import sys; print('tilelang_stub' in sys.modules, sorted({'ctypes', 'inspect'} & {*sys.modules}))"
     command = [sys.executable, "-c", code]
     with_it = subprocess.check_output(command, env=releases.site_packages(modded), text=True)
     without = subprocess.check_output(command, text=True)
