@@ -208,7 +208,7 @@ class Commands(click.Group):
         name = args[0] if args else ""
         if name and name not in TABLE | RENAMED and not name.startswith("-") and not ctx.resilient_parsing:
             raise unknown(ctx, name)
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [*(RENAMED.get(word, word) for word in args[:1]), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes the commands from the table and then the options, without importing any command."""

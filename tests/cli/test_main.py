@@ -165,8 +165,7 @@ def test_an_earlier_name_of_a_command_is_understood_and_not_shown(earlier: str, 
     assert group.get_command(context, earlier) is group.get_command(context, now)
     assert earlier not in group.list_commands(context)
     assert earlier not in [item.value for item in group.shell_complete(context, "")]
-    _, command, _ = group.resolve_command(context, [earlier, "small:1"])
-    assert command is group.get_command(context, now)
+    assert group.resolve_command(context, [earlier, "small:1"]) == (now, group.get_command(context, now), ["small:1"])
 
 
 @pytest.mark.slow
