@@ -76,6 +76,19 @@ def way_back(name: ImageName, image: NumberedImage) -> str:
     return f"bring it back from where it was built; then {again} gives it its number again"
 
 
+def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
+    details = images.inspect_image(endpoint, str(name))
+    if details is None:
+        state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
+        raise ImageStateError(f"{name} {state}", hint=way_back(name, recorded))
+    if images.fingerprint(details) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is not the image that images.lock records: its tag was moved",
+            hint="`builder verify` shows what is wrong; `builder rebuild` makes a number again",
+        )
+
+
 # The contents of an image that was built elsewhere, read out of it.
 
 _LONGEST = 200

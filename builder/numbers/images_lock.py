@@ -191,20 +191,16 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
 
 
 def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
-    engine = workspace.engine
-    details = images.inspect_image(engine, str(name))
-    if details is None or details.id != engine_id:
-        return
-    if number_holder(workspace, name) is None:
+    details = images.inspect_image(workspace.engine, str(name))
+    if details and details.id == engine_id and number_holder(workspace, name) is None:
         with suppress(ConflictError):  # a container uses it by now: it may stay
-            images.remove_image(engine, str(name))
+            images.remove_image(workspace.engine, str(name))
 
 
 def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
     details = images.inspect_image(workspace.engine, str(name))
-    if details is None or images.fingerprint(details) != record.fingerprint:
-        return False
-    return number_holder(workspace, name) is None
+    has_content = details is not None and images.fingerprint(details) == record.fingerprint
+    return has_content and number_holder(workspace, name) is None
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:

@@ -13,7 +13,7 @@ from builder.base.events import Message
 from builder.definitions import configuration
 from builder.engine import archives, images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
-from builder.numbers import claims, images_lock
+from builder.numbers import adopted, claims, images_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,7 +101,7 @@ def push(
     """
     if digest := _existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
-    require_present(endpoint, name, recorded)
+    adopted.require_present(endpoint, name, recorded)
     try:
         _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
@@ -199,20 +199,6 @@ def _pulled(
         # By now this is only a second name, or an image that is not wanted.
         with suppress(BuilderError):
             images.remove_image(endpoint, pulled)
-
-
-def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
-    details = images.inspect_image(endpoint, str(name))
-    if details is None:
-        raise ImageStateError(
-            f"{name} is missing from this engine", hint=f"`builder pull {name}` gets it where a registry has it"
-        )
-    if images.fingerprint(details) != recorded.fingerprint:
-        raise ImageStateError(
-            f"{name} is not the image that images.lock records: its tag was moved",
-            hint="`builder verify` says what is wrong, `builder rebuild` makes a number again",
-        )
 
 
 def _push_under_name(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import ConflictError, ImageStateError
-from builder.engine import images
+from builder.base.errors import ConflictError
 from builder.lock.model import ImageName, Lock, Model, Pairing
 from builder.numbers import adopted, build_directory
 from builder.plan import rules
@@ -83,18 +82,8 @@ def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
 def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
     for name in sorted({move.to for move in moves}):
-        details = images.inspect_image(endpoint, str(name))
-        recorded = lock.image(name)
-        if details is None:
-            pruned = recorded.pruned if recorded else None
-            state = f"was pruned on {pruned[:10]}" if pruned else "is missing from this engine"
-            hint = adopted.way_back(name, recorded) if recorded else "`builder list` shows the numbered images"
-            raise ImageStateError(f"{name} {state}: nothing was moved", hint=hint)
-        if recorded and images.fingerprint(details) != recorded.fingerprint:
-            raise ImageStateError(
-                f"{name} is not the image that images.lock records: its tag was moved. Nothing was changed",
-                hint="`builder list` shows which numbers are present",
-            )
+        if recorded := lock.image(name):
+            adopted.require_present(endpoint, name, recorded)
 
 
 def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
