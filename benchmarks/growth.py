@@ -55,7 +55,7 @@ def _grown_images(sandbox: Sandbox, runs: int) -> Grid:
 
 
 def _on_images(sandbox: Sandbox, project: Project, repository: str, numbers: int) -> dict[str, Action]:
-    marks = cycle(("pin", "unpin"))
+    marks = cycle(("keep", "release"))
     commands = {
         "`list`": ["list"],
         "`list --models`": ["list", "--models"],
@@ -67,7 +67,7 @@ def _on_images(sandbox: Sandbox, project: Project, repository: str, numbers: int
     actions: dict[str, Action] = {what: partial(sandbox.builder, project, *argv) for what, argv in commands.items()}
     return {
         **actions,
-        "`pin`: one write": lambda: sandbox.builder(project, next(marks), f"{repository}:{numbers // 2}"),
+        "`keep`: one write": lambda: sandbox.builder(project, next(marks), f"{repository}:{numbers // 2}"),
     }
 
 

@@ -19,7 +19,6 @@ from builder.pins import pinning, vendored
 from builder.plan import rules
 from builder.plan.making import ImageInputs, make_plan
 from builder.serving import model_weights
-from builder.sources import git
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,12 +133,11 @@ def say_older(
 ) -> None:
     """Reports each package and source that goes back to an older version. Raises SourceError if that is not
     allowed."""
-    settings = git.read_index_settings(workspace.environment)
     older: list[pinning.OlderVersion] = []
     for definition in _definitions(all_chains):
         before, after = lock.pins_of(definition.name, definition.platform), pins[definition.name].pins
         if before != after:
-            older += pinning.versions_between(definition, before, after, request.update, settings)
+            older += pinning.versions_between(definition, before, after, request.update)
     for each in older:
         workspace.report(Message(str(each)))
     if older and not request.older:

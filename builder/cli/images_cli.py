@@ -100,7 +100,7 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         place,
         "current" if row.current else "",
         output.mark(row.image.status) if shows_status else "",
-        "pinned" if row.image.pinned else "",
+        "kept" if row.image.pinned else "",
         "adopted" if row.image.adopted else "",
         "only here" if row.only_here else "",
         (evidence.standing if evidence else "") or "",
@@ -234,7 +234,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     kept = shown.steps or shown.adopted
     facts = [
         ("image", str(row.name)),
-        ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
+        ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["kept"] if image.pinned else [])])),
         ("status", output.mark(image.status) + (f": {image.note}" if image.note else "")),
         ("pruned", f"{image.pruned} ({words.ago_text(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),

@@ -47,7 +47,7 @@ def adopt(
         "digests": adoption.digests if adoption else [],
         **data(result.record, "platform fingerprint size"),
         "versions": dict(sorted(result.record.versions.items())),
-        **data(result, "packages models current same unknown"),
+        **data(result, "packages models current unknown"),
     }
     print_json(content)
 
@@ -64,17 +64,12 @@ def _print(image: str, result: AdoptedImage) -> None:
     if result.current != result.image:
         go = f"builder promote {result.image}"
         print_result(f"  current is {result.current}; `{go}` makes {result.image} current")
-    if result.same:
-        print_result(f"  the same content as {', '.join(map(str, result.same))}")
     if result.unknown:
         print_note(f"note: {result.unknown}")
 
 
 def _contents(result: AdoptedImage) -> str:
-    sources = (
-        f"{name} {version.version}" + (f" ({version.commit[:9]})" if version.commit else "")
-        for name, version in sorted(result.record.versions.items(), reverse=True)
-    )
+    sources = (f"{name} {version.text}" for name, version in sorted(result.record.versions.items(), reverse=True))
     packages = f"{result.packages} Python packages" if result.packages else ""
     parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
     return ", ".join(part for part in parts if part)
@@ -96,16 +91,15 @@ KEEP = 3
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove images that are no longer needed, and what builds left.
 
-    An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
-    image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
-    machine while it served is removed with it, and so are files that were fetched for mods and that none names any
-    more, and checkpoints that were made again since and that no pairing names. A removed number stays on record and
-    can be rebuilt. The command asks before it removes anything; where it cannot ask, it only shows what it would
-    remove, unless --yes is given.
+    It never removes an image that is current, kept (`builder keep`), paired with a model, used by a container, among
+    the newest, or the base of an image that stays, nor anything that this project did not build. With an image it
+    removes what that image compiled on this machine, files fetched for mods that no mod names any more, and checkpoints
+    that were made again and that no pairing names. A removed number stays on record and can be rebuilt. The command
+    asks before it removes anything. If it cannot ask, it only shows what it would remove, unless --yes is given.
     """
     from builder.commands import keeping as command
 
-    with progress.showing("looking at what may go"):
+    with progress.showing("looking for images to remove"):
         pruning = command.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
@@ -118,11 +112,12 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         print_json(
             {
                 "going": data(pruning.going, "image=name built frees holder"),
-                "kept": data(pruning.kept, "image=name reasons"),
+                "kept": [{"image": name, "reasons": reasons} for name, reasons in pruning.kept.items()],
                 "nameless": pruning.nameless,
                 "compiled": data(pruning.compiled, "image=name folder frees=size"),
                 "checkpoints": data(pruning.checkpoints, "checkpoint=name revision? frees=size"),
-                **data(pruning, "wheels=wheels_size downloads=downloads_size frees"),
+                "fetched": sum(pruning.fetched.values()),
+                "frees": pruning.frees,
                 "removed": removed,
             }
         )
@@ -133,7 +128,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
 
 
 def _print_plan(pruning: PrunePlan) -> None:
-    rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
+    rows = [(str(name), ", ".join(reasons)) for name, reasons in pruning.kept.items()]
     if rows:
         output.print_table(("STAYS", "BECAUSE"), rows)
     if pruning.is_empty:
@@ -145,19 +140,18 @@ def _print_plan(pruning: PrunePlan) -> None:
         output.print_table(("GOES", "BUILT", "FREES"), going)
     for image in pruning.going:
         if image.holder:
-            print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
+            print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
     further = [
         *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
         *((each.title, each.size, "") for each in pruning.checkpoints),
-        ("what was read of wheels that are pinned no longer", pruning.wheels_size if pruning.wheels else None, ""),
-        ("downloads that no mod names any more", pruning.downloads_size if pruning.downloads else None, ""),
     ]
+    if pruning.fetched:
+        further.append(("files fetched for pins and mods that no longer name them", sum(pruning.fetched.values()), ""))
     for what, size, place in further:
-        if size is not None:
-            print_result(f"and {what}: {words.size_text(size)}{place}")
-    layers = "unpacked layers, each counted once; their packed copies come on top"
+        print_result(f"and {what}: {words.size_text(size)}{place}")
+    layers = "unpacked layers, each counted once; compressed copies are freed as well"
     print_result(
         f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
     )
@@ -171,4 +165,4 @@ def _print_removed(result: Pruned) -> None:
     if result.compiled:
         print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
     if result.cache:
-        print_result(f"BuildKit let go of {words.size_text(result.cache)}: its own copies, packed and unpacked")
+        print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")

@@ -80,7 +80,7 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
     if as_json:
         print_json({"missing": missing})
     elif not missing:
-        print_result("images.lock covers all that is asked")
+        print_result("images.lock has every pin that is needed")
     for line in () if as_json else missing:
         print_result(f"not pinned: {line}")
     return STALE if missing else 0
@@ -146,7 +146,7 @@ def _drive(base: Path, ours: Path, theirs: Path) -> int:
 
     if command.merge_files(base, ours, theirs):
         return 0
-    print_note("images.lock: both sides changed the same; `builder lock --merge` makes one of both")
+    print_note("images.lock: both sides changed the same entry; `builder lock --merge` merges them")
     return NEEDS_ATTENTION
 
 
@@ -168,7 +168,7 @@ def _merge(context: Context, as_json: bool) -> int:
     for each in result.renumbered:
         print_result(f"{each.origin}, built {each.image.built}, is now {each.to}")
         if not each.directory:
-            print_result(f"  its build directory was found nowhere: take it back with git as builds/{each.to}")
+            print_result(f"  its build directory was not found; restore it with git as builds/{each.to}")
     for line in result.chosen:
         print_result(f"kept {line}")
     for name in result.tagged:
@@ -177,7 +177,7 @@ def _merge(context: Context, as_json: bool) -> int:
         print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
     if result.written:
         folders = "builds evidence" if context.project.evidence.exists() else "builds"
-        print_result(f"images.lock is merged; to go on: `git add images.lock {folders}`")
+        print_result(f"images.lock is merged. Next: `git add images.lock {folders}`")
     elif not result.tagged:
         print_result("nothing to merge")
     return 0

@@ -91,8 +91,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
     },
     "House-keeping": {
-        "pin": ("pointers_cli", "pin", "Keep an image when others are pruned."),
-        "unpin": ("pointers_cli", "unpin", "Stop keeping an image when others are pruned."),
+        "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
+        "release": ("pointers_cli", "release", "Stop keeping an image when others are pruned."),
         "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and what builds left."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
@@ -105,6 +105,9 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
 }
 
 TABLE = {name: row for group in GROUPS.values() for name, row in group.items()}
+
+# Earlier names of commands, which neither the help nor completion shows.
+RENAMED = {"pin": "keep", "unpin": "release"}
 
 # Names that other programs use, where the nearest name of ours would mislead.
 ELSEWHERE = {
@@ -154,11 +157,16 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         import importlib
 
-        if cmd_name not in TABLE:
+        if (row := TABLE.get(RENAMED.get(cmd_name, cmd_name))) is None:
             return None
-        module, attribute, _ = TABLE[cmd_name]
+        module, attribute, _ = row
         command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, [*(RENAMED.get(word, word) for word in args[:1]), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes the commands from the table and then the options, without importing any command."""

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback."""
+"""This page defines the command line of builder pair, mark, keep, release, promote and rollback."""
 
 from __future__ import annotations
 
@@ -136,29 +136,29 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
 @json_option
 @pass_context
-def pin(context: Context, image: str, as_json: bool) -> None:
+def keep(context: Context, image: str, as_json: bool) -> None:
     """Keep an image when others are pruned. A model or a recipe stands for the image that serves it, an image without a
     number for the current one."""
-    _set(context, image, as_json, pinned=True)
+    _set_kept(context, image, as_json, kept=True)
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
 @json_option
 @pass_context
-def unpin(context: Context, image: str, as_json: bool) -> None:
+def release(context: Context, image: str, as_json: bool) -> None:
     """Stop keeping an image when others are pruned."""
-    _set(context, image, as_json, pinned=False)
+    _set_kept(context, image, as_json, kept=False)
 
 
-def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
-    from builder.commands import pin as command
+def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> None:
+    from builder.commands import keep as command
 
-    name, changed = command.pin_image(context.workspace(), image, pinned=pinned)
+    name, changed = command.keep_image(context.workspace(), image, kept=kept)
     if as_json:
-        print_json({"image": name, "pinned": pinned, "changed": changed})
+        print_json({"image": name, "pinned": kept, "changed": changed})
         return
-    word = "pinned" if pinned else "not pinned"
+    word = "kept" if kept else "not kept"
     which = "" if image.endswith(f":{name.number}") else f", which is what {image} means now,"
     print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")
 

@@ -21,7 +21,7 @@ from builder.engine import machine, versions
 from builder.evidence import store
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
-from builder.lock.kinds import TAKE_BACK
+from builder.lock.checking import TAKE_BACK
 from builder.lock.model import ImageName
 from builder.moving import checkout, node_facts, shipped
 from builder.numbers import adopted, build_directory, named_registry, status

@@ -15,7 +15,7 @@ from builder.engine import archives, images, machine
 from builder.evidence import requirements, store
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
-from builder.numbers import build_directory, images_lock, named_registry, status
+from builder.numbers import adopted, build_directory, images_lock, status
 from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
@@ -48,7 +48,7 @@ def export_image(
     """
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
-    named_registry.require_present(workspace.engine, name, recorded)
+    adopted.require_present(workspace.engine, name, recorded)
     build = _build_files(workspace.project, name, recorded, workspace.report)
     runs, problems = store.traveling_runs(workspace.project, name, recorded.fingerprint)
     for problem in problems:

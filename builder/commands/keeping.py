@@ -1,6 +1,6 @@
 """These commands adopt an image that exists already, and prune the images that are no longer needed.
 
-A pruned number stays on record. A current, pinned or paired image is never pruned, nor are the images below it.
+A pruned number stays on record. An image that is current, kept or paired is never pruned, nor are the images below it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class AdoptedImage:
     """The number of an adopted image, and its record. ``already`` is true where it had the number before; ``restored``
     where the engine lacked that number, which has its tag again. ``models`` were paired with it now; ``current`` is the
-    current number of the repository; ``same`` are numbers of other repositories with the same content. ``packages``
-    counts its Python packages; ``unknown`` says why its software is not known, and is empty where it is."""
+    current number of the repository. ``packages`` counts its Python packages; ``unknown`` says why its software is not
+    known, and is empty where it is."""
 
     image: ImageName
     record: NumberedImage
@@ -55,7 +55,6 @@ class AdoptedImage:
     restored: bool
     models: tuple[str, ...]
     current: ImageName
-    same: tuple[ImageName, ...]
     packages: int
     unknown: str
 
@@ -138,7 +137,6 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
 
 
 def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
-    """The highest number of ``repository`` with the content of an image."""
     fingerprint = images.fingerprint(details)
     numbers = lock.images[repository].numbers if repository in lock.images else {}
     same = [number for number, image in numbers.items() if image.fingerprint == fingerprint]
@@ -204,12 +202,6 @@ def _again(
 
 def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
     record, repository = lock.images[name.repository].numbers[name.number], lock.images[name.repository]
-    same = (
-        ImageName(other, number)
-        for other, numbers in lock.images.items()
-        for number, image in numbers.numbers.items()
-        if other != name.repository and image.fingerprint == record.fingerprint
-    )
     return AdoptedImage(
         image=name,
         record=record,
@@ -217,7 +209,6 @@ def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tupl
         restored=False,
         models=models,
         current=ImageName(name.repository, repository.current or name.number),
-        same=tuple(sorted(same)),
         packages=len(contents.packages),
         unknown=contents.unknown,
     )
@@ -225,7 +216,7 @@ def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tupl
 
 # The prune command: plans which images are no longer needed and what their removal frees, then removes them. The
 # files that they compiled on this machine go with them, and so do the cached metadata of wheels that are no longer
-# pinned, and downloads that no mod names any more. A number that is current, pinned or paired with a model stays, and
+# pinned, and downloads that no mod names any more. A number that is current, kept or paired with a model stays, and
 # so does every image that one of these was built on. An image that a model was paired with before may go: its number
 # stays recorded, and can be built again.
 
@@ -242,42 +233,30 @@ class RemovableImage:
 
 
 @dataclass(frozen=True)
-class RetainedImage:
-    """An image that stays, with every reason for it."""
-
-    name: ImageName
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind, and names of images
-    of others that nothing stands on any more; ``compiled`` are the compile caches of the images that go, and of those
-    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk, ``downloads`` files that
-    take ``downloads_size``. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
+    """The plan of a prune. ``kept`` has every reason for each image that stays. ``nameless`` are ids of images that
+    builds of this project left behind, and names of images of others that nothing stands on any more; ``compiled`` are
+    the compile caches of the images that go, and of those that went before. ``fetched`` are files that were fetched for
+    pins and mods that no longer name them, with their bytes on disk. ``layers`` is the uncompressed size, in bytes, of
+    all layers that go, each counted once."""
 
     going: tuple[RemovableImage, ...]
-    kept: tuple[RetainedImage, ...]
+    kept: dict[ImageName, tuple[str, ...]]
     nameless: tuple[str, ...]
     compiled: tuple[CompileCache, ...]
-    wheels: tuple[Path, ...]
-    wheels_size: int
-    downloads: tuple[Path, ...]
-    downloads_size: int
+    fetched: dict[Path, int]
     layers: int
     checkpoints: tuple[RemovableCheckpoint, ...] = ()
 
     @property
     def frees(self) -> int:
-        """The bytes that it frees in all."""
         of_checkpoints = sum(checkpoint.size for checkpoint in self.checkpoints)
-        of_caches = sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
+        of_caches = sum(cache.size for cache in self.compiled) + sum(self.fetched.values())
         return self.layers + of_caches + of_checkpoints
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing would be removed."""
-        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads or self.checkpoints)
+        return not (self.going or self.nameless or self.compiled or self.fetched or self.checkpoints)
 
 
 @dataclass(frozen=True)
@@ -327,7 +306,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
     sizes = images.layer_sizes(workspace.engine, leaving)
     went = (name for name, state in states.items() if state == "pruned")
-    wheels, downloads = packages.stale_wheels(workspace.project, lock), mod_choice.stale(workspace.project)
+    fetched = (*packages.stale_wheels(workspace.project, lock), *mod_choice.stale(workspace.project))
     return PrunePlan(
         going=tuple(
             RemovableImage(
@@ -338,7 +317,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             )
             for name, image in going.items()
         ),
-        kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        kept={name: reasons[name] for name in sorted(reasons) if reasons[name]},
         nameless=tuple(sorted(nameless)),
         compiled=compile_caches.without_used(
             workspace.project,
@@ -346,10 +325,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             compile_caches.find_compile_caches(workspace.engine, workspace.environment, sorted([*going, *went])),
             {*going, *went},
         ),
-        wheels=wheels,
-        wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
-        downloads=downloads,
-        downloads_size=sum(compile_caches.disk_usage(path) for path in downloads),
+        fetched={path: compile_caches.disk_usage(path) for path in fetched},
         layers=_frees(sizes, leaving, staying),
         checkpoints=conversion.find_leftovers(workspace.project, workspace.environment, _paired_revisions(lock)),
     )
@@ -380,7 +356,9 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
         workspace.report(Message(f"removing {going.name}"))
         try:
             if holder := _prune_number(workspace, going.name, stamp):
-                refused.append(f"{going.name} is pruned here, and stays in the engine: {holder} has it, too")
+                refused.append(
+                    f"{going.name} is recorded as pruned and stays in the engine, because {holder} also has it"
+                )
             else:
                 gone.append(going.name)
         except ConflictError as error:
@@ -391,13 +369,12 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
         except ConflictError as error:
             refused.append(error.message)
     compiled, stayed = _remove_compiled(workspace, pruning)
-    packages.remove_wheels((*pruning.wheels, *pruning.downloads))
+    packages.remove_wheels(pruning.fetched)
     _remove_checkpoints(workspace, pruning)
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 
 
 def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
-    """Removes the checkpoints of the plan that were neither paired nor made again meanwhile."""
     wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock)) if pruning.checkpoints else set()
     removable = (
         conversion.find_leftovers(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()
@@ -418,9 +395,11 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
         if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
-            raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
+            raise ConflictError(f"{name} changed after this command began, and was left unchanged")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
-            raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
+            raise ConflictError(
+                f"{name} was kept, paired or made current after this command began, and was left unchanged"
+            )
         holder = images_lock.number_holder(workspace, name)
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
@@ -440,9 +419,7 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
     """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
     The files of an image that is still present, or present again, stay."""
     lock = lock_file.read_lock(workspace.project.lock)
-    helper = next(
-        (str(kept.name) for kept in pruning.kept if images.inspect_image(workspace.engine, str(kept.name))), None
-    )
+    helper = next((str(name) for name in pruning.kept if images.inspect_image(workspace.engine, str(name))), None)
     gone: list[ImageName] = []
     stayed: list[str] = []
     for cache in pruning.compiled:

@@ -46,7 +46,7 @@ def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.
 
 def lost_lock(workspace: Workspace) -> str:
     """Tells that images.lock is lost, and how it comes back; empty if it is there, or nothing was built yet."""
-    from builder.lock.kinds import TAKE_BACK
+    from builder.lock.checking import TAKE_BACK
 
     return f"images.lock is {lock_file.MESSAGE}: {TAKE_BACK}" if lock_file.is_lost(workspace.project) else ""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import EngineError, FileProblemsError, LockError, NothingToDoError, SourceError
+from builder.base.errors import EngineError, FileProblemsError, LockError, NewerLockError, NothingToDoError, SourceError
 from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
@@ -19,13 +19,13 @@ from builder.engine import images, versions
 from builder.evidence import store
 from builder.lab import changes
 from builder.lock import lock_file, merging, text
-from builder.lock.kinds import conflict_marks
+from builder.lock.checking import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
 from builder.serving import advice
-from builder.sources import foreign_files, git
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 # ``lock --recover``: rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
-    "marks, notes and pins (`builder pin`) that were set, digests of what was pushed, and pairings that `pair` or"
-    " `rollback` moved, stand nowhere else: models are paired with the newest image that was built for them"
+    "marks, notes, which images to keep, digests of what was pushed, and pairings that `pair` or `rollback` moved"
+    " are recorded nowhere else: each model is paired with the newest image that was built for it"
 )
 
-_ANEW = "nothing says what builds/ was built from: move its folders away, and images.lock begins again"
+_ANEW = "no record says what builds/ was built from: move its folders away to begin a new images.lock"
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,10 @@ def recover_lock(workspace: Workspace) -> Recovered:
     def read(content: bytes, file: str, load: Load) -> Lock:
         try:
             return lock_file.parse_bytes(content, file, load)
+        except NewerLockError:
+            raise
         except LockError:
-            if not merging.is_lost(content, file):
+            if conflict_marks(content.decode(errors="replace")):
                 raise
             damaged.append(content)
             return Lock()
@@ -324,7 +326,6 @@ class UpdatedPins:
 
     @property
     def error(self) -> SourceError | None:
-        """All faults as one error."""
         return pinning.error_of(self.faults) if self.faults else None
 
 
@@ -349,8 +350,7 @@ def update_lock(
         diffs = vendored.load_vendored(project, definition.name, resolved.pins, resolved.patches)
         vendored.keep_vendored(project, definition.name, resolved.pins, diffs)
         after[definition.name, definition.platform] = resolved.pins
-        settings = git.read_index_settings(workspace.environment)
-        older = pinning.versions_between(definition, before, resolved.pins, update, settings)
+        older = pinning.versions_between(definition, before, resolved.pins, update)
         moved += _moved_pins(project, definition, before, resolved.pins, older)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock

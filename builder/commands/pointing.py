@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.evidence import requirements
-from builder.lock import checkpoints_lock, lock_file
-from builder.lock.kinds import MODEL, is_a
-from builder.lock.model import ImageName
+from builder.lock import checking, checkpoints_lock, lock_file
 from builder.numbers import claims, images_lock, pointers, status
-from builder.numbers.pointers import PointerMove
 from builder.numbers.status import named_model, named_number
 from builder.serving import model_weights
 
 if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import CheckpointName
-    from builder.lock.model import Lock, NumberedImage, Pairing, Status
+    from builder.lock.model import ImageName, NumberedImage, Pairing, Status
+    from builder.numbers.pointers import PointerMove
     from builder.numbers.workspace import Workspace
 
 
@@ -118,7 +116,7 @@ def pair_model(
     recipe = status.named_recipe(workspace.project, lock, model) if model not in lock.models else None
     if recipe and recipe.model:
         model = recipe.model
-    if not is_a(MODEL, model):
+    if not checking.is_a("model-name", model):
         raise UsageError(
             f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
             hint="write the path of a folder as /PATH, ~/PATH or ./PATH",
@@ -131,7 +129,7 @@ def pair_model(
     )
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
-        moves = _moves(before, model, name)
+        moves = pointers.moves_to(before, model, name, is_model=True)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         kept = requirements.passed(workspace, before, name, {model: origin.recipe} if moves else {}, note)
         pairing = model_weights.new_pairing(before, model, name, origin)
@@ -151,11 +149,6 @@ def pair_model(
     change = WeightsChange(replaced, weights) if weights and weights != replaced else None
     is_new_recipe = pairing.recipe != before.models[model].pairing.recipe
     return Paired(model, name, pairing.recipe, None, differences, change, is_new_recipe)
-
-
-def _moves(lock: Lock, model: str, name: ImageName) -> tuple[PointerMove, ...]:
-    origin = lock.models[model].pairing.image if model in lock.models else None
-    return () if origin == name else (PointerMove(model, True, origin, name),)
 
 
 # The promote command: makes a numbered image the current one of its repository. Models stay where they are.
@@ -184,7 +177,7 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
-        moves = _moves_of_promotion(before, name)
+        moves = pointers.moves_to(before, name.repository, name, is_model=False)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         models = requirements.models_of(workspace.project, before, name) if moves else ()
         kept = requirements.passed(workspace, before, name, dict.fromkeys(models), note)
@@ -195,11 +188,3 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
         transaction.commit(after)
     differences = pointers.differences(workspace.project, before, moves)
     return Promoted(name, moves, pointers.staying(after, moves), differences, claims.foreign_latest(workspace, moves))
-
-
-def _moves_of_promotion(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
-    current = lock.images[name.repository].current
-    if current == name.number:
-        return ()
-    origin = ImageName(name.repository, current) if current else None
-    return (PointerMove(name.repository, False, origin, name),)

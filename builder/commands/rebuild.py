@@ -17,7 +17,7 @@ from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
 from builder.engine import images, versions
 from builder.lock import lock_file
-from builder.lock.kinds import TAKE_BACK
+from builder.lock.checking import TAKE_BACK
 from builder.numbers import adopted, build_directory, images_lock, status
 from builder.plan import plan_model
 

@@ -5,9 +5,10 @@ The command comes first, then the return of an image that this engine lacks. A s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
@@ -22,7 +23,7 @@ from builder.numbers.pointers import PointerMove
 from builder.serving import model_weights, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from builder.base.project import Project
     from builder.numbers.workspace import Workspace
@@ -57,6 +58,11 @@ class RollbackSubject:
     repository: str | None
     model: str | None
 
+    def pointers(self, lock: Lock) -> tuple[tuple[str, bool], ...]:
+        """The name of each pointer that ``lock`` has, and true for a model's."""
+        named = ((self.repository, False), (self.model, True))
+        return tuple((what, is_model) for what, is_model in named if what and lock.history(what, is_model=is_model))
+
 
 def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
@@ -89,7 +95,7 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
     for model in (move.what for move in possible if move.is_model):
         if line := model_weights.missing_weights(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
-    return _result(workspace, before, possible, to, unfit)
+    return _result(workspace, before, subject, possible, unfit)
 
 
 def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
@@ -106,31 +112,25 @@ def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: 
             Message(f"{name} is not in this engine: it would be pulled, copied from a node, or built again")
         )
     pointers.require_present(workspace.engine, lock, [move for move in moves if move.to not in missing])
-    return _result(workspace, lock, moves, to, unfit)
+    return _result(workspace, lock, subject, moves, unfit)
 
 
 def _wanted_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
 ) -> tuple[tuple[PointerMove, ...], Unfit]:
-    """The moves, and by which they pass over images; where that leaves none, they pass over no pruned ones, which can
-    be brought back."""
+    """The moves, and the check by which they pass over images. If that leaves none, the check lets pruned images pass,
+    which can be brought back."""
     unfit = _unfit(workspace, lock)
     try:
         return planned_moves(lock, subject, to, unfit), unfit
     except NothingToDoError as nothing:
-        repositories = {
-            name: replace(each, numbers={number: replace(image, pruned=None) for number, image in each.numbers.items()})
-            for name, each in lock.images.items()
-        }
-        unfit = _unfit(workspace, replace(lock, images=repositories))
-        try:
+        unfit = _unfit(workspace, lock.without_prunings())
+        with contextlib.suppress(NothingToDoError):
             return planned_moves(lock, subject, to, unfit), unfit
-        except NothingToDoError:
-            raise nothing from None
+        raise nothing from None
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
-    """`requirements.unfit`, which reads the evidence of an image once."""
     return functools.cache(functools.partial(requirements.unfit, workspace.project, workspace.environment, lock))
 
 
@@ -149,7 +149,7 @@ def _possible_moves(
     if not force:
         pointers.refuse_bad(lock, possible)
     for move in possible:
-        if not force and not _was_at(lock, move):
+        if not force and move.to not in lock.history(move.what, is_model=move.is_model):
             models = (move.what,) if move.is_model else requirements.models_of(workspace.project, lock, move.to)
             recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
             required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
@@ -157,26 +157,20 @@ def _possible_moves(
     return possible
 
 
-def _was_at(lock: Lock, move: PointerMove) -> bool:
-    if move.is_model:
-        return move.to in {pairing.image for pairing in lock.models[move.what].previous}
-    return move.to.number in lock.images[move.what].previous
-
-
 def _result(
-    workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None, unfit: Unfit
+    workspace: Workspace, before: Lock, subject: RollbackSubject, moves: tuple[PointerMove, ...], unfit: Unfit
 ) -> RolledBack:
     passed: dict[ImageName, str] = {}
-    for move in moves if to is None else ():
-        for name, reason in _earlier(before, move.what, unfit, is_model=move.is_model):
+    for move in moves:
+        for name, reason in _earlier(before, subject, move.what, unfit, is_model=move.is_model) if move.back else ():
             if name == move.to:
                 break
             passed.setdefault(name, reason)
-    staying = pointers.staying(pointers.apply_moves(before, moves), moves)
-    models = {move.what for move in moves if move.is_model}
-    serving = running.find_superseded(workspace, pointers.apply_moves(before, moves), models)
+    after = pointers.apply_moves(before, moves)
+    serving = running.find_superseded(workspace, after, {move.what for move in moves if move.is_model})
     differences = pointers.differences(workspace.project, before, moves)
-    return RolledBack(moves, staying, passed, differences, serving, claims.foreign_latest(workspace, moves))
+    foreign = claims.foreign_latest(workspace, moves)
+    return RolledBack(moves, pointers.staying(after, moves), passed, differences, serving, foreign)
 
 
 def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
@@ -203,21 +197,28 @@ def planned_moves(
     Raises NothingToDoError where there is none, UsageError for a number that images.lock does not have.
     """
     unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
-    if subject.repository and subject.model and to is None:
-        _require_together(lock, subject.repository, subject.model)
-    by_pointer = []
-    if subject.repository:
-        by_pointer.append(_repository_move(lock, subject, to, unfit))
-    if subject.model:
-        by_pointer.append(_model_move(lock, subject.model, to, unfit))
-    moves = tuple(move for move in by_pointer if move)
-    goals = {move and move.to for move in by_pointer}
-    if subject.repository and subject.model and to is None and moves and len(goals) > 1:
-        raise _separation_error(lock, subject, moves, unfit)
+    at_pointers = subject.pointers(lock)
+    is_recipe = len(at_pointers) > 1 and to is None
+    now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
+    if is_recipe and now[0] != now[1]:
+        raise UsageError(
+            f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}",
+            hint=f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}",
+        )
+    by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
+    moves = tuple(filter(None, by_pointer.values()))
+    because = _all_passed(lock, subject, unfit)
+    if is_recipe and moves and len({move and move.to for move in by_pointer.values()}) > 1:
+        of_tag, of_model = (str(move.to) if move else "nothing" for move in by_pointer.values())
+        raise UsageError(
+            f"{subject.repository}:latest would go back to {of_tag}, {subject.model} to {of_model}"
+            + (f": {because}" if because else ""),
+            hint=f"roll back one of them: {_rollbacks(move.what for move in moves)}"
+            + ("; `--to N --force` moves both" if because else ""),
+        )
     if not moves and to is not None:
         raise NothingToDoError(f"{subject.text} is at number {to} already")
     if not moves:
-        because = _all_passed(lock, subject, unfit)
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
             hint="`builder list` shows the numbered images; `--to N` goes to any of them"
@@ -226,86 +227,42 @@ def planned_moves(
     return moves
 
 
+def _rollbacks(pointers: Iterable[str]) -> str:
+    return " or ".join(f"`builder rollback {what}`" for what in pointers)
+
+
+def _move(
+    lock: Lock, subject: RollbackSubject, what: str, to: int | None, unfit: Unfit, *, is_model: bool
+) -> PointerMove | None:
+    now = lock.history(what, is_model=is_model)[0]
+    if to is None:
+        earlier = _earlier(lock, subject, what, unfit, is_model=is_model)
+        goal = next((name for name, reason in earlier if not reason), None)
+    else:
+        goal = ImageName(now.repository, to)
+        if lock.image(goal) is None:
+            raise UsageError(f"images.lock has no image {goal}", hint="`builder list` shows the numbered images")
+    return PointerMove(what, is_model, now, goal, back=to is None) if goal and goal != now else None
+
+
 def _earlier(
-    lock: Lock, what: str, unfit: Unfit, *, is_model: bool, model: str | None = None
+    lock: Lock, subject: RollbackSubject, what: str, unfit: Unfit, *, is_model: bool
 ) -> Iterator[tuple[ImageName, str]]:
-    """The images that a pointer was at, the latest first, each with why a step back passes over it, empty where it does
-    not. ``model`` is the one that a repository's pointer moves with."""
-    if is_model:
-        now = lock.models[what].pairing.image
-        for pairing in lock.models[what].previous:
-            marked = f"is marked bad for {what}" if pairing.status == "bad" else ""
-            yield pairing.image, unfit(pairing.image, now, what) or marked
-        return
-    repository = lock.images[what]
-    for number in repository.previous:
-        name = ImageName(what, number)
-        yield name, unfit(name, ImageName(what, repository.current or 0), model)
+    """The images that a pointer was at, the latest first, each with the reason why a step back passes over it; empty
+    where it does not."""
+    now, *earlier = lock.history(what, is_model=is_model)
+    bad = {pairing.image for pairing in lock.models[what].previous if pairing.status == "bad"} if is_model else ()
+    for name in earlier:
+        yield name, unfit(name, now, subject.model) or (f"is marked bad for {what}" if name in bad else "")
 
 
 def _all_passed(lock: Lock, subject: RollbackSubject, unfit: Unfit) -> str:
-    """The images that a rollback passes over, each with the reason, as text; empty where there are none."""
-    earlier: list[tuple[ImageName, str]] = []
-    if subject.repository in lock.images:
-        earlier += _earlier(lock, subject.repository, unfit, is_model=False, model=subject.model)
-    if subject.model:
-        earlier += _earlier(lock, subject.model, unfit, is_model=True)
+    earlier = [
+        entry
+        for what, is_model in subject.pointers(lock)
+        for entry in _earlier(lock, subject, what, unfit, is_model=is_model)
+    ]
     return ", ".join(dict.fromkeys(f"{name} {reason}" for name, reason in earlier if reason))
-
-
-def _require_together(lock: Lock, repository: str, model: str) -> None:
-    """Raises UsageError unless both pointers of a recipe are at the same image: otherwise the user has to choose
-    one."""
-    record = lock.images.get(repository)
-    paired = lock.models[model].pairing.image
-    if record and record.current and paired != ImageName(repository, record.current):
-        raise UsageError(
-            f"{repository}:latest is number {record.current}, while {model} is paired with {paired}",
-            hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
-        )
-
-
-def _separation_error(lock: Lock, subject: RollbackSubject, moves: tuple[PointerMove, ...], unfit: Unfit) -> UsageError:
-    """The error for moves of a recipe's two pointers to different images, which another rollback could not undo."""
-    repository, model = subject.repository or "", subject.model or ""
-    goals = {move.what: str(move.to) for move in moves}
-    of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
-    because = _all_passed(lock, subject, unfit)
-    which = " or ".join(f"`builder rollback {what}`" for what in (repository, model) if what in goals)
-    return UsageError(
-        f"{repository}:latest would go back to {of_tag}, {model} to {of_model}" + (f": {because}" if because else ""),
-        hint=f"roll back one of them: {which}" + ("; `--to N --force` moves both" if because else ""),
-    )
-
-
-def _repository_move(lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit) -> PointerMove | None:
-    what = subject.repository or ""
-    repository = lock.images.get(what)
-    if repository is None or repository.current is None:
-        return None
-    now = ImageName(what, repository.current)
-    if to is not None:
-        goal: ImageName | None = _existing(lock, ImageName(what, to))
-    else:
-        earlier = _earlier(lock, what, unfit, is_model=False, model=subject.model)
-        goal = next((name for name, reason in earlier if not reason), None)
-    return PointerMove(what, False, now, goal, back=to is None) if goal and goal != now else None
-
-
-def _model_move(lock: Lock, model: str, to: int | None, unfit: Unfit) -> PointerMove | None:
-    now = lock.models[model].pairing.image
-    if to is not None:
-        goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
-    else:
-        earlier = _earlier(lock, model, unfit, is_model=True)
-        goal = next((name for name, reason in earlier if not reason), None)
-    return PointerMove(model, True, now, goal, back=to is None) if goal and goal != now else None
-
-
-def _existing(lock: Lock, name: ImageName) -> ImageName:
-    if lock.image(name) is None:
-        raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
-    return name
 
 
 # A numbered image that this engine lacks, brought back: pulled, copied from a node that has it, or built again.
@@ -327,7 +284,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     if images.inspect_image(workspace.engine, str(name)) is not None:
         raise ImageStateError(
             f"{name} is not the image that images.lock records: its tag was moved in this engine",
-            hint="`builder verify` tells more; `builder rollback` goes to the one before",
+            hint="`builder verify` shows more; `builder rollback` goes to the previous image",
         )
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)

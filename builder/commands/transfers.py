@@ -20,7 +20,7 @@ from builder.definitions import build_target, command, configuration, recipe
 from builder.engine import transfer
 from builder.lock import checkpoints_lock, lock_file
 from builder.moving import machines, traveling_caches
-from builder.numbers import claims, images_lock, named_registry, status
+from builder.numbers import adopted, claims, images_lock, named_registry, status
 from builder.serving import model_weights, selection
 from builder.serving.selection import select_any
 from builder.sources.hub import fetch_from_hub, find_snapshot, missing_bytes
@@ -194,7 +194,7 @@ def _source_registry(
         source = named_registry.Registry(address)
         yield source, push_image(workspace, source, job.lock, job.name).digest
         return
-    named_registry.require_present(workspace.engine, job.name, job.recorded)
+    adopted.require_present(workspace.engine, job.name, job.recorded)
     with transfer.serving(workspace.engine, workspace.environment, job.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))

@@ -24,7 +24,6 @@ LARGEST_PATCH = 64 << 20  # bytes
 SERIES = "series"
 # What becomes a part of a file's name in a build directory, and of a line in a Dockerfile.
 FILE = "[A-Za-z0-9][A-Za-z0-9._+-]*(?:/[A-Za-z0-9][A-Za-z0-9._+-]*)*"
-PULL = "(?:https?|ssh|git|file)://[A-Za-z0-9._~:/%+-]+/(?:pull|-/merge_requests)/[1-9][0-9]*"
 # The page of a request, or one of the pages below it.
 _PAGE = re.compile(r"(?P<name>(?P<repository>.+?://.+?)/(?:pull|-/merge_requests)/(?P<number>[1-9][0-9]*))(?:/.*)?")
 

@@ -19,7 +19,7 @@ from builder.base.errors import FileProblemsError, Location, Problem, UnsafePath
 from builder.base.project import below_project
 from builder.base.words import sha256_of
 from builder.evidence import run_record
-from builder.lock import kinds
+from builder.lock import checking
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
     names = []
     for path, folders, _ in os.walk(project.evidence):
         repository = os.path.relpath(path, project.evidence)
-        if kinds.is_a(kinds.REPOSITORY, repository):
+        if checking.is_a("repository", repository):
             names += [ImageName(repository, int(each)) for each in folders if re.fullmatch("[1-9][0-9]{0,17}", each)]
     return tuple(sorted(names))
 

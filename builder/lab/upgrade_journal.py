@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from builder.base.errors import ConflictError
 from builder.base.journal import Journal
-from builder.lock import kinds
+from builder.lock import checking
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 # What a journal may hold.
-ModelText: TypeAlias = Annotated[str, kinds.MODEL.pattern]
-SourceText: TypeAlias = Annotated[str, kinds.PART.pattern]
-RefText: TypeAlias = Annotated[str, kinds.LINE.pattern]
-ImageText: TypeAlias = Annotated[str, f"(?:{kinds.IMAGE_NAME.pattern})?"]
+ModelText: TypeAlias = Annotated[str, checking.pattern("model-name")]
+SourceText: TypeAlias = Annotated[str, checking.pattern("part")]
+RefText: TypeAlias = Annotated[str, checking.pattern("line")]
+ImageText: TypeAlias = Annotated[str, f"(?:{checking.pattern('image-name')})?"]
 
 
 @dataclass(frozen=True)

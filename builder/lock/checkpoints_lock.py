@@ -12,29 +12,37 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from builder.base import files, hub_cache
+from builder.base import files, hub_cache, records
 from builder.base.errors import LockError, NewerLockError
 
 if TYPE_CHECKING:
     from builder.base.project import Project
 
-SCHEMA = Path(__file__).with_name("checkpoints_lock.schema.json")
 VERSION = 1
 UNFINISHED = ".unfinished-"
 """Begins the names of what is being made, or was when its process was killed."""
 
 _LARGEST = 64 << 20
-_FILE = re.compile(r"(?!\.)[^/]{1,200}")
-_NAME = r"[a-z0-9][a-z0-9._-]{0,63}@[0-9a-f]{40}"
+_NAME, _COMMIT, _HEX = "[a-z0-9][a-z0-9._-]{0,63}", "[0-9a-f]{40}", "[0-9a-f]{64}"
+
+NameText: TypeAlias = Annotated[str, _NAME]
+CommitText: TypeAlias = Annotated[str, _COMMIT]
+HexText: TypeAlias = Annotated[str, _HEX]
+DigestText: TypeAlias = Annotated[str, f"sha256:{_HEX}|git:{_COMMIT}"]
+FileText: TypeAlias = Annotated[str, r"(?!\.)[^/\x00-\x1f\x7f]{1,200}"]
+SourceText: TypeAlias = Annotated[str, "[A-Za-z0-9][A-Za-z0-9_-]{0,31}"]
+HubModelText: TypeAlias = Annotated[str, "[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"]
+ModText: TypeAlias = Annotated[str, "[A-Za-z0-9][A-Za-z0-9._+-]*"]
+FolderText: TypeAlias = Annotated[str, r"(?:/|~/|\./)[^\n\x00:]*"]
 
 
 def is_file_name(name: str) -> bool:
     """True for the name of a file that a record may have: no path, no hidden file, nothing that cannot be printed."""
-    return bool(_FILE.fullmatch(name)) and name.isprintable()
+    return bool(re.fullmatch(r"(?!\.)[^/]{1,200}", name)) and name.isprintable()
 
 
 @dataclass(frozen=True)
@@ -43,17 +51,22 @@ class RecordedFile:
     and None where nothing does), and the SHA-256 of its header, where it has one."""
 
     size: int
-    digest: str | None = None
-    header: str | None = None
+    digest: DigestText | None = None
+    header: DigestText | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"`size`: {self.size} is below 0")
 
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: as the definition asks for it, the commit that this led to, and its files that were used."""
+    """A source: as the definition asks for it (in the file ``asked``), the files of it that were used, and the commit
+    that this led to."""
 
     requested: str
-    commit: str | None
-    files: Mapping[str, RecordedFile]
+    files: Mapping[FileText, RecordedFile]
+    commit: CommitText | None = None
 
 
 @dataclass(frozen=True)
@@ -63,18 +76,21 @@ class CheckpointRevision:
     writes it, None for the Hugging Face cache; ``mods`` are what an image needs to read it."""
 
     sequence: int
-    model: str
-    inputs: str
-    steps: str
+    model: HubModelText
+    inputs: HexText
+    steps: HexText
     tensors: int
-    sources: Mapping[str, RecordedSource]
-    files: Mapping[str, RecordedFile]
-    mods: tuple[str, ...] = ()
-    folder: str | None = None
+    sources: Mapping[SourceText, RecordedSource]
+    files: Mapping[FileText, RecordedFile]
+    mods: tuple[ModText, ...] = ()
+    folder: FolderText | None = None
+
+    def __post_init__(self) -> None:
+        if self.sequence < 0:
+            raise ValueError(f"`sequence`: {self.sequence} is below 0")
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
         return sum(file.size for file in self.files.values())
 
 
@@ -82,15 +98,13 @@ class CheckpointRevision:
 class CheckpointRecords:
     """The whole of checkpoints.lock: by name and revision."""
 
-    checkpoints: Mapping[str, Mapping[str, CheckpointRevision]] = field(default_factory=dict)
+    checkpoints: Mapping[NameText, Mapping[CommitText, CheckpointRevision]] = field(default_factory=dict)
 
     def current(self, name: str) -> str | None:
-        """The revision that was made last; None where there is none."""
         revisions = self.checkpoints.get(name, {})
         return max(revisions, key=lambda revision: (revisions[revision].sequence, revision)) if revisions else None
 
     def find(self, name: str, revision: str) -> CheckpointRevision | None:
-        """The record of a revision, or None."""
         return self.checkpoints.get(name, {}).get(revision)
 
 
@@ -111,8 +125,7 @@ class CheckpointName:
 
 
 def parse_name(text: str) -> CheckpointName | None:
-    """Reads ``NAME@REVISION``; None for anything else."""
-    return CheckpointName(*text.split("@")) if re.fullmatch(_NAME, text) else None
+    return CheckpointName(*text.split("@")) if re.fullmatch(f"{_NAME}@{_COMMIT}", text) else None
 
 
 def revision_of(files: Mapping[str, RecordedFile]) -> str:
@@ -139,35 +152,42 @@ def read_checkpoints_lock(project: Project) -> CheckpointRecords:
 
 def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     """Reads the records in ``text``, which errors call ``file``. Raises LockError."""
-    from builder.base.yaml_file import validator
-
-    hint = f"git has the version before: `git log -p {file}`"
     try:
         data = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise LockError(f"{file}{place}: it is damaged: not JSON", hint=hint) from None
-    version = data.get("version") if isinstance(data, dict) else None
+        version = data.pop("version", None) if isinstance(data, dict) else None
+        if version == VERSION:
+            _rename_in_sources(data, "asked", "requested")
+            return records.record(CheckpointRecords, data)
+        error: Exception = ValueError(f"it does not begin with `version: {VERSION}`")
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as damaged:
+        version, error = None, damaged
     if type(version) is int and version > VERSION:
-        raise NewerLockError(f"{file} is of version {version}, which this program does not know", hint="update builder")
-    if problem := next(iter(validator(SCHEMA).iter_errors(data)), None):
-        place = ".".join(map(str, problem.instance_path)) or "the file"
-        raise LockError(f"{file}: it is damaged: {place}: {problem.message[:200]}", hint=hint)
-    return CheckpointRecords(
-        {
-            name: {revision: _revision(fields) for revision, fields in revisions.items()}
-            for name, revisions in data["checkpoints"].items()
-        }
-    )
+        message = f"{file} is of version {version}, which this program does not know"
+        raise NewerLockError(message, hint="update builder")
+    place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+    hint = f"git has the previous version: `git log -p {file}`"
+    raise LockError(f"{file}{place}: it is damaged: {error!s:.200}", hint=hint)
 
 
-def written(records: CheckpointRecords) -> bytes:
-    """The file's content for these records."""
-    content = {
-        "version": VERSION,
-        "checkpoints": {name: _plain(revisions) for name, revisions in records.checkpoints.items() if revisions},
-    }
+def written(made: CheckpointRecords) -> bytes:
+    checkpoints = {name: _filled(records.plain(revisions)) for name, revisions in made.checkpoints.items() if revisions}
+    content = {"version": VERSION, "checkpoints": checkpoints}
+    _rename_in_sources(content, "requested", "asked")
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _rename_in_sources(content: Any, before: str, after: str) -> None:
+    for revisions in content["checkpoints"].values():
+        for revision in revisions.values():
+            for source in revision["sources"].values():
+                source[after] = source.pop(before)
+
+
+def _filled(data: Any) -> Any:
+    """Data without what is absent: None, and lists that are empty."""
+    if not isinstance(data, dict):
+        return data
+    return {key: _filled(each) for key, each in data.items() if each is not None and each != []}
 
 
 def record_checkpoint(project: Project, name: str, revision: str, made: CheckpointRevision) -> None:
@@ -182,28 +202,6 @@ def record_checkpoint(project: Project, name: str, revision: str, made: Checkpoi
         after = CheckpointRecords({**before.checkpoints, name: {**revisions, revision: made}})
         if after != before:
             files.write_alone(project.checkpoints_lock, written(after))
-
-
-def _revision(data: Mapping[str, Any]) -> CheckpointRevision:
-    def of_files(data: Mapping[str, Any]) -> dict[str, RecordedFile]:
-        return {path: RecordedFile(**file) for path, file in data.items()}
-
-    sources = {
-        name: RecordedSource(source["asked"], source.get("commit"), of_files(source["files"]))
-        for name, source in data["sources"].items()
-    }
-    mods = tuple(data.get("mods", ()))
-    return CheckpointRevision(**{**data, "sources": sources, "files": of_files(data["files"]), "mods": mods})
-
-
-def _plain(value: Any) -> Any:
-    """Records as they are written: under the names of the schema, without what is absent."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if not is_dataclass(value):
-        return value
-    entries = {"asked" if name == "requested" else name: each for name, each in vars(value).items()}
-    return {name: _plain(each) for name, each in entries.items() if each is not None and each != ()}
 
 
 # The folders of sources and of results: in the Hugging Face cache, whose layout other programs read, or the user's.
@@ -225,20 +223,16 @@ class ResultPlace:
     is_cache: bool
 
     def folder(self, revision: str) -> Path:
-        """The folder of a revision, which holds its files or links to them."""
         return self.root / "snapshots" / revision if self.is_cache else self.root / revision
 
     def has(self, revision: str) -> bool:
-        """True if the revision is here."""
         return self.folder(revision).is_dir()
 
     def revisions(self) -> tuple[str, ...]:
-        """The revisions that are here, sorted."""
         return tuple(sorted(path.name for path in self.folder("").glob("*") if hub_cache.is_commit(path.name)))
 
 
 def model_id(name: str) -> str:
-    """The name of a checkpoint as that of a model in the cache; the Hub has none of this organisation."""
     return f"checkpoint/{name}"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import LockError
 from builder.base.words import sha256_of
-from builder.lock import kinds
+from builder.lock import checking
 from builder.lock.model import LockedPackage, PythonPin
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WHAT = {
 _FILE = re.compile(r"(?:base-|build-)?packages\.[a-z0-9_.-]+\.txt(?:\.new)?")
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]*)==([A-Za-z0-9][A-Za-z0-9.!+_~-]*)((?: --hash=sha256:[0-9a-f]{64})*)")
 _FACT = re.compile("# (asked|newest|as_of|undated): (.+)")
-_FACTS = {"asked": kinds.LINE, "undated": kinds.LINE, "newest": kinds.MOMENT, "as_of": kinds.MOMENT}
+_FACTS = {"asked": "line", "undated": "line", "newest": "moment", "as_of": "moment"}
 _OTHER = re.compile(r"#.*|--extra-index-url \S+|")
 _INDEX = re.compile(r".+ from (https?://[^\s'\"\\]+)")
 
@@ -58,7 +58,7 @@ class PackagesFile:
             entry = name.partition(".")[0].replace("base-packages", "base")
             raise LockError(
                 f"{self.path} {state}",
-                hint=f"`git checkout -- {self.path}` takes the committed file back; without one, remove the entry"
+                hint=f"`git checkout -- {self.path}` restores the committed file; without one, remove the entry"
                 f" `{entry}` of {definition} from images.lock, and `builder lock {definition}` resolves it again",
             )
         return content
@@ -90,13 +90,13 @@ def parse_packages(text: str, file: str) -> PythonPin:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         if package := parse_requirement(line):
             packages.append(package)
-        elif (fact := _FACT.fullmatch(line)) and kinds.is_a(_FACTS[fact[1]], fact[2]):
+        elif (fact := _FACT.fullmatch(line)) and checking.is_a(_FACTS[fact[1]], fact[2]):
             facts[fact[1]].append(fact[2])
         elif fact or not _OTHER.fullmatch(line):
             raise LockError(
                 f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or what was asked for, found"
                 f" `{line[:60]}`",
-                hint=f"`git checkout -- {file}` takes the committed file back",
+                hint=f"`git checkout -- {file}` restores the committed file",
             )
     newest, as_of = ("".join(facts[name]) for name in ("newest", "as_of"))
     return PythonPin(tuple(facts["asked"]), newest, tuple(packages), as_of, tuple(facts["undated"]))
@@ -109,24 +109,20 @@ def parse_requirement(line: str) -> LockedPackage | None:
 
 
 def requirement_line(package: LockedPackage) -> str:
-    """The line of a package in a file of requirements, as pip and uv read it."""
     hashes = "".join(f" --hash=sha256:{digest}" for digest in package.hashes)
     return f"{package.name}=={package.version}{hashes}\n"
 
 
 def path_of(definition: str, platform: str, part: str) -> str:
-    """The path of a file below the project."""
     return f"dockerfiles/{definition}/{part}.{platform.replace('/', '-')}.txt"
 
 
 def is_packages(path: str) -> bool:
-    """True for the path of such a file."""
     folder, _, name = path.rpartition("/")
     return folder.count("/") == 1 and folder.startswith("dockerfiles/") and bool(_FILE.fullmatch(name))
 
 
 def name_of_copy(digest: str) -> str:
-    """The name of the copy that a build directory keeps of a file."""
     return f"locked-{digest.removeprefix('sha256:')[:16]}.txt"
 
 
@@ -144,7 +140,6 @@ def file_of(path: str, closure: PythonPin | PackagesFile | Sequence[LockedPackag
 
 
 def of_lock(lock: Lock) -> Iterator[PackagesFile]:
-    """Every file that belongs to a lock."""
     for definition, platforms in lock.pins.items():
         for platform, pins in platforms.items():
             yield from (file_of(path, closure) for _, path, closure in of_pins(definition, platform, pins))

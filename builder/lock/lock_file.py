@@ -7,7 +7,7 @@ A file with any error is refused as a whole. A killed writer leaves the old file
 from __future__ import annotations
 
 import contextlib
-import errno
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
-from builder.lock import closures, kinds, layout, text
-from builder.lock.kinds import TAKE_BACK, WrongError, lock_error
+from builder.lock import checking, closures, layout, text
+from builder.lock.checking import TAKE_BACK, lock_error
 from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _ENGINE_ID = re.compile("(?:sha256:[0-9a-f]{64})?")
 _LARGEST = 1 << 16
-_NO_NUMBER = 10**18  # images.lock holds smaller ones
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,12 @@ class Entry:
 
 def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
-    import json
-
-    folder = project.journal
-    files.make_folder(folder)
+    files.make_folder(project.journal)
     content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
-    files.write_alone(folder / f"{name.repository.replace('/', '_')}.json", content.encode())
+    files.write_alone(project.journal / f"{name.repository.replace('/', '_')}.json", content.encode())
 
 
 def is_empty(project: Project) -> bool:
-    """True if nobody is changing a number, and nobody was killed doing so."""
     return not any(project.journal.glob("*"))
 
 
@@ -73,21 +68,20 @@ def journal_entries(project: Project) -> Iterator[Entry]:
             yield _entry(path)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, WrongError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise LockError(
                 f"{project.relative(path)} announces no change that this program makes",
-                hint="find out where it came from, and remove it; `builder verify` then tells what does not agree",
+                hint="find out where it came from, and remove it; `builder verify` then reports what does not agree",
             ) from None
 
 
 def _entry(path: Path) -> Entry:
-    import json
-
     announced = json.loads(files.read_plain_file(path, _LARGEST))
-    number, engine_id = announced["number"], announced["engine_id"]
-    if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
-        raise ValueError(f"number {number} of {engine_id}")
-    return Entry(ImageName(kinds.REPOSITORY.read(announced["repository"]), number), engine_id, path)
+    name, engine_id = ImageName(announced["repository"], announced["number"]), announced["engine_id"]
+    is_number = type(name.number) is int and 0 <= name.number < 10**18
+    if not (is_number and _ENGINE_ID.fullmatch(engine_id) and checking.is_a("repository", name.repository)):
+        raise ValueError(f"{name}: {engine_id}")
+    return Entry(name, engine_id, path)
 
 
 def remove_unwritten(project: Project) -> None:
@@ -133,20 +127,18 @@ _NEW = ".new"
 
 
 def read_project_lock(project: Project) -> Lock:
-    """Reads the lock of a project; an empty one where nothing was built yet. Raises LockError as ``read`` does, and
-    where the file is lost."""
+    """The lock of a project; an empty one where nothing was built yet. Raises LockError as `parse_and_explain` does,
+    and where the file is lost."""
     content = read_bytes(project.lock)
-    if content is not None:
-        return parse_bytes(content, project.lock.name, files_below(project.root))
-    # only now: a lock that exists is read without json
-
-    refuse_lost_lock(project)
-    return Lock()
+    if content is None:
+        refuse_lost_lock(project)
+        return Lock()
+    return parse_bytes(content, project.lock.name, files_below(project.root))
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads the lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for
-    a file that cannot be opened."""
+    """The lock in ``path``; an empty one where there is no such file. Raises LockError as `parse_and_explain` does, and
+    for a file that cannot be opened."""
     content = read_bytes(path)
     return Lock() if content is None else parse_bytes(content, path.name, files_below(path.parent))
 
@@ -158,7 +150,6 @@ def read_record(directory: Path) -> Lock:
 
 
 def record_files(part: Lock) -> dict[str, bytes]:
-    """The files of a build directory that keep a part of images.lock, by their names."""
     copies = {closures.name_of_copy(file.digest): file.content for file in closures.of_lock(part)}
     return {RECORD: dump_lock(part).encode(), **copies}
 
@@ -182,20 +173,18 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Reads the bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
+    """The bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
     try:
         return files.read_plain_file(Path(os.path.realpath(path)), _LARGEST_LOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
-        refused = error.errno in (errno.EACCES, errno.EPERM)
-        hint = "give it to the user who runs this" if refused else TAKE_BACK
+        hint = "give it to the user who runs this" if isinstance(error, PermissionError) else TAKE_BACK
         raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
 def parse_bytes(content: bytes, file: str, load: Load = lambda _path, _digest: None) -> Lock:
-    """Does the same as ``parse_and_explain`` for the bytes of a file. Raises LockError also where they are not
-    UTF-8."""
+    """The same as `parse_and_explain` for the bytes of a file. Raises LockError also where they are not UTF-8."""
     try:
         return parse_and_explain(content.decode(), file, load)
     except UnicodeDecodeError as error:
@@ -208,18 +197,23 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
     Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
     unknown key, a wrong value, and a key or number that stands twice."""
-    if marks := kinds.conflict_marks(content):
+    if marks := checking.conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
-        raise lock_error(problems, kinds.MERGE)
+        raise lock_error(problems, checking.MERGE)
     written = content.rstrip()
     if not written:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
-    if written.rpartition("\n")[2] != kinds.END:  # a part of a lock that is valid YAML has fewer images
+    if written.rpartition("\n")[2] != checking.END:  # a part of a lock that is valid YAML has fewer images
         place = Location(file, written.count("\n") + 1)
-        raise lock_error([Problem(place, f"cut off here: the last line must be `{kinds.END}`")], TAKE_BACK)
-    if (data := text.read_layout(content)) is not None:
-        with contextlib.suppress(WrongError):  # read again below, with the place of each problem
-            return layout.lock_of(data, load)
+        raise lock_error([Problem(place, f"cut off here: the last line must be `{checking.END}`")], TAKE_BACK)
+    if (data := text.read_layout(content)) is not None and not checking.problems(data):
+        lock = layout.lock_of(data, load)
+        if not any(lock.broken_rules()):
+            return lock
+    return _read_with_places(content, file, load)
+
+
+def _read_with_places(content: str, file: str, load: Load) -> Lock:
     from builder.lock.yaml_tree import read_tree
 
     tree = read_tree(content, file)
@@ -228,14 +222,14 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
         problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
         older = "remove it, and `builder lock --recover` makes it again from builds/ and the engine"
         other = older if len(version) < 3 and int(version) < VERSION else "update builder"
-        raise NewerLockError(str(problem), hint=f"{other}; or take back with git a lock that this builder wrote")
-    wrong: list[Problem] = []
-    try:
+        raise NewerLockError(str(problem), hint=f"{other}; or restore with git a lock that this builder wrote")
+    wrong = checking.problems(tree.data)
+    if not wrong:
         lock = layout.lock_of(tree.data, load)
-    except WrongError as error:
-        wrong = [Problem(tree.places.get(path, Location(file)), message) for path, message in error.problems]
+        wrong = list(lock.broken_rules())
     if tree.problems or wrong:
-        raise lock_error([*tree.problems, *wrong], kinds.CORRECT)
+        named = (Problem(tree.places.get(path, Location(file)), message) for path, message in wrong)
+        raise lock_error([*tree.problems, *named], checking.CORRECT)
     return lock
 
 
@@ -286,7 +280,11 @@ class LockWriter:
                 files.write_alone(self._root / (path + _NEW), packages)
             files.write_alone(self._path, content, check=self._refuse_changed)
         except OSError as error:
-            raise _cannot_write(self._path, error) from None
+            raise LockError(
+                f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
+                hint=f"make room (`builder prune` shows what could go), or make {self._path.parent} writable; then run"
+                " this again",
+            ) from None
         self._content, self.lock = content, written
         _settle(self._root, written)
         return True
@@ -305,14 +303,12 @@ def _comments(content: bytes) -> Comments:
 
 
 def _settle(root: Path, lock: Lock) -> None:
-    """Puts the files with packages in place that images.lock records, and removes those that it does not: of a writer
-    that was killed."""
-    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):  # of a writer that was killed even earlier
+    """Puts the files with packages in place that images.lock records, and removes the other ones that a killed writer
+    left."""
+    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):
         path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
-    if not beside:
-        return
-    recorded = {file.path: file.digest for file in closures.of_lock(lock)}
+    recorded = {file.path: file.digest for file in closures.of_lock(lock)} if beside else {}
     for path in beside:
         place = path.with_name(path.name.removesuffix(_NEW))
         if words.sha256_of(_read_file(path) or b"") == recorded.get(place.relative_to(root).as_posix()):
@@ -341,10 +337,7 @@ def writing(
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(
-            f"{path} cannot be followed: {error}",
-            hint="replace the link by the file, which git has, or link to where that is",
-        ) from None
+        raise LockError(f"{path} cannot be followed: {error}", hint="replace the link by the file") from None
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
@@ -352,23 +345,12 @@ def writing(
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
             raise LockBusyError(
-                f"{who} is writing images.lock, for more than {wait_seconds:g} s now",
+                f"{who} has been writing images.lock for more than {wait_seconds:g} s",
                 hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
             ) from None
-        except files.NoFileLocksError as error:
-            message = f"{file} cannot be locked: {error.strerror}"
-            raise LockError(message, hint="keep the project on a file system that has locks") from None
         except files.LockFileError as error:
-            message = f"{file} cannot be opened: {error.strerror}"
-            raise LockError(message, hint=f"images.lock needs a folder that can be written: {file.parent}") from None
+            raise LockError(
+                f"{file} cannot be locked: {error.strerror}",
+                hint=f"images.lock needs a folder that can be written, on a file system that has locks: {file.parent}",
+            ) from None
         yield LockWriter(real, root or path.parent, writer, read)
-
-
-def _cannot_write(path: Path, error: OSError) -> LockError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "make room (`builder prune` shows what could go) and run this again"
-    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        hint = f"give {path.parent} to the user who runs this, or make it writable"
-    else:
-        hint = f"look after the disk that holds {path.parent}, and run this again"
-    return LockError(f"{path} cannot be written, and is as it was: {error.strerror}", hint=hint)

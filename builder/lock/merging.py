@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from builder.base.errors import LockError, NewerLockError, UsageError
+from builder.base.errors import LockError, UsageError
 from builder.lock import lock_file
-from builder.lock.kinds import conflict_marks
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
 
@@ -41,12 +40,10 @@ T = TypeVar("T", bound=Any)
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:
-    """The numbers that the two sides gave to different builds."""
     return tuple(name for name, our, their in _in_both(ours, theirs) if not _same_build(our, their))
 
 
 def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
-    """True if both record the same build, however it was marked since."""
     return (our.built, our.fingerprint, our.input_hash) == (their.built, their.fingerprint, their.input_hash)
 
 
@@ -132,7 +129,6 @@ def _pairings(model: Model | None) -> dict[ImageName, Pairing]:
 def _merged(
     base: Mapping[Any, T], ours: Mapping[Any, T], theirs: Mapping[Any, T], merge: Callable[[T | None, T, T], T]
 ) -> dict[Any, T]:
-    """The members of both sides; ``merge`` makes one of those that both have."""
     both = {key: merge(base.get(key), ours[key], theirs[key]) for key in ours if key in theirs}
     return {**theirs, **ours, **both}
 
@@ -142,7 +138,6 @@ def _kept(base: T | None, ours: T, theirs: T) -> T:
 
 
 def _fields(base: T | None, ours: T, theirs: T) -> T:
-    """A record with each field from the side that changed it."""
     changed: Any = ours
     names = [field.name for field in fields(changed)]
     values = {n: _kept(getattr(base, n, None), getattr(ours, n), getattr(theirs, n)) for n in names} if base else {}
@@ -169,15 +164,3 @@ def _model(base: Model | None, ours: Model, theirs: Model) -> Model:
     serves = _kept(base.pairing.image if base else None, ours.pairing.image, theirs.pairing.image)
     now, order = pairings.pop(serves), dict.fromkeys((*_pairings(ours), *pairings))
     return Model(now, tuple(replace(pairings[image], since="") for image in order if image in pairings))
-
-
-def is_lost(content: bytes, file: str) -> bool:
-    """True for a file that cannot be read as a lock, unless git's conflict markers are in it or another version of
-    this program wrote it."""
-    try:
-        lock_file.parse_bytes(content, file)
-    except NewerLockError:
-        return False
-    except LockError:
-        return not conflict_marks(content.decode(errors="replace"))
-    return False

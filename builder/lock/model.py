@@ -130,12 +130,23 @@ class ImageName:
         return f"{self.repository}:{self.number}"
 
 
+def image_name(text: str) -> ImageName:
+    """The numbered image in a text that has a repository, a colon and a number. Raises ValueError for another one."""
+    repository, _, number = text.rpartition(":")
+    return ImageName(repository, int(number))
+
+
 @dataclass(frozen=True)
 class Version:
     """The version of a source in a built image."""
 
     version: str
     commit: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The version with the first digits of its commit, for messages."""
+        return self.version + (f" ({self.commit[:9]})" if self.commit else "")
 
 
 @dataclass(frozen=True)
@@ -240,7 +251,6 @@ class Repository:
         return replace(self, current=number, previous=tuple(self.current if n == number else n for n in self.previous))
 
     def broken_rules(self, name: str) -> Iterator[str]:
-        """One line for each rule that the repository, called ``name``, breaks."""
         for number, image in self.numbers.items():
             if not image.platform:
                 yield f"{name}:{number} lacks `platform`"
@@ -289,7 +299,6 @@ class Model:
         return Model(pairing, tuple(left if each is pairing else each for each in self.previous))
 
     def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
-        """One line for each rule that the model, called ``name``, breaks in ``lock``."""
         images = [pairing.image for pairing in (self.pairing, *self.previous)]
         missing = (image for image in images if lock.image(image) is None)
         yield from (f"{name} is paired with {image}, which is not among the images" for image in missing)
@@ -305,20 +314,34 @@ class Lock:
     models: dict[str, Model] = field(default_factory=dict)
 
     def image(self, name: ImageName) -> NumberedImage | None:
-        """The record of a numbered image, or None where there is no such number."""
         repository = self.images.get(name.repository)
         return repository.numbers.get(name.number) if repository else None
 
+    def history(self, what: str, *, is_model: bool) -> tuple[ImageName, ...]:
+        """The images that a pointer was at, the present one first: a model's, or ``latest`` of a repository. Empty for
+        a pointer that points nowhere."""
+        if is_model:
+            model = self.models.get(what)
+            return tuple(pairing.image for pairing in (model.pairing, *model.previous)) if model else ()
+        repository = self.images.get(what)
+        if repository is None or repository.current is None:
+            return ()
+        return tuple(ImageName(what, number) for number in (repository.current, *repository.previous))
+
+    def without_prunings(self) -> Lock:
+        images = {
+            name: replace(each, numbers={n: replace(image, pruned=None) for n, image in each.numbers.items()})
+            for name, each in self.images.items()
+        }
+        return replace(self, images=images)
+
     def pins_of(self, definition: str, platform: str) -> Pins:
-        """The pins of a definition on a platform; empty where nothing is pinned yet."""
         return self.pins.get(definition, {}).get(platform, Pins())
 
     def models_on(self, name: ImageName) -> tuple[str, ...]:
-        """The models that are paired with an image now, sorted."""
         return tuple(sorted(m for m, model in self.models.items() if model.pairing.image == name))
 
     def only(self, name: ImageName) -> Lock:
-        """The lock with one numbered image in it and the models that it serves."""
         repository = self.images[name.repository]
         models = {model: self.models[model] for model in self.models_on(name)}
         one_number = replace(repository, numbers={name.number: repository.numbers[name.number]})
@@ -353,7 +376,6 @@ class Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
 
     def broken_rules(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Each rule that the lock breaks: the section and the block of images.lock, and a line on it."""
         for name, repository in self.images.items():
             yield from ((("images", name), line) for line in repository.broken_rules(name))
         for name, model in self.models.items():

@@ -7,18 +7,18 @@ run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; wha
 
 from __future__ import annotations
 
+import json
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import UsageError
 from builder.lock import layout
-from builder.lock.kinds import END
+from builder.lock.checking import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.kinds import Data
+    from builder.lock.checking import Data
     from builder.lock.model import Lock
 
 WIDTH = 120
@@ -50,9 +50,7 @@ _OTHER_TYPE = re.compile(
 )
 _LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
 _ESCAPED = re.compile(f"[{_NOT_AS_IT_IS}]")
-_ESCAPE = re.compile(r"\\(?:u(....)|(.))")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-_LONG = {"n": "\n", "t": "\t"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -67,39 +65,30 @@ def quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def unquote(quoted: str) -> str:
-    """The string that a scalar in double quotes stands for, as ``quote`` writes it."""
-    inner = quoted[1:-1]
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _LONG.get(match[2], match[2]), inner)
-
-
 # The quick reader. Three levels are blocks, indented by two; everything below is a flow collection, which goes on in
-# lines that are indented by six.
+# lines that are indented by six. With quotes around its plain scalars, a flow collection is JSON.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
-_COMMENT_LINE = re.compile("(?: *#[ -~]*)?")  # others may hold what YAML takes for a line break
-_PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
-# A member of a flow mapping that holds nothing quoted, and at most mappings such as `mods: {a: b}`.
-_MEMBER_OF_PLAIN = re.compile(rf"({_PLAIN_TEXT}): ({_PLAIN_TEXT}|\{{[^{{}}\[\]\"]*\}})(?:, |\Z)")
-_ENDS = {"{": "}", "[": "]"}
-_MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
-_NOTHING = frozenset(("null", "Null", "NULL"))
-_DEEPEST = 8
+_COMMENT_LINE = re.compile(" *(?:#.*)?")
+_SCALAR = re.compile(rf"(?!(?:null|Null|NULL)(?:[,\]}}]|\Z)){_PLAIN_TEXT}|{_QUOTED_TEXT}")
 
 
-class _OtherLayoutError(Exception):
+class _OtherLayoutError(ValueError):
     """A text that this program did not write."""
 
 
 def read_layout(text: str) -> Data:
     """The data of ``text``, every scalar as text; None where the layout is another one."""
+    if not text.replace("\n", "").isprintable():  # other line breaks, and what YAML refuses
+        return None
     try:
         return _blocks(text.rstrip().removesuffix(END)) or None
-    except (_OtherLayoutError, IndexError):  # the latter of a collection that does not end
+    except (ValueError, RecursionError):
         return None
 
 
 def _blocks(text: str) -> dict[str, Data]:
+    decode = json.JSONDecoder(object_pairs_hook=_block).decode
     root: dict[str, Any] = {}
     around: list[dict[str, Any]] = [root]
     opened = False
@@ -112,11 +101,11 @@ def _blocks(text: str) -> dict[str, Data]:
         if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]) or not (value or depth < 2):
             raise _OtherLayoutError
         del around[depth + 1 :]
-        name = _name(key, around[depth])
-        if value:
-            around[depth][name] = _plain_mapping(value) or _value_of(value)
-        else:
-            around[depth][name] = {}
+        name = json.loads(key) if key[0] == '"' else key
+        if name in around[depth] or len(key) > _LONGEST_KEY:
+            raise _OtherLayoutError
+        around[depth][name] = decode(_SCALAR.sub(_quoted, value)) if value else {}
+        if not value:
             around.append(around[depth][name])
         opened = not value
     if opened:
@@ -125,7 +114,6 @@ def _blocks(text: str) -> dict[str, Data]:
 
 
 def _joined(text: str) -> list[str]:
-    """The lines of a text that are neither empty nor a comment, each with those in which it goes on."""
     lines: list[str] = []
     for line in text.split("\n"):
         if line.startswith("      "):
@@ -137,65 +125,16 @@ def _joined(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _name(key: str, block: dict[str, Data]) -> str:
-    """A key that is new in its block."""
-    name = unquote(key) if key[0] == '"' else key
-    if name in block or key in _MARKS or len(key) > _LONGEST_KEY:
+def _quoted(match: re.Match[str]) -> str:
+    scalar = match[0]
+    return scalar if scalar[0] == '"' else f'"{scalar}"'
+
+
+def _block(pairs: list[tuple[str, Data]]) -> dict[str, Data]:
+    block = dict(pairs)
+    if len(block) < len(pairs):
         raise _OtherLayoutError
-    return name
-
-
-def _plain_mapping(text: str) -> dict[str, Data] | None:
-    """The mapping that ``text`` is, in one step, as nearly all lines are; None for whatever is more."""
-    if text[0] != "{" or text[-1] != "}":
-        return None
-    members = _MEMBER_OF_PLAIN.findall(text[1:-1])
-    block: dict[str, Data] = dict(members)
-    if len(block) < len(members) or sum(map(len, chain.from_iterable(members))) + 4 * len(members) != len(text):
-        return None
-    if not _NOTHING.isdisjoint(block.values()) or (len(text) > _LONGEST_KEY and max(map(len, block)) > _LONGEST_KEY):
-        return None
-    for name, value in members if text.rfind("{") else ():
-        if value[0] == "{":
-            block[name] = inner = _plain_mapping(value)
-            if inner is None:
-                return None
     return block
-
-
-def _value_of(text: str) -> Data:
-    pieces: list[str] = _PIECES.findall(text)[::-1]
-    is_whole = sum(map(len, pieces)) == len(text)
-    value = _value(pieces, 0)
-    if pieces or not is_whole:
-        raise _OtherLayoutError
-    return value
-
-
-def _value(pieces: list[str], depth: int) -> Data:
-    """Takes a value off the end of the ``pieces``, which are in reverse order: a scalar, or a flow collection."""
-    start = pieces.pop()
-    if start not in _MARKS:
-        if start in _NOTHING:
-            raise _OtherLayoutError
-        return unquote(start) if start[0] == '"' else start
-    if start not in _ENDS or depth > _DEEPEST:
-        raise _OtherLayoutError
-    items: list[Data] = []
-    block: dict[str, Data] = {}
-    follows = pieces.pop() if pieces[-1] == _ENDS[start] else ", "
-    while follows == ", ":
-        if start == "[":
-            items.append(_value(pieces, depth + 1))
-        else:
-            name = _name(pieces.pop(), block)
-            if pieces.pop() != ": ":
-                raise _OtherLayoutError
-            block[name] = _value(pieces, depth + 1)
-        follows = pieces.pop()
-    if follows != _ENDS[start]:
-        raise _OtherLayoutError
-    return items if start == "[" else block
 
 
 # Comments, which stay with the key that they stand above or beside, in one of the three block levels.

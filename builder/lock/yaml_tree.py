@@ -13,10 +13,10 @@ import yaml
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem
-from builder.lock.kinds import TAKE_BACK, lock_error
+from builder.lock.checking import TAKE_BACK, lock_error
 
 if TYPE_CHECKING:
-    from builder.lock.kinds import Data, ValuePath
+    from builder.lock.checking import Data, ValuePath
 
 
 _DEEPEST = 32  # far below what overflows the stack of the C parser, far above what a lock needs
@@ -51,30 +51,35 @@ class Tree:
 
 def read_tree(text: str, file: str) -> Tree:
     """Reads ``text``. Raises LockError with the place where it is not YAML."""
-    root = _compose(text, file)
+    loader = _NodeLoader(text)
+    try:
+        root: yaml.Node | None = loader.get_single_node()
+    except yaml.YAMLError as error:
+        problem = yaml_file.problem(error, text, file)
+        raise lock_error([Problem(problem.location, f"not YAML: {problem.message}")], TAKE_BACK) from None
+    finally:
+        loader.dispose()
+    if root is None:
+        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
     tree = Tree()
     seen: set[int] = set()
 
     def data_of(node: yaml.Node, where: yaml.Node, path: ValuePath) -> Data:
-        tree.places[path] = _place(file, where.start_mark)
+        tree.places[path] = place = _place(file, where)
         if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
-            raise lock_error([Problem(tree.places[path], "an alias has no place in this file")], TAKE_BACK)
+            raise lock_error([Problem(place, "an alias has no place in this file")], TAKE_BACK)
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
-        if isinstance(node, yaml.MappingNode):
-            return block_of(node, path)
-        plain = not getattr(node, "style", None)
-        return None if plain and node.value in _NOTHING else str(node.value)
-
-    def block_of(node: yaml.MappingNode, path: ValuePath) -> Data:
+        if not isinstance(node, yaml.MappingNode):
+            return None if not getattr(node, "style", None) and node.value in _NOTHING else str(node.value)
         block: dict[str, Data] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                tree.problems.append(Problem(_place(file, key.start_mark), "a key must be plain text"))
+                tree.problems.append(Problem(_place(file, key), "a key must be plain text"))
             elif key.value in block:
-                first, again = tree.places[*path, key.value], _place(file, key.start_mark)
-                tree.problems.append(Problem(again, f"`{key.value}` stands twice, first in {first}"))
+                first = tree.places[*path, key.value]
+                tree.problems.append(Problem(_place(file, key), f"`{key.value}` stands twice, first in {first}"))
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))
         return block
@@ -83,19 +88,6 @@ def read_tree(text: str, file: str) -> Tree:
     return tree
 
 
-def _compose(text: str, file: str) -> yaml.Node:
-    loader = _NodeLoader(text)
-    try:
-        node: yaml.Node | None = loader.get_single_node()
-    except yaml.YAMLError as error:
-        problem = yaml_file.problem(error, text, file)
-        raise lock_error([Problem(problem.location, f"not YAML: {problem.message}")], TAKE_BACK) from None
-    finally:
-        loader.dispose()
-    if node is None:
-        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
-    return node
-
-
-def _place(file: str, mark: Any) -> Location:
-    return Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
+def _place(file: str, node: yaml.Node) -> Location:
+    mark = node.start_mark
+    return Location(file, mark.line + 1, mark.column + 1)

@@ -53,12 +53,10 @@ class AdoptedContents:
 
 
 def dump(contents: AdoptedContents) -> bytes:
-    """Returns the content of the file."""
     return records.text_of(contents, _HEAD).encode()
 
 
 def read_adopted(directory: Path) -> AdoptedContents | None:
-    """Reads the file in a build directory; None where it is gone or damaged."""
     try:
         return records.read_file(directory / FILE, AdoptedContents, _HEAD)
     except (OSError, records.RecordError):
@@ -76,6 +74,19 @@ def way_back(name: ImageName, image: NumberedImage) -> str:
         return f"`docker pull {source}`, then `builder adopt {source} --as {name.repository}` gives it its number again"
     again = f"`builder adopt IMAGE --as {name.repository}`"
     return f"bring it back from where it was built; then {again} gives it its number again"
+
+
+def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
+    details = images.inspect_image(endpoint, str(name))
+    if details is None:
+        state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
+        raise ImageStateError(f"{name} {state}", hint=way_back(name, recorded))
+    if images.fingerprint(details) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is not the image that images.lock records: its tag was moved",
+            hint="`builder verify` shows what is wrong; `builder rebuild` makes a number again",
+        )
 
 
 # The contents of an image that was built elsewhere, read out of it.
@@ -159,7 +170,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
             )
         repository, source = (tagged or [""])[0], details.id
     chosen = repository if wanted is None else wanted
-    _refuse_definition(project, wanted)
+    if wanted in image.definition_names(project) and (other := image.repository_of(project, wanted)) != wanted:
+        raise UsageError(f"`{wanted}` is an image definition: its images belong to {other}", hint=f"`--as {other}`")
     if not _REPOSITORY.fullmatch(chosen):
         what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
         raise UsageError(
@@ -167,14 +179,6 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
             hint="`--as REPOSITORY` gives it a number of another one, such as `--as vllm-node`",
         )
     return chosen, source
-
-
-def _refuse_definition(project: Project, name: str | None) -> None:
-    """Raises UsageError for the name of a definition, whose images belong to another repository."""
-    if name in image.definition_names(project) and (repository := image.repository_of(project, name)) != name:
-        raise UsageError(
-            f"`{name}` is an image definition: its images belong to {repository}", hint=f"`--as {repository}`"
-        )
 
 
 def in_registries(details: ImageDetails, source: str) -> tuple[str, ...]:

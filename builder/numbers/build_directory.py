@@ -48,7 +48,7 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
         location = Location(f"{directory.shown}/{making.FILE}")
         raise FileProblemsError(
             tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
-            hint="nothing of it was run; `git log` tells who changed it, and git has the file as it was",
+            hint="it was not run; `git log` shows who changed it, and `git checkout` restores it",
         )
     return dict(_expected_targets(directory, platform))
 
@@ -79,35 +79,23 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
     parent = ""
     for part in directory.parts:
         trees = {
-            name: f"{url}#{commit}" for name, (url, commit) in part.contexts.items() if commit == _commit(part, name)
+            name: f"{url}#{commit}"
+            for name, (url, commit) in part.contexts.items()
+            if commit == part.takes.get(name, {}).get("commit")
         }
+        epoch, labels = part.target.get("args", {}).get("SOURCE_DATE_EPOCH"), part.target.get("labels", {})
+        date = int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
         secret = making.packages_secret(part.definition)
         # Builds of before this program recorded packages have none.
         records = part.target.get("secret") == [secret]
-        target = making.bake_target(platform, _epoch(part), trees, parent or None, records_packages=records)
+        target = making.bake_target(platform, date, trees, parent or None, records_packages=records)
         if part.definition:
             secrets = {"secret": [secret]} if records else {}
             yield part.definition, {**target, "context": part.definition, **secrets}
         else:
-            labels = _labels(part)
-            yield making.TARGET, {**target, **({"labels": labels} if labels else {})}
+            own = {key: text for key, text in labels.items() if isinstance(text, str) and _LABEL.fullmatch(key)}
+            yield making.TARGET, {**target, **({"labels": own} if own else {})}
         parent = part.definition
-
-
-def _commit(part: BuildPart, source: str) -> str:
-    return part.takes.get(source, {}).get("commit", "")
-
-
-def _epoch(part: BuildPart) -> int:
-    """The date of the image in the bake file, in seconds; 0 if the date is not a number."""
-    epoch = part.target.get("args", {}).get("SOURCE_DATE_EPOCH")
-    return int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
-
-
-def _labels(part: BuildPart) -> dict[str, str]:
-    """The labels in the bake file that are of the kind that this program writes."""
-    labels = part.target.get("labels", {})
-    return {name: value for name, value in labels.items() if isinstance(value, str) and _LABEL.fullmatch(name)}
 
 
 # plan.json in a build directory: the steps of the build, with what each took in. It has a module of its own because
@@ -119,7 +107,6 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursi
 
 
 def packages(steps: Iterable[Step]) -> dict[str, str]:
-    """Returns the version of each Python package that ``steps`` installed or found in the base, by name."""
     takes = {
         name: at
         for step in steps
@@ -130,7 +117,6 @@ def packages(steps: Iterable[Step]) -> dict[str, str]:
 
 
 def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
-    """Returns the steps of the build in ``directory``; None where the file is gone or damaged."""
     try:
         return rules.read_steps(files.read_plain_file(directory / FILE, LARGEST).decode())
     except (OSError, ValueError):
@@ -141,7 +127,7 @@ def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
 # directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
 # parents in folders of their names (see ``builder.plan.making``).
 
-HINT = "it is committed with images.lock: take it back with git"
+HINT = "it is committed with images.lock: restore it with git"
 _MOD = "mod "
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # The addresses that image.yaml may have, and a commit.
@@ -160,16 +146,13 @@ class BuildPart:
 
     @property
     def mods(self) -> tuple[str, ...]:
-        """The names of the mods that it bakes, in their order."""
         return tuple(step.removeprefix(_MOD) for step in self.takes if step.startswith(_MOD))
 
     def mod(self, name: str) -> Path:
-        """The folder of a mod."""
         return self.folder / "mods" / name
 
     @property
     def contexts(self) -> dict[str, tuple[str, str]]:
-        """The sources that are taken from git: address and commit by name."""
         from builder.plan import making
 
         suffix = making.source_context("")
@@ -193,12 +176,10 @@ class BuildDirectory:
 
     @property
     def mods(self) -> dict[str, Path]:
-        """The folder of each mod, by name."""
         return {name: part.mod(name) for part in self.parts for name in part.mods}
 
 
 def path_of(project: Project, name: ImageName) -> Path:
-    """The build directory of a number, whether it exists or not."""
     return project.build_directory(name.repository, name.number)
 
 
@@ -274,7 +255,7 @@ def _reason(error: Exception) -> str:
         return error.strerror or str(error)
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    return f"{error}" if isinstance(error, ValueError) else "it is not what this program wrote"
+    return f"{error}" if isinstance(error, ValueError) else "this program did not write it"
 
 
 # The files that lie in a build directory: those of the build, and what else was put there.
@@ -314,7 +295,6 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
 
 
 def strays(directory: BuildDirectory) -> Iterator[str]:
-    """Yields the paths in a build directory that belong to no build."""
     mods = mods_by_definition(directory)
     for entry in _below(directory.path):
         path = Path(entry).relative_to(directory.path).as_posix()
@@ -323,7 +303,6 @@ def strays(directory: BuildDirectory) -> Iterator[str]:
 
 
 def mods_by_definition(directory: BuildDirectory) -> Mapping[str, tuple[str, ...]]:
-    """The mods of each definition of a build, as ``builder.plan.plan_model`` takes them."""
     return {part.definition: part.mods for part in directory.parts}
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.base import words
 from builder.base.errors import ImageStateError
 from builder.base.events import Fact, Message
 from builder.engine import containers, images
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 PROJECT = "builder.project"  # the label with the id; the others are this one's
 _PATH, _HOST, _MACHINE = f"{PROJECT}.path", f"{PROJECT}.host", f"{PROJECT}.machine"
+_FILE = ".builder/id"
 _ID = re.compile("[0-9a-f]{32}")
 _LONGEST = 4096  # bytes of a file that anybody may have written
 
@@ -52,7 +54,6 @@ class ProjectIdentity:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels by which others know it."""
         return {PROJECT: self.id, _PATH: self.path, _HOST: self.host, _MACHINE: self.machine}
 
     def __str__(self) -> str:
@@ -61,11 +62,11 @@ class ProjectIdentity:
 
 def project_identity(project: Project) -> ProjectIdentity:
     """The identity of a project, which gets one where it has none yet. Raises OSError where it cannot be written."""
-    return _here(project, existing_identity(project) or _created(project))
+    own_id = existing_identity(project) or _created(project)
+    return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
 
 
 def existing_identity(project: Project) -> str:
-    """The id of a project; empty where it has none yet."""
     return _read(project.root)
 
 
@@ -86,25 +87,16 @@ def is_gone(identity: ProjectIdentity) -> bool:
         return False
 
 
-def _here(project: Project, own_id: str) -> ProjectIdentity:
-    return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
-
-
 def _machine() -> str:
     """A name for this machine that no other has; machine-id(5) asks not to show its own. Containers mostly have none,
     and may share the host's name: their file systems tell them apart."""
-    from hashlib import sha256
-
     try:
         machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         machine_id = ""
     own = machine_id or f"file system {Path('/').stat().st_dev}"
-    return sha256(f"builder {own} {os.uname().nodename}".encode()).hexdigest()[:16]
-
-
-def _file(root: Path) -> Path:
-    return root / ".builder" / "id"
+    digest = words.sha256_of(f"builder {own} {os.uname().nodename}".encode())
+    return digest.removeprefix("sha256:")[:16]
 
 
 def _read(root: Path) -> str:
@@ -112,7 +104,7 @@ def _read(root: Path) -> str:
     where that cannot be told."""
     try:
         # The folder may be one that a stranger's label names: neither a pipe nor a device is waited for.
-        descriptor = os.open(_file(root), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(root / _FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(_LONGEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
         inode = root.stat().st_ino
@@ -135,7 +127,7 @@ def _created(project: Project) -> str:
         if not (own_id := existing_identity(project)):
             own_id = os.urandom(16).hex()
             content = json.dumps({"id": own_id, "inode": project.root.stat().st_ino})
-            files.write_alone(_file(project.root), f"{content}\n".encode())
+            files.write_alone(project.root / _FILE, f"{content}\n".encode())
     return own_id
 
 
@@ -154,12 +146,10 @@ REPOSITORY, NUMBER, NEXT, FINGERPRINT = (f"{KIND}.{name}" for name in ("reposito
 
 
 def of_repository(endpoint: Endpoint, repository: str) -> dict[str, Mapping[str, str]]:
-    """The labels of everything that projects claim of a repository, by the volume's name."""
     return containers.labelled_volumes(endpoint, [f"{REPOSITORY}={repository}"])
 
 
 def of_kind(endpoint: Endpoint, kind: str) -> dict[str, Mapping[str, str]]:
-    """The labels of all claims of a kind ("number", "latest", "project"), by the volume's name."""
     return containers.labelled_volumes(endpoint, [f"{KIND}={kind}"])
 
 
@@ -178,7 +168,6 @@ def next_number(endpoint: Endpoint, repository: str) -> int:
 
 
 def number_of(labels: Mapping[str, str]) -> int:
-    """The number that a claim is of; 0 for one that is of none."""
     return _as_number(labels.get(NUMBER, ""))
 
 
@@ -212,7 +201,6 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
 
 
 def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, fingerprint: str) -> frozenset[int]:
-    """The numbers of a repository that this project claimed for the content of this fingerprint."""
     claimed = of_repository(endpoint, repository).values()
     own_claims = (labels for labels in claimed if labels.get(PROJECT) == own.id)
     return frozenset(number_of(labels) for labels in own_claims if labels.get(FINGERPRINT) == fingerprint)
@@ -235,7 +223,6 @@ def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> Pr
 
 
 def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> ProjectIdentity | None:
-    """The other project that the ``latest`` of a repository is of; None where it is this one's or nobody's."""
     labels = containers.find_volume(endpoint, volume_of_latest(repository))
     if labels is None or labels.get(PROJECT, "") == own_id:
         return None
@@ -244,7 +231,6 @@ def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> Project
 
 
 def volume_of_latest(repository: str) -> str:
-    """The name of the volume that is the claim of a repository's ``latest``."""
     return f"builder.latest.{_volume_part(repository)}"
 
 
@@ -275,10 +261,9 @@ def _as_number(text: str) -> int:
 def _volume_part(repository: str) -> str:
     """A repository's name as part of a volume's, which has no slashes and must be the name of a folder: different ones
     for different repositories."""
-    from hashlib import sha256
-
     plain = repository.replace("/", "._")  # which no repository has in its name
-    return plain if len(plain) < 150 else f"{plain[:100]}.{sha256(repository.encode()).hexdigest()}"
+    digest = words.sha256_of(repository.encode()).removeprefix("sha256:")
+    return plain if len(plain) < 150 else f"{plain[:100]}.{digest}"
 
 
 # The numbers that projects have on record, told in the engine that they share: what one of them has, none of the
@@ -298,7 +283,6 @@ class Holding:
     ranges: tuple[tuple[int, int], ...]
 
     def has(self, name: ImageName) -> bool:
-        """True if this number is among them."""
         return name.repository == self.repository and any(first <= name.number <= last for first, last in self.ranges)
 
 
@@ -309,8 +293,15 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
     lists = {volume: labels for volume, labels in claimed.items() if labels.get(KIND) == "project"}
     wanted = ""
     if repository in lock.images and lock.images[repository].numbers:
-        own_list = _labels(own, lock, repository)
-        wanted = _volume(own_list)
+        own_list = {
+            KIND: "project",
+            REPOSITORY: repository,
+            NEXT: str(lock.images[repository].next),
+            _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
+            **own.labels,
+        }
+        content = "\n".join(f"{key}={value}" for key, value in sorted(own_list.items()))
+        wanted = f"builder.project.{words.sha256_of(content.encode()).removeprefix('sha256:')[:32]}"
         if wanted not in lists:
             containers.create_volume(endpoint, wanted, own_list)
     for volume, labels in lists.items():
@@ -320,7 +311,6 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
 
 
 def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
-    """The numbers that other projects have on record. Those of projects that are gone do not count."""
     owned = [(of_labels(labels), labels) for labels in of_kind(endpoint, "project").values()]
     return tuple(
         Holding(owner, labels.get(REPOSITORY, ""), tuple(_ranges(labels.get(_NUMBERS, ""))))
@@ -330,7 +320,6 @@ def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
 
 
 def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
-    """A project that has this number on record; None where there is none."""
     return next((holding.owner for holding in holdings if holding.has(name)), None)
 
 
@@ -342,23 +331,6 @@ def numbers(lock: Lock, repository: str) -> tuple[int, ...]:
         for number, image in sorted(record.numbers.items())
         if not image.pruned or number == record.current or lock.models_on(ImageName(repository, number))
     )
-
-
-def _labels(own: ProjectIdentity, lock: Lock, repository: str) -> dict[str, str]:
-    return {
-        KIND: "project",
-        REPOSITORY: repository,
-        NEXT: str(lock.images[repository].next),
-        _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
-        **own.labels,
-    }
-
-
-def _volume(labels: Mapping[str, str]) -> str:
-    from hashlib import sha256
-
-    content = "\n".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return f"builder.project.{sha256(content.encode()).hexdigest()[:32]}"
 
 
 def _as_ranges(ascending: Iterable[int]) -> list[str]:
@@ -387,11 +359,13 @@ def point_latest(workspace: Workspace, repository: str, current: int | None) -> 
     if current is None or images.inspect_image(engine, f"{repository}:{current}") is None:
         return
     if foreign := take_latest(engine, project_identity(workspace.project), repository):
-        workspace.report(Fact(_foreign_latest(repository, foreign)))
+        frees = f"`docker volume rm {volume_of_latest(repository)}`"
+        message = f"{repository}:latest was not moved: it belongs to {foreign}. To release it for any project: {frees}"
+        workspace.report(Fact(message))
         return
     if kept := move_latest(engine, ImageName(repository, current)):
-        gets = f"`builder adopt {kept}` gives it one"
-        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+        message = f"{repository}:latest was an image without a number, now called {kept}"
+        workspace.report(Message(f"{message}. To give it a number: `builder adopt {kept}`"))
 
 
 def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:
@@ -412,11 +386,6 @@ def move_latest(endpoint: Endpoint, name: ImageName) -> str:
         images.tag_image(endpoint, before.id, kept)
     images.tag_image(endpoint, str(name), latest)
     return kept
-
-
-def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
-    frees = f"`docker volume rm {volume_of_latest(repository)}` lets the project that moves it next have it"
-    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
 
 
 # The next number of a repository: above every one that was ever given to its images, here and in the engine.

@@ -53,7 +53,6 @@ class Transaction:
 
     @property
     def lock(self) -> Lock:
-        """images.lock as it is now."""
         return self._writer.lock
 
     def next_name(self, repository: str, fingerprint: str) -> ImageName:
@@ -79,7 +78,8 @@ class Transaction:
         tagged = images.inspect_image(self._workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
             raise ImageStateError(
-                f"{name} is another image in this engine since a moment ago: not overwritten", hint="run this again"
+                f"another process has just given {name} to another image in this engine: not overwritten",
+                hint="run this again",
             )
         is_new = not directory.exists() and tagged is None
         self.announce(name, candidate.engine_id if is_new else "")
@@ -138,7 +138,6 @@ def claim_number(workspace: Workspace, name: ImageName, fingerprint: str) -> Non
 
 
 def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
-    """Tells other projects in the engine which numbers of a repository this one has on record."""
     claims.write_holding(workspace.engine, claims.project_identity(workspace.project), lock, repository)
 
 
@@ -180,25 +179,19 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
 
 
 def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
-    engine = workspace.engine
-    details = images.inspect_image(engine, str(name))
-    if details is None or details.id != engine_id:
-        return
-    if number_holder(workspace, name) is None:
+    details = images.inspect_image(workspace.engine, str(name))
+    if details and details.id == engine_id and number_holder(workspace, name) is None:
         with suppress(ConflictError):  # a container uses it by now: it may stay
-            images.remove_image(engine, str(name))
+            images.remove_image(workspace.engine, str(name))
 
 
 def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
-    """True for a pruned number that the engine has, unless it is there for another project."""
     details = images.inspect_image(workspace.engine, str(name))
-    if details is None or images.fingerprint(details) != record.fingerprint:
-        return False
-    return number_holder(workspace, name) is None
+    has_content = details is not None and images.fingerprint(details) == record.fingerprint
+    return has_content and number_holder(workspace, name) is None
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
-    """Another project in this engine that has a number on record, so that its tag stays."""
     return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
 
 

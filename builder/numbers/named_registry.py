@@ -13,7 +13,7 @@ from builder.base.events import Message
 from builder.definitions import configuration
 from builder.engine import archives, images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
-from builder.numbers import claims, images_lock
+from builder.numbers import adopted, claims, images_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,11 +38,9 @@ class Registry:
     private: bool = False
 
     def repository(self, name: ImageName) -> str:
-        """The full name of the image's repository."""
         return f"{self.address}/{name.repository}"
 
     def login(self, name: ImageName) -> Mapping[str, str]:
-        """The user's login for it, as a header for the engine."""
         return {} if self.private else auth_headers(self.repository(name))
 
 
@@ -103,8 +101,13 @@ def push(
     """
     if digest := _existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
-    require_present(endpoint, name, recorded)
-    _push_layers(endpoint, registry, name, on_progress)
+    adopted.require_present(endpoint, name, recorded)
+    try:
+        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
+    except TransferError as error:
+        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
+        if "immutable" not in error.message.lower():
+            raise
     _existing_digest(endpoint, registry, name, recorded)
     reference = f"{registry.repository(name)}:{name.number}"
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
@@ -130,15 +133,6 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
             hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
         )
     return manifest_digest(endpoint, reference) if registry_state == "present" else None
-
-
-def _push_layers(endpoint: Endpoint, registry: Registry, name: ImageName, on_progress: OnLayerProgress) -> None:
-    try:
-        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
-    except TransferError as error:
-        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
-        if "immutable" not in error.message.lower():
-            raise
 
 
 def set_latest(
@@ -167,7 +161,12 @@ def pull(
     Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
     another image under that number.
     """
-    _require_free(endpoint, name, recorded)
+    there = images.inspect_image(endpoint, str(name))
+    if there is not None and images.fingerprint(there) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
+            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
+        )
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -177,15 +176,6 @@ def pull(
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers
-
-
-def _require_free(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    details = images.inspect_image(endpoint, str(name))
-    if details is not None and images.fingerprint(details) != recorded.fingerprint:
-        raise ImageStateError(
-            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
-            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
-        )
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
@@ -201,7 +191,6 @@ def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, o
 def _pulled(
     endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> Iterator[tuple[str, PulledLayers]]:
-    """Pulls an image; its name in the engine while the block runs, and the layers that were missing."""
     layers = transfer.pull_layers(endpoint, repository, version, login, on_progress)
     pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
     try:
@@ -210,20 +199,6 @@ def _pulled(
         # By now this is only a second name, or an image that is not wanted.
         with suppress(BuilderError):
             images.remove_image(endpoint, pulled)
-
-
-def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
-    details = images.inspect_image(endpoint, str(name))
-    if details is None:
-        raise ImageStateError(
-            f"{name} is missing from this engine", hint=f"`builder pull {name}` gets it where a registry has it"
-        )
-    if images.fingerprint(details) != recorded.fingerprint:
-        raise ImageStateError(
-            f"{name} is not the image that images.lock records: its tag was moved",
-            hint="`builder verify` says what is wrong, `builder rebuild` makes a number again",
-        )
 
 
 def _push_under_name(
@@ -242,7 +217,6 @@ def _push_under_name(
 
 
 def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
-    """True if the engine has the image that images.lock records for this number."""
     details = images.inspect_image(endpoint, str(name))
     recorded = lock.image(name)
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import ConflictError, ImageStateError
-from builder.engine import images
+from builder.base.errors import ConflictError
 from builder.lock.model import ImageName, Lock, Model, Pairing
 from builder.numbers import adopted, build_directory
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.model import NumberedImage, Version
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,11 @@ class PointerMove:
     origin: ImageName | None
     to: ImageName
     back: bool = False
+
+
+def moves_to(lock: Lock, what: str, to: ImageName, *, is_model: bool) -> tuple[PointerMove, ...]:
+    now = next(iter(lock.history(what, is_model=is_model)), None)
+    return () if now == to else (PointerMove(what, is_model, now, to),)
 
 
 def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
@@ -46,7 +49,6 @@ def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
 
 
 def pairing_with(model: Model | None, image: ImageName) -> Pairing:
-    """A model's pairing with an image: the one it had, or an untested one by the same recipe."""
     if model is None:
         return Pairing(image)
     earlier = next((p for p in (model.pairing, *model.previous) if p.image == image), None)
@@ -80,32 +82,8 @@ def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
 def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
     for name in sorted({move.to for move in moves}):
-        details = images.inspect_image(endpoint, str(name))
-        recorded = lock.image(name)
-        if details is None and recorded and recorded.digest:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved",
-                hint=f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {name}` get it back",
-            )
-        if details is None and recorded and recorded.adopted:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved", hint=adopted.way_back(name, recorded)
-            )
-        if details is None and recorded and recorded.pruned:
-            raise ImageStateError(
-                f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",
-                hint=f"`builder pull {name}` takes it from the registry, `builder rebuild {name}` builds it again",
-            )
-        if details is None:
-            raise ImageStateError(
-                f"{name} is missing from this engine: nothing was moved",
-                hint=f"`builder pull {name}` or `builder rebuild {name}` brings it back; `builder list` shows others",
-            )
-        if recorded and images.fingerprint(details) != recorded.fingerprint:
-            raise ImageStateError(
-                f"{name} is not the image that images.lock records: its tag was moved. Nothing was changed",
-                hint="`builder list` shows which numbers are present",
-            )
+        if recorded := lock.image(name):
+            adopted.require_present(endpoint, name, recorded)
 
 
 def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
@@ -115,15 +93,14 @@ def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
         pairing = pairing_with(lock.models.get(move.what) if move.is_model else None, move.to)
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
-                undo = f"; `builder mark {what} unmarked` takes the mark away" if marked is image else ""
+                undo = f"; `builder mark {what} unmarked` removes the mark" if marked is image else ""
                 raise ConflictError(
                     f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
-                    hint=f"--force does it nevertheless{undo}",
+                    hint=f"`--force` moves it anyway{undo}",
                 )
 
 
 def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """The models that stay paired with an image that these moves make no longer current."""
     origins = {move.origin for move in moves if not move.is_model}
     return tuple(sorted(name for name, model in lock.models.items() if model.pairing.image in origins))
 
@@ -139,22 +116,10 @@ def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> t
         )
         if before and after:
             lines += rules.explain_changes(before, after)
-        elif origin:
-            lines += _version_changes(lock.image(origin), lock.image(to))
+        elif origin and (old := lock.image(origin)) and (new := lock.image(to)) and (old.adopted or new.adopted):
+            names = sorted(old.versions.keys() | new.versions.keys(), reverse=True)
+            for name in names:
+                sides = [image.versions.get(name) for image in (old, new)]
+                left, right = (version.text if version else "not known" for version in sides)
+                lines += [f"{name}: {left} → {right}"] if left != right else []
     return tuple(lines)
-
-
-def _version_changes(before: NumberedImage | None, after: NumberedImage | None) -> Iterator[str]:
-    """A line for each source with another version in one of two images, of which one was adopted."""
-    if before is None or after is None or not (before.adopted or after.adopted):
-        return
-    for name in sorted(before.versions.keys() | after.versions.keys(), reverse=True):
-        old, new = before.versions.get(name), after.versions.get(name)
-        if old != new:
-            yield f"{name}: {_version(old)} → {_version(new)}"
-
-
-def _version(version: Version | None) -> str:
-    if version is None:
-        return "not known"
-    return version.version + (f" ({version.commit[:9]})" if version.commit else "")

@@ -38,7 +38,7 @@ from builder.plan.plan_model import input_hash
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
@@ -87,7 +87,9 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         moved_from = _matching(candidates, image)
         if moved_from and moved_from != destination:
             with _new_directory(project, moved_from, to) as directory:
-                _rename_record(directory, origin, to)
+                if (directory / RECORD).is_file() and (record := lock_file.read_record(directory)).image(origin):
+                    renamed = merging.renamed(record, origin, to.number)
+                    files.write_alone(directory / RECORD, text.dump_lock(renamed).encode())
         stayed_in = _matching(candidates, stayed)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):
@@ -118,8 +120,6 @@ def _scratch_folder(project: Project) -> Iterator[Path]:
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
-    """The build directory of a number as it is now, and, extracted into ``folder``, as it was on either side of a
-    merge."""
     directory = project.build_directory(name.repository, name.number)
     inside = directory.relative_to(project.root)
     candidates = [directory]
@@ -136,7 +136,6 @@ def _matching(candidates: list[Path], image: NumberedImage) -> Path | None:
 
 
 def is_of(directory: Path, image: NumberedImage) -> bool:
-    """True if a build directory is that of ``image``: by the input hash of its plan, or what an adopted one holds."""
     if image.adopted:
         contents = adopted.read_adopted(directory)
         return contents is not None and contents.fingerprint == image.fingerprint
@@ -153,15 +152,6 @@ def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[
     shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
     yield beside
     files.replace_folder(beside, target)
-
-
-def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
-    file = directory / RECORD
-    if not file.is_file():
-        return
-    record = lock_file.read_record(directory)
-    if record.image(origin):
-        files.write_alone(file, text.dump_lock(merging.renamed(record, origin, to.number)).encode())
 
 
 # The sources that a lost images.lock is rebuilt from: build directories and the images in the engine. A build
@@ -185,51 +175,39 @@ class RecoverableImage:
         return self.part.images[self.name.repository].numbers[self.name.number]
 
 
-def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
-    """The repositories of this project, which has ``built`` these numbers: an engine may hold images of others. A
-    definition that cannot be read counts only by its build directories."""
+def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
+    """Finds every number of this project in build directories and in the engine, but for what images.lock cannot hold.
+    An engine may hold images of others: a number there counts if its repository is that of a definition or of a build
+    directory, unless another project in the engine has it on record. A definition that cannot be read is left out."""
     from builder.definitions import image
 
-    return frozenset({*image.definition_repositories(project), *(name.repository for name in built)})
-
-
-def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
-    """Finds every number of this project in build directories and in the engine. Those in the engine that another
-    project there has on record are left out, unless they are in builds/, too."""
-    built = dict(in_builds(workspace.project))
-    tagged = dict(_of_no_other(workspace, built, _in_engine(workspace.engine)))
-    ours = _repositories(workspace.project, built)
-    recoverable = []
-    for name in sorted({*built, *(name for name in tagged if name.repository in ours)}):
-        local = tagged.get(name)
-        if name in built:
-            recoverable.append(_from_build(name, built[name], local))
-        elif local and (own := labels_of(name, local)):
-            recoverable.append(_from_engine(workspace.engine, name, local, own))
-    return [number for number in recoverable if _is_plausible(workspace, number)]
-
-
-def _of_no_other(
-    workspace: Workspace, built: Mapping[ImageName, Lock], tagged: Iterable[tuple[ImageName, ImageDetails]]
-) -> Iterator[tuple[ImageName, ImageDetails]]:
-    others = claims.of_others(workspace.engine, claims.existing_identity(workspace.project))
-    for name, details in tagged:
-        owner = None if name in built else claims.holder_of(others, name)
-        if owner is None:
-            yield name, details
-        elif name.repository in _repositories(workspace.project, built):
-            workspace.report(Message(f"{name} is left out: {owner} has it"))
-
-
-def _is_plausible(workspace: Workspace, number: RecoverableImage) -> bool:
-    """True if images.lock can hold what is known of a number; labels may be anybody's."""
-    if reason := merging.refused(number.part):
-        workspace.report(Message(f"{number.name} is left out: {reason}"))
-    return not reason
+    project, engine = workspace.project, workspace.engine
+    built = dict(in_builds(project))
+    ours = {*image.definition_repositories(project), *(name.repository for name in built)}
+    others = claims.of_others(engine, claims.existing_identity(project))
+    recoverable = {name: _from_build(name, part, None) for name, part in built.items()}
+    for details in images.all_images(engine):
+        for repository, number in map(split_tag, details.tags):
+            if repository not in ours or not _NUMBER.fullmatch(number):
+                continue
+            name = ImageName(repository, int(number))
+            if name in built:
+                recoverable[name] = _from_build(name, built[name], details)
+            elif owner := claims.holder_of(others, name):
+                workspace.report(Message(f"{name} is left out: {owner} has it"))
+            elif own := labels_of(name, details):
+                tagged = images.last_tagged(engine, str(name)) or details.created
+                part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
+                unknown = "when it was built is taken from its tag, its Python packages are not known"
+                recoverable[name] = RecoverableImage(name, part, (f"{name} has no build directory: {unknown}",))
+    for name, candidate in [*recoverable.items()]:
+        if reason := merging.refused(candidate.part):
+            workspace.report(Message(f"{name} is left out: {reason}"))
+            del recoverable[name]
+    return [recoverable[name] for name in sorted(recoverable)]
 
 
 def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
-    """The number that each repository's ``latest`` tag names in the engine, where it names one."""
     latest: dict[str, int] = {}
     for repository in sorted({number.name.repository for number in recoverable}):
         details = images.inspect_image(endpoint, f"{repository}:latest")
@@ -255,15 +233,6 @@ def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | No
     except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
         return None
     return image_labels if sound else None
-
-
-def _in_engine(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
-    """The images in the engine that have a number as their tag."""
-    for details in images.all_images(endpoint):
-        for tag in details.tags:
-            repository, number = split_tag(tag)
-            if _NUMBER.fullmatch(number):
-                yield ImageName(repository, int(number)), details
 
 
 def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
@@ -300,19 +269,7 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
     return number
 
 
-def _from_engine(
-    endpoint: Endpoint, name: ImageName, local: ImageDetails, image_labels: making.ImageLabels
-) -> RecoverableImage:
-    built = images.last_tagged(endpoint, str(name)) or local.created
-    part = _part(name, local, image_labels, built, images.disk_size(endpoint, str(name)))
-    unknown = (
-        f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
-    )
-    return RecoverableImage(name, part, (unknown,))
-
-
 def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabels, built: str, size: int) -> Lock:
-    """The part of images.lock that the build of a labelled image wrote."""
     image = NumberedImage(
         built=built,
         definition=image_labels.definition,

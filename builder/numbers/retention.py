@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from builder.base import files
 from builder.engine import images
 from builder.engine.images import repository
-from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.making import BASE_PACKAGES
@@ -53,7 +53,6 @@ def nameless_images(
 
 
 def is_untagged(image: ImageDetails) -> bool:
-    """True for an image that has no name but its digest, which containerd's store lists among the tags."""
     return all("@" in tag for tag in image.tags)
 
 
@@ -159,7 +158,6 @@ class EngineImages:
 def retention_reasons(
     lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
 ) -> dict[ImageName, tuple[str, ...]]:
-    """Every reason for each number in the engine to stay; a number without any may go."""
     newest = _newest(engine.numbered, policy.keep)
     own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)
@@ -172,20 +170,16 @@ def _own_reasons(
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
     age = now - datetime.fromisoformat(image.built)
+    is_irreplaceable = image.adopted is not None and image.digest is None and image.status != "bad"
     return (
         *(["current"] if repository.current == name.number else []),
-        *(["pinned"] if image.pinned else []),
+        *(["kept"] if image.pinned else []),
         *(f"serves {model}" for model in lock.models_on(name)),
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
         *(["young"] if age < policy.older_than else []),
-        *(["adopted: it cannot be built again"] if _is_irreplaceable(image) else []),
+        *(["adopted: it cannot be built again"] if is_irreplaceable else []),
     )
-
-
-def _is_irreplaceable(image: NumberedImage) -> bool:
-    """True for an image that was built elsewhere, is not in the registry, and is not marked bad."""
-    return image.adopted is not None and image.digest is None and image.status != "bad"
 
 
 def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:

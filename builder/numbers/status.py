@@ -55,7 +55,9 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
     if not colon or number == "latest":
         number = str(record.current or "")
     if not number.isdecimal() or int(number) not in record.numbers:
-        raise UsageError(f"{repository_name} has no number {number}", hint=f"its numbers: {_numbers(record.numbers)}")
+        shown = sorted(record.numbers, reverse=True)
+        numbers = ", ".join(map(str, shown[:10])) + (" …" if len(shown) > 10 else "")
+        raise UsageError(f"{repository_name} has no number {number}", hint=f"its numbers: {numbers}")
     return ImageName(repository_name, int(number)), record.numbers[int(number)]
 
 
@@ -63,10 +65,9 @@ def named_recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
     """The recipe called ``text``; None where there is none, or a repository or a definition has that name. Raises
     FileProblemsError where it cannot be read."""
     from builder.definitions import recipe
-    from builder.definitions import recipe as recipes
 
     path = None if named_repository(project, lock, text) else recipe.find_recipe(project, text)
-    return recipes.load_recipe(project, path) if path else None
+    return recipe.load_recipe(project, path) if path else None
 
 
 def named_model(project: Project, lock: Lock, text: str) -> str | None:
@@ -86,11 +87,6 @@ def _serving(project: Project, lock: Lock, text: str) -> ImageName | None:
     current = lock.images[named.repository].current if named and named.repository in lock.images else None
     number = (named.number or current) if named else None
     return ImageName(named.repository, number) if named and number else None
-
-
-def _numbers(numbers: dict[int, NumberedImage]) -> str:
-    shown = sorted(numbers, reverse=True)
-    return ", ".join(map(str, shown[:10])) + (" …" if len(shown) > 10 else "")
 
 
 # The state of the numbered images of images.lock in the engine: present, missing, moved, or pruned.
@@ -126,7 +122,6 @@ _UPSTREAM = "upstream"
 
 
 def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
-    """Records the answers for commands that ask no registry."""
     images.store_cache(project.engine_cache, _UPSTREAM, asdict(answers))
 
 

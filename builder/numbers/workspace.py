@@ -26,7 +26,6 @@ class Workspace:
     report: Report
 
     def report_waiting(self) -> None:
-        """Tells that another process is writing images.lock."""
         self.report(WAITING)
 
 

@@ -6,12 +6,11 @@ which runs before anything is built.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import Location, SourceError, UsageError
+from builder.base.errors import Location, SourceError
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 
 # The version of a source that is taken as a wheel: what the definition writes, or what was chosen for the pin.
-
-_SHOWN = 5
 
 
 def wheel_version(source: Source | None, pin: SourcePin | None) -> str:
@@ -65,37 +62,6 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
     }
     gone = {name for name in update if name in definition.wheel_sources}
     return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
-
-
-def require_version(definition: ImageDefinition, name: str, text: str) -> None:
-    """Raises UsageError where ``text`` is no version that a wheel can have."""
-    if parse_version(text) is None:
-        raise UsageError(
-            f"`--update {name}={text}`: {name} of {definition.name} is a wheel, and `{text}` is no version",
-            hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
-        )
-
-
-def require_wheel(definition: ImageDefinition, name: str, wanted: str, resolver: Resolver) -> None:
-    """Raises SourceError where the index has no wheel of the version that was chosen, with the newest that it has."""
-    from builder.pins import packages
-    from builder.sources import wheels
-
-    package, settings = definition.wheel_sources[name].package, resolver.settings
-    request = lookup(definition, definition.wheel_sources[name], wanted)
-    try:
-        wheels.find_wheel(resolver.project.state / "wheels", request, settings)
-    except SourceError as error:
-        there: tuple[str, ...] = ()
-        with contextlib.suppress(SourceError):
-            there = () if request.python.indexes else packages.newest_release(package, settings)
-        # The index has it or does not answer, or the wheel is taken from another one.
-        if not there or any(_is(each, wanted) for each in there):
-            raise
-        raise SourceError(
-            f"the package index has no wheel of {package} {wanted}",
-            hint=f"`--update {name}=VERSION` with one that it has, such as {', '.join(there[:_SHOWN])}",
-        ) from error
 
 
 def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> WheelRequest:
@@ -138,7 +104,6 @@ def only(version: str) -> SpecifierSet:
 
 
 def exact_version(specifiers: SpecifierSet) -> str:
-    """The one version that ``specifiers`` allow; empty where they allow several, or none is written."""
     pinned = [part.version for part in specifiers if part.operator in {"==", "==="} and not part.version.endswith(".*")]
     return pinned[0] if pinned else ""
 
@@ -189,7 +154,6 @@ class Named:
     by: str
 
     def text(self, package: str) -> str:
-        """The half of a sentence that says it."""
         return f"{self.by} names {package}{self.specifiers}"
 
 

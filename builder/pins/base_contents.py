@@ -74,7 +74,6 @@ def read_files(
 
 
 def reference(pin: BasePin) -> str:
-    """The engine's name of a pinned base."""
     local = pin.resolved.startswith(installed.LOCAL)
     return pin.requested if local else f"{repository(pin.requested)}@{pin.resolved}"
 
@@ -88,7 +87,6 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
 
 
 def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
-    """The engine's image of a pinned base, which is pulled where there is none."""
     if details := _present(endpoint, pin, platform):
         return details
     report(Message(f"pulling {pin.requested}, to read what it brings"))
@@ -99,7 +97,6 @@ def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> 
 
 
 def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDetails | None:
-    """The engine's image of a pinned base for ``platform``, or None where it has none."""
     details = images.inspect_image(endpoint, reference(pin))
     if details is None or details.platform != platform:
         return None
@@ -111,7 +108,7 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     path, _, digest = name.partition("@")
     if not digest:
         raise SourceError(
-            f"{name} is not what is pinned, and no registry has it",
+            f"{name} differs from the pinned image, and no registry has it",
             hint="`builder lock --update base` pins the base again",
         )
 

@@ -49,7 +49,6 @@ def resolve_missing(
 
 
 def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
-    """The names of the missing and stale pins of each definition of ``chain`` that has some, by definition."""
     names = {}
     inherited: pinning.Inherited = ()
     for definition in chain:

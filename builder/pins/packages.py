@@ -71,7 +71,6 @@ class Package:
 
 
 def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
-    """The access that a project has, with the settings in ``environ``."""
     return Access(project.mirrors, project.state / "wheels", environ, git.read_index_settings(environ), say)
 
 
@@ -158,7 +157,6 @@ def _of_commit(
 
 
 def _distribution(package: str) -> str:
-    """The name of the wheel that holds ``package``, as an index has it."""
     return PACKAGES_BUILT_FROM.get(package, (canonical(package),))[0]
 
 
@@ -194,7 +192,6 @@ def remove_wheels(paths: Iterable[Path]) -> None:
 
 
 def _named(answer: Path) -> set[str]:
-    """The SHA-256 of each wheel in an index's answer."""
     try:
         return {sha256 for _, sha256 in records.read_file(answer, tuple[tuple[str, str], ...])}
     except (OSError, records.RecordError):
@@ -225,14 +222,6 @@ def releases_between(package: str, old: str, new: str, environ: Mapping[str, str
     return tuple(map(str, sorted(between, reverse=start > end)))
 
 
-def newest_release(package: str, settings: UserSettings) -> tuple[str, ...]:
-    """The versions on the user's index, the newest first; pre-releases if there is nothing else. Raises SourceError."""
-    from packaging.version import Version
-
-    versions = sorted(map(Version, _wheels_of(package, settings)), reverse=True)
-    return tuple(map(str, [each for each in versions if not each.is_prerelease] or versions))
-
-
 def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     """The entry of a version in a requirement file, with the hashes of its wheels. Raises SourceError."""
     hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)
@@ -248,7 +237,6 @@ def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
 
 @functools.cache
 def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
-    """The hashes of the wheels that were not withdrawn, by version."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     shown = git.split(address).url
@@ -268,7 +256,6 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
 
 
 def _listed(text: str) -> list[tuple[str, str]]:
-    """The name and SHA-256 of each file of a page, in either of its two forms."""
     try:
         data: Any = json.loads(text)
     except ValueError:

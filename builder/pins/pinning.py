@@ -32,8 +32,7 @@ from builder.lock.model import (
     WheelPin,
     identity,
 )
-from builder.pins import agreement, packages, vendored
-from builder.pins.resolver import answered
+from builder.pins import agreement, vendored
 from builder.sources import local_checkouts, python
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from builder.definitions.source_patches import SourcePatch
     from builder.pins.base_contents import BaseContents
     from builder.pins.resolver import Resolver
-    from builder.sources.git import UserSettings
 
 Inherited: TypeAlias = "Sequence[LockedPackage] | None"
 """The packages of the parent images; None where those are not all pinned, so that nothing on top of them can be."""
@@ -85,7 +83,6 @@ class _Task:
 
     @contextlib.contextmanager
     def catching(self, name: str) -> Iterator[None]:
-        """An error in the block is a fault of this part."""
         try:
             yield
         except SourceError as error:
@@ -93,7 +90,6 @@ class _Task:
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
-    """One error that names all that could not be resolved, and everything that can be done about it."""
     message = "\n".join(f"{fault.definition} {fault.name}: {fault.error.message}" for fault in faults)
     return SourceError(message, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
@@ -187,12 +183,6 @@ def resolve_missing(
     if not moving or (brought and task.faults):
         return ResolvedPins(based, faults=tuple(task.faults))
     of_base = len(task.faults)
-    for name, version in update.items():
-        if version and name in definition.wheel_sources:
-            with task.catching(name):
-                agreement.require_wheel(definition, name, version, resolver)
-    if len(task.faults) > of_base:
-        return ResolvedPins(based, faults=tuple(task.faults))
     before = agreement.with_chosen(definition, based if brought else pins, update)
     rest = _with_rest(task, before, moving, inherited, below)
     if len(task.faults) > of_base and pins.python:
@@ -227,7 +217,11 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
                     hint=f"where the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
                 )
         elif ref is not None and name in definition.wheel_sources:
-            agreement.require_version(definition, name, ref)
+            if parse_version(ref) is None:
+                raise UsageError(
+                    f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is no version",
+                    hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
+                )
         elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
             raise UsageError(
                 f"`--update {name}={ref}`: only a source from git can be moved to a ref, a wheel to a version, and a"
@@ -275,7 +269,6 @@ def _with_base_image(task: _Task) -> Pins:
 
 
 def _chosen_base(written: str, chosen: str) -> str:
-    """The image of another day (``2026-09-20``) or tag than that of the definition."""
     name = images.repository(written)
     dated = f"{name}@{chosen}"
     return dated if images.split_day(dated)[1] else f"{name}:{chosen}"
@@ -344,21 +337,18 @@ def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> 
     definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only
     patches were added or removed, the commit stays, and so do the other pull requests: both move only where the source
     is updated. Raises LockError where such a patch is missing or was edited."""
-    sources = task.definition.git_sources
-    first = {name: source for name, source in sources.items() if not source.follows_vllm}
     so_far = len(task.faults)
-    resolved = _resolve_some(task, pins, {name: source for name, source in first.items() if name in moving}, moving)
-    if len(first) == len(sources) or len(task.faults) > so_far:
-        return resolved
-    there = _with_vllm(task.definition, resolved)
-    following = {
-        name: source
-        for name, source in sources.items()
-        if source.follows_vllm and (name in moving or not _of_ref(source, there.sources.get(name), there))
-    }
-    rest = _resolve_some(task, there, following, moving)
-    own = {name: pin for name, pin in rest.sources.items() if name in sources and sources[name].follows_vllm}
-    return replace(resolved, sources={**resolved.sources, **own})
+    resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
+    for name, source in sorted(task.definition.git_sources.items(), key=lambda item: item[1].follows_vllm):
+        there = replace(pins, sources=resolved)
+        if source.follows_vllm:
+            if len(task.faults) > so_far:
+                break
+            there = _with_vllm(task.definition, there)
+        if name in moving or (source.follows_vllm and not _of_ref(source, there.sources.get(name), there)):
+            with task.catching(name):
+                resolved = {**resolved, name: _resolved(task, there, name, moving.get(name))}
+    return replace(pins, sources=resolved)
 
 
 def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
@@ -371,35 +361,27 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
     return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
 
 
-def _resolve_some(task: _Task, pins: Pins, sources: Mapping[str, GitSource], moving: Mapping[str, str | None]) -> Pins:
-    """``pins`` with all of ``sources`` resolved."""
-    kept: dict[str, GitPin] = {}
-    present: dict[str, GitSource] = {}
-    requested = []
-    for name, source in sources.items():
-        with task.catching(name):
-            present[name], diff = _as_it_is(source)
-            if diff:
-                task.patches[hashlib.sha256(diff).hexdigest()] = diff
-            pin = None if name in task.update else _of_ref(present[name], pins.sources.get(name), pins)
-            if pin:
-                kept[name] = pin
-            elif source.checkout:
-                requested.append((name, _address(task, source.checkout, present[name]), present[name].ref))
-            else:
-                requested.append((name, source.git, _ref(task, pins, name, moving.get(name))))
-    resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
-    for name, answer in {**task.resolver.commits(requested), **kept}.items():
-        with task.catching(name):
-            pin = replace(answered(answer), requested=_recorded_ref(sources[name], pins))
-            resolved[name] = _with_patches(task, name, pin, present[name], kept[name].patches if name in kept else ())
-    return replace(pins, sources=resolved)
+def _resolved(task: _Task, pins: Pins, name: str, wanted: str | None) -> GitPin:
+    """The pin of a source from git. Raises SourceError."""
+    source, diff = _as_it_is(task.definition.git_sources[name])
+    if diff:
+        task.patches[hashlib.sha256(diff).hexdigest()] = diff
+    kept = None if name in task.update else _of_ref(source, pins.sources.get(name), pins)
+    if kept:
+        pin = kept
+    elif source.checkout:
+        pin = task.resolver.commit(name, _address(task, source.checkout, source), source.ref)
+    else:
+        pin = task.resolver.commit(name, source.git, _ref(task, pins, name, wanted))
+    pin = replace(pin, requested=_recorded_ref(source, pins))
+    return _with_patches(task, name, pin, source, kept.patches if kept else ())
 
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
     """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
     for url in local_checkouts.remotes_with(checkout, source.ref):
-        if isinstance(task.resolver.commits([("", url, source.ref)])[""], GitPin):
+        with contextlib.suppress(SourceError):
+            task.resolver.commit("", url, source.ref)
             return url
     return source.git
 
@@ -502,7 +484,9 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
-    _say_undated(definition, as_of, resolved.pin, resolver)
+    if as_of and (resolved.pin.undated or not resolved.pin.as_of):
+        undated = ", ".join(resolved.pin.undated) or "all packages"
+        resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")
     there = {(package.name, package.version) for package in inherited}
     own = tuple(package for package in resolved.pin.packages if (package.name, package.version) not in there)
     return replace(
@@ -538,26 +522,11 @@ def _to_build(
 
 
 def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
-    """The canonical names of the packages that are requested by an exact version, however new that is."""
     return frozenset(
         canonical(requirement.name)
         for requirement in filter(None, map(parse_requirement, requirements))
         if any(part.operator in {"==", "==="} and "*" not in part.version for part in requirement.specifier)
     )
-
-
-def _say_undated(definition: ImageDefinition, as_of: str, pin: PythonPin, resolver: Resolver) -> None:
-    """Says where an index gives no upload dates, so that packages may be newer than they should be."""
-    if as_of and not pin.as_of:
-        resolver.say(
-            f"{definition.name}: the package index gives no upload dates, so its packages are those of today, and not"
-            f" of {as_of[:10]}"
-        )
-    elif pin.undated:
-        resolver.say(
-            f"{definition.name}: the index of {', '.join(pin.undated)} gives no upload dates, so these may be newer"
-            f" than {as_of[:10]}"
-        )
 
 
 def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ...]]:
@@ -661,7 +630,6 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
 
 
 def _is_same(task: _Task, name: str, pins: Pins) -> bool:
-    """True where the closure before was resolved for the same source."""
     source, pin = task.definition.sources[name], task.before.sources.get(name)
     if pin is None or name in task.update:
         return False
@@ -687,8 +655,7 @@ def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version
         return ""  # the closure cannot be had, either, and says why
 
 
-# Packages and sources that new pins take back to an older version, and why: an index that is behind the pins, a limit
-# of time, or the requirements of other packages.
+# Packages and sources that new pins take back to an older version, and why.
 
 
 @dataclass(frozen=True)
@@ -705,24 +672,24 @@ class OlderVersion:
 
 
 def versions_between(
-    definition: ImageDefinition, before: Pins, after: Pins, update: Mapping[str, str | None], settings: UserSettings
+    definition: ImageDefinition, before: Pins, after: Pins, update: Mapping[str, str | None]
 ) -> tuple[OlderVersion, ...]:
     """The versions that go back from the pins ``before`` to those ``after``, by name. A source for which ``update``
     names a version is left out: that version was requested."""
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
-    old_base, new_base = (pins.base.packages if pins.base else () for pins in (before, after))
-    older = {
-        name: OlderVersion(name, old, new, "the base image has it")
-        for name, old, new in _going_back(old_base, new_base, requested)
-    }
-    elsewhere = {name for index in (definition.python.indexes if definition.python else ()) for name in index.packages}
-    for closure, other in ((before.build, after.build), (before.python, after.python)):
-        if closure is None or other is None:
-            continue
-        limit = other.as_of if other.as_of and not "" < closure.as_of <= other.as_of else ""
-        for name, old, new in _going_back(closure.packages, other.packages, requested):
-            why = "" if name in elsewhere else _reason(name, old, limit, settings)
-            older[name] = OlderVersion(name, old, new, why)
+    bases = [pins.base.packages if pins.base else () for pins in (before, after)]
+    closures = [(before.build, after.build), (before.python, after.python)]
+    changed = [(bases[0], bases[1], "the base image has it")]
+    changed += [
+        (old.packages, new.packages, _limit_between(old.as_of, new.as_of)) for old, new in closures if old and new
+    ]
+    older = {}
+    for old_packages, new_packages, why in changed:
+        versions = {package.name: package.version for package in old_packages}
+        for name, text in ((package.name, package.version) for package in new_packages):
+            old, new = parse_version(versions.get(name, "")), parse_version(text)
+            if old and new and new < old and name not in requested:
+                older[name] = OlderVersion(name, versions[name], text, why)
     for name, pin in after.sources.items():
         old_pin = before.sources.get(name)
         if not isinstance(pin, GitPin) or not isinstance(old_pin, GitPin) or update.get(name):
@@ -732,25 +699,6 @@ def versions_between(
     return tuple(older[name] for name in sorted(older))
 
 
-def _going_back(
-    before: Sequence[LockedPackage], after: Sequence[LockedPackage], requested: set[str]
-) -> Iterator[tuple[str, str, str]]:
-    versions = {package.name: package.version for package in before if package.name not in requested}
-    for package in after:
-        old, new = parse_version(versions.get(package.name, "")), parse_version(package.version)
-        if old and new and new < old:
-            yield package.name, versions[package.name], package.version
-
-
-def _reason(name: str, old: str, limit: str, settings: UserSettings) -> str:
-    from packaging.version import Version
-
-    try:
-        offered = packages.newest_release(name, settings)
-    except SourceError:
-        return ""
-    if offered and Version(old) > max(map(Version, offered)):
-        return f"the package index offers nothing newer than {offered[0]}"
-    if limit:
-        return f"nothing newer than {limit[:10]} is taken"
-    return "the requirements of other packages exclude the newer version"
+def _limit_between(before: str, after: str) -> str:
+    """The sentence on a limit of time that is new or earlier."""
+    return f"nothing newer than {after[:10]} is taken" if after and (not before or before > after) else ""

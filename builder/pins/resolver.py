@@ -11,7 +11,7 @@ from builder.base.events import Message, Report
 from builder.sources import mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from builder.base.project import Project
     from builder.definitions.source_patches import SourcePatch
@@ -36,11 +36,9 @@ class Resolver:
     resolve_base: Callable[[str, str], str]
     read_base: Callable[[BasePin, str], BaseContents]
     report: Report
-    _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """Passes on a message about what is being resolved."""
         self.report(Message(text))
 
     def _once(self, ask: Callable[[], T], *question: object) -> T:
@@ -50,7 +48,9 @@ class Resolver:
             except SourceError as error:
                 self._answers[question] = error
         answer: T | SourceError = self._answers[question]
-        return answered(answer)
+        if isinstance(answer, SourceError):
+            raise answer
+        return answer
 
     def tagged(self, reference: str) -> str:
         """``NAME:TAG`` for a base image that is named by a day, NAME@DATE. Raises SourceError."""
@@ -76,13 +76,15 @@ class Resolver:
         """The contents of a pinned base image. Raises SourceError."""
         return self._once(lambda: self.read_base(base, platform), "contents", base.resolved, platform)
 
-    def commits(self, requested: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
-        """The pin of each of (name, address, ref), or why there is none, by name; resolved at the same time."""
-        unknown = [(name, url, ref) for name, url, ref in requested if (url, ref) not in self._commits]
-        if unknown:
-            self.say(f"resolving {', '.join(f'{name} {ref}' for name, _, ref in unknown)}")
-            self._commits |= mirror.resolve_all(self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say)
-        return {name: self._commits[url, ref] for name, url, ref in requested}
+    def commit(self, name: str, url: str, ref: str) -> GitPin:
+        """The pin of a ref of the source ``name``, empty where nothing is to be said. Raises SourceError."""
+
+        def ask() -> GitPin:
+            if name:
+                self.say(f"resolving {name} {ref}")
+            return mirror.resolve_ref(self.project.mirrors, url, ref, self.say)
+
+        return self._once(ask, "commit", url, ref)
 
     def release(self, name: str, url: str) -> str:
         """The tag of the newest release of ``name`` that is as old as builder.yaml wants it. Raises SourceError."""
@@ -110,7 +112,6 @@ class Resolver:
 
 
 def make_resolver(workspace: Workspace) -> Resolver:
-    """A resolver without any answers yet."""
     from builder.engine import installed, registry
     from builder.pins import base_contents
     from builder.sources import git
@@ -125,10 +126,3 @@ def make_resolver(workspace: Workspace) -> Resolver:
         ),
         report=workspace.report,
     )
-
-
-def answered(answer: T | SourceError) -> T:
-    """Returns the answer; raises it where it is an error."""
-    if isinstance(answer, SourceError):
-        raise answer
-    return answer

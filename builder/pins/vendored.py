@@ -46,7 +46,6 @@ def patch_content(
 
 
 def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
-    """The error of each file of the project that is missing or was edited."""
     for source, patch in _patches_of(pins):
         try:
             if patch.name != LOCAL_CHANGES:
@@ -88,7 +87,7 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
             f"{file} was edited: it is not {_kind(patch)} that images.lock pins",
-            hint=f"take it back: `git checkout -- {file}`",
+            hint=f"restore it: `git checkout -- {file}`",
         )
     return content
 
@@ -97,7 +96,7 @@ def _kind(patch: SourcePatch) -> str:
     return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
 
 
-_HINT = "take the file back with git, or `--update` its source to vendor the pull request as it is now"
+_HINT = "restore the file with git, or `--update` its source to fetch the pull request as it is now"
 
 
 def refetch_pull(
@@ -120,7 +119,7 @@ def refetch_pull(
             if patch.sha256 in missing and source.checkout and patch.name == LOCAL_CHANGES:
                 diff = local_checkouts.read_checkout(source.checkout).diff
                 if hashlib.sha256(diff).hexdigest() != patch.sha256:
-                    raise LockError(f"{source.checkout} was changed at this very moment", hint="build again")
+                    raise LockError(f"{source.checkout} changed during this command", hint="build again")
                 fetched[patch.sha256] = diff
             elif patch.sha256 in missing and patch.is_pull:
                 fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report)

@@ -10,27 +10,29 @@ import hashlib
 import json
 import re
 import shlex
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, read_script_facts
-from builder.definitions.source_patches import LOCAL_CHANGES, SourcePatch
-from builder.lock import closures
-from builder.lock.model import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin, Version, WheelPin
+from builder.definitions.source_patches import LOCAL_CHANGES
+from builder.lock import checking, closures, layout
+from builder.lock.model import GitPin, IncludedPin, LockedPackage, Pins, Version
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import jinja2
 
     from builder.definitions.image import ArgumentValue, ImageDefinition
-    from builder.definitions.mod import FileCopy, Mod
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.definitions.source_patches import SourcePatch
+    from builder.lock.model import SourcePin
 
 # Scripts that steps source: staged where the Dockerfile mounts them.
 _APT = "parts/apt.sh"
@@ -53,7 +55,6 @@ class ImageInputs:
 def make_plan(
     inputs: ImageInputs, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
 ) -> Plan:
-    """Makes the plan of a build on top of ``parent``, the plan of the parent image."""
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     chain = [*((plan.definition, plan.pins) for plan in (parent.chain if parent else ())), (definition, pins)]
     base = parent.definition.name if parent else base_reference(pins)
@@ -134,7 +135,7 @@ def _content(
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = package_groups(definition)
     sources = {name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())}
-    template_mods = tuple(_template_mod(mod, versions, packages) for mod in mods)
+    template_mods = [_template_mod(mod, versions, packages) for mod in mods]
     text = render_dockerfile(definition, base, groups, sources, template_mods)
     mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
@@ -150,12 +151,20 @@ def _content(
     }
 
 
-def _template_source(name: str, pin: SourcePin) -> TemplateSource:
-    if not isinstance(pin, GitPin):
-        return TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
-    epoch = int(datetime.fromisoformat(pin.date).timestamp())
-    strips = {_patch_file(name, patch): patch.strip for patch in pin.patches}
-    return TemplateSource("git", pin.version, pin.commit, source_context(name), strips, epoch, rules.GIB_PER_JOB[name])
+def _template_source(name: str, pin: SourcePin) -> dict[str, Any]:
+    """A source as templates see it. ``kind`` is git, wheel or base. For git, ``context`` names the build context with
+    its tree, ``patches`` maps the files in ``patches/`` to the number of folders to remove from the names in each,
+    ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take."""
+    git = pin if isinstance(pin, GitPin) else None
+    return {
+        "kind": "git" if git else "base" if isinstance(pin, IncludedPin) else "wheel",
+        "version": pin.version,
+        "commit": pin.commit,
+        "context": source_context(name) if git else "",
+        "patches": {_patch_file(name, patch): patch.strip for patch in git.patches} if git else {},
+        "epoch": int(datetime.fromisoformat(git.date).timestamp()) if git else 0,
+        "gib_per_job": rules.GIB_PER_JOB[name] if git else 0,
+    }
 
 
 def _patch_file(source: str, patch: SourcePatch) -> str:
@@ -202,7 +211,6 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
 
 
 def staged_files(mod: Mod) -> dict[str, StagedFile]:
-    """The files of a mod in a build directory, by path."""
     staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
     if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
         raise ValueError(f"not fetched before planning: {missing}")
@@ -230,57 +238,12 @@ def _metadata(
 # Rendering a definition's Dockerfile template.
 
 
-@dataclass(frozen=True)
-class TemplateSource:
-    """A source as templates see it. ``kind`` is git, wheel or base; for git, ``context`` names the build context with
-    its tree, ``patches`` the files in ``patches/`` to apply to it, with the number of folders to remove from the names
-    in each, ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take.
-    """
-
-    kind: str
-    version: str
-    commit: str | None
-    context: str = ""
-    patches: Mapping[str, int] = field(default_factory=dict)
-    epoch: int = 0
-    gib_per_job: int = 0
-
-
-@dataclass(frozen=True)
-class TemplatePatch:
-    """A patch of a mod as templates see it; ``pinned`` tells the pinned version of its package if that is a source."""
-
-    file: str
-    package: str
-    strip: int
-    pinned: str
-
-
-@dataclass(frozen=True)
-class TemplateMod:
-    """A mod as templates see it. ``has_files`` if the build directory has a folder of it, ``changes_files`` if there is
-    more to do than to set ``env``; a serving image has folders of the host mounted over ``host_mounts``."""
-
-    name: str
-    run: str | None
-    seconds: int
-    may_be_empty: bool
-    network: bool
-    has_files: bool
-    changes_files: bool
-    packages: tuple[str, ...]
-    copies: tuple[FileCopy, ...]
-    patches: tuple[TemplatePatch, ...]
-    env: tuple[tuple[str, str], ...]
-    host_mounts: tuple[str, ...] = HOST_MOUNTS
-
-
 def render_dockerfile(
     definition: ImageDefinition,
     base: str,
     groups: tuple[PackageGroup, ...],
-    sources: Mapping[str, TemplateSource],
-    mods: tuple[TemplateMod, ...],
+    sources: Mapping[str, Mapping[str, Any]],
+    mods: Sequence[Mapping[str, Any]],
 ) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
@@ -295,7 +258,7 @@ def render_dockerfile(
         "args": definition.args,
         "python": {"version": definition.python.version if definition.python else "", "groups": groups},
         "sources": sources,
-        "versions": {name: source.version for name, source in sources.items()},
+        "versions": {name: source["version"] for name, source in sources.items()},
         "mods": mods,
         "workspace": WORKSPACE,
     }
@@ -308,7 +271,7 @@ def render_dockerfile(
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
         raise _problem(_location_of(error, own), error) from None
-    if missing := [mod.name for mod in mods if f"\n# mod {mod.name}\n" not in text]:
+    if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
         raise _problem(Location(own), f"it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does")
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -331,11 +294,9 @@ def require_parsed(definition: ImageDefinition) -> None:
 
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
-    """The script that bakes a mod, as the macro `bake` of the shared ``parts`` has it; empty for a mod that only sets
-    variables."""
     text = '{% import "_parts/mods.j2" as parts_mods %}{{ parts_mods.bake(mods, workspace, "base") }}'
     template = _environment(parts).from_string(text)
-    baked = template.render(mods=(_template_mod(mod, {}, {}),), workspace=WORKSPACE)
+    baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
     return "".join(re.findall(r"<<'EOF'\n(.*?\n)EOF\n", baked, re.DOTALL))
 
 
@@ -365,25 +326,28 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
     return environment
 
 
-def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> TemplateMod:
-    """A mod as templates see it; for the arguments see ``_content``."""
-    return TemplateMod(
-        name=mod.name,
-        run=mod.run,
-        seconds=mod.seconds,
-        may_be_empty=mod.may_be_empty,
-        network=mod.network,
-        has_files=bool(mod.files or mod.fetched),
-        changes_files=bool(mod.run or mod.packages or mod.copies or mod.patches),
-        packages=mod.packages,
-        copies=tuple(replace(copy, source=copy.staged) for copy in mod.copies),
-        patches=tuple(
-            TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package)))
+def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> dict[str, Any]:
+    """A mod as templates see it; for the arguments see ``_content``. ``has_files`` if the build directory has a folder
+    of it, ``changes_files`` if there is more to do than to set ``env``; a serving image has folders of the host mounted
+    over ``host_mounts``."""
+    return {
+        "name": mod.name,
+        "run": mod.run,
+        "seconds": mod.seconds,
+        "may_be_empty": mod.may_be_empty,
+        "network": mod.network,
+        "has_files": bool(mod.files or mod.fetched),
+        "changes_files": bool(mod.run or mod.packages or mod.copies or mod.patches),
+        "packages": mod.packages,
+        "copies": [replace(copy, source=copy.staged) for copy in mod.copies],
+        "patches": [
+            {"file": p.file, "package": p.package, "strip": p.strip, "pinned": _pinned(pinned.get(p.package))}
             for p in mod.patches
             if p.fits(packages.get(canonical(p.package), ""))
-        ),
-        env=tuple(mod.env.items()),
-    )
+        ],
+        "env": list(mod.env.items()),
+        "host_mounts": HOST_MOUNTS,
+    }
 
 
 def _pinned(version: Version | None) -> str:
@@ -397,7 +361,6 @@ def _template_name(definition: str) -> str:
 
 
 def _location_of(error: Exception, own: str) -> Location:
-    """The innermost line of a template in ``error``'s traceback."""
     location = Location(own)
     trace = error.__traceback__
     while trace:
@@ -451,7 +414,6 @@ def csv_field(text: str) -> str:
 
 
 def source_context(source: str) -> str:
-    """The named build context that holds a source taken from git: ``vllm-source``."""
     return f"{source}-source"
 
 
@@ -461,7 +423,6 @@ def bake_groups() -> dict[str, Any]:
 
 
 def bake_file(targets: Mapping[str, Any]) -> StagedFile:
-    """The bake file, which builds the last image of the chain."""
     return StagedFile(f"{dump_bake({'group': bake_groups(), 'target': targets})}\n".encode())
 
 
@@ -530,7 +491,6 @@ def write_labels(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
-    """The labels of an image. ``pins`` are those of all definitions that it is built from."""
     labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,
@@ -541,7 +501,9 @@ def write_labels(
         "builder.base": base,
         "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
         "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
-        "builder.pins": json.dumps({name: _as_json(own_pins) for name, own_pins in sorted(pins.items())}),
+        "builder.pins": json.dumps(
+            {name: _pins_data(name, own_pins, definition.platform) for name, own_pins in sorted(pins.items())}
+        ),
         "builder.recipe": recipe.file if recipe else "",
         "builder.revision": (recipe.revision if recipe else "") or "",
         "builder.models": json.dumps(models),
@@ -561,7 +523,7 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
             recipe=labels.get("builder.recipe"),
             revision=labels.get("builder.revision"),
             models=tuple(json.loads(labels["builder.models"])),
-            pins={name: _pins(data) for name, data in json.loads(labels.get("builder.pins", "{}")).items()},
+            pins=_read_pins(labels.get("builder.pins", "{}")),
         )
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
@@ -569,52 +531,19 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
     return image_labels if all(isinstance(value, str) for value in texts) else None
 
 
-def _as_json(pins: Pins) -> dict[str, Any]:
-    sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
-    base = _fields(replace(pins.base, packages=())) if pins.base else {}
-    return {key: value for key, value in (("base", base), ("sources", sources)) if value}
+def _pins_data(definition: str, pins: Pins, platform: str) -> layout.Block:
+    base = pins.base and replace(pins.base, packages=())
+    return layout.pins_data(definition, platform, Pins(base, pins.sources))
 
 
-def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
-    """The fields of a pin by the keys of images.lock; what a base is not read for is left out."""
-    read_from_base = {"created", "packages"} if isinstance(pin, BasePin) else set()
-    fields = {name: value for name, value in asdict(pin).items() if value or name not in read_from_base}
-    if isinstance(pin, GitPin):
-        fields["patches"] = [
-            {"number": p.number, "head": p.head, "sha256": p.sha256, "base": p.base}
-            if p.name.isdecimal()
-            else asdict(p)
-            for p in pin.patches
-        ]
-    return {_KEYS.get(name, name): value for name, value in fields.items()}
-
-
-# By the names of their fields, the keys that images.lock and the labels of older images have for them.
-_KEYS = {"requested": "asked", "patches": "pulls"}
-_FIELDS = {key: name for name, key in _KEYS.items()}
-
-
-def _pins(data: Mapping[str, Any]) -> Pins:
-    base = BasePin(**_renamed(data["base"])) if "base" in data else None
-    return Pins(base, {name: _source(_renamed(pin)) for name, pin in data.get("sources", {}).items()})
-
-
-def _source(fields: Mapping[str, Any]) -> SourcePin:
-    if "git" not in fields:
-        return IncludedPin(**fields) if "base" in fields else WheelPin(**fields)
-    return GitPin(**{**fields, "patches": tuple(map(_patch, fields["patches"]))})
-
-
-def _patch(data: Mapping[str, Any]) -> SourcePatch:
-    return (
-        SourcePatch(str(data["number"]), data["head"], data["sha256"], data["base"])
-        if "number" in data
-        else SourcePatch(**data)
-    )
-
-
-def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_FIELDS.get(key, key): value for key, value in data.items()}
+def _read_pins(text: str) -> dict[str, Pins]:
+    """The pins in a label, by definition; none of an image of an older version, whose labels have them otherwise."""
+    data = json.loads(text, parse_int=str)
+    return {
+        name: layout.pins_of(name, "", pins, lambda *_: None)
+        for name, pins in data.items()
+        if checking.is_a("pins", pins)
+    }
 
 
 # The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
@@ -673,7 +602,6 @@ def requirement_identity(package: LockedPackage) -> str:
 
 
 def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
-    """The sources that only this machine has."""
     for name, source in definition.git_sources.items():
         pin = pins.sources.get(name)
         if source.checkout and isinstance(pin, GitPin):

@@ -80,7 +80,6 @@ class StagedFile:
 
 
 def files_hash(files: Mapping[str, StagedFile]) -> str:
-    """SHA-256 over the paths, bytes and execute bits of files, in the order of their paths."""
     digest = hashlib.sha256()
     for path, file in sorted(files.items()):
         head = f"{len(path)}:{path}:{int(file.executable)}:{len(file.content)}:"
@@ -129,7 +128,6 @@ class Plan:
 
     @property
     def chain(self) -> tuple[Plan, ...]:
-        """The plans of all images that are built, parents first."""
         return (*(self.parent.chain if self.parent else ()), self)
 
     @property

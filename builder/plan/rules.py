@@ -175,7 +175,6 @@ class ImageMods:
 
 
 def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
-    """The versions of Python, packages, sources and what is built from them, by canonical name."""
     versions = {"python": definition.python.version} if definition.python else {}
     packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
     versions.update({canonical(package.name): package.version for package in packages})
@@ -186,7 +185,6 @@ def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
 
 
 def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[str, str]:
-    """The versions that ``mods`` install, and those that are ``pinned``, by canonical name."""
     own = (package.partition("==") for mod in mods for package in mod.packages)
     return {**{canonical(name.partition("[")[0]): version for name, _, version in own}, **pinned}
 
@@ -249,7 +247,6 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
 
 
 def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
-    """Each pair of mods that conflict, once; a name that is no mod of the chain does no harm."""
     names = {mod.name for mod in mods}
     reported: set[frozenset[str]] = set()
     for mod in mods:
@@ -262,7 +259,6 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
 
 
 def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
-    """The requirements of the last image's mods that the versions pinned for it do not meet."""
     own = levels[-1]
     pinned = installed_versions((mod for level in levels for mod in level.mods), own.pinned)
     for mod in own.mods:
@@ -278,7 +274,6 @@ def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
 
 
 def excluded_versions(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
-    """The versions in ``pinned`` (by canonical name) outside the ranges of ``mod``, by the name that it requires."""
     if not mod.requires:
         return {}
     from packaging.specifiers import SpecifierSet

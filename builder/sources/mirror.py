@@ -36,13 +36,10 @@ from builder.sources.git import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
 T = TypeVar("T")
-
-
-_AT_ONCE = 8
 
 
 def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
@@ -50,24 +47,6 @@ def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
     the folder ``mirrors``. A full commit that is there already takes no network. Raises SourceError for an unknown or
     ambiguous ref, an abbreviated commit, no access or no answer."""
     return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
-
-
-def resolve_all(
-    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
-) -> dict[tuple[str, str], GitPin | SourceError]:
-    """Resolves several (address, ref) at the same time; ``notify`` is called from other threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
-        try:
-            url, ref = source
-            return resolve_ref(mirrors, url, ref, notify)
-        except SourceError as error:
-            return error
-
-    unique = tuple(dict.fromkeys(sources))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
 
 
 def _pin(repository: GitRepository, ref: str) -> GitPin:

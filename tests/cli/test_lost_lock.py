@@ -38,8 +38,8 @@ rollback small
 pair Org/Model-1B small:1
 mark small:1 good
 promote small:1
-pin small:1
-unpin small:1
+keep small:1
+release small:1
 push small:1
 pull small:1
 copy small:1 node

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 
 from builder import cli as cli_package
@@ -143,18 +144,29 @@ def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
+def test_a_number_is_kept_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:" + "1" * 64, "sha256:" + "2" * 64, 1)
     project.lock.write_text(dump_lock(Lock().with_image(ImageName("small", 1), image)))
     heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.making", "builder.definitions.image")
     code = (
         "import sys\nfrom builder.cli.main import run_program\n"
-        f"run_program(['pin', 'small:1'])\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+        "run_program(['keep', 'small:1'])\n"
+        f"print('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout == "small:1 is pinned\n"
+    assert done.stdout == "small:1 is kept\n"
     assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
+
+
+@pytest.mark.parametrize(("earlier", "now"), main.RENAMED.items())
+def test_an_earlier_name_of_a_command_is_understood_and_not_shown(earlier: str, now: str) -> None:
+    group = main.Commands("builder")
+    context = click.Context(group)
+    assert group.get_command(context, earlier) is group.get_command(context, now)
+    assert earlier not in group.list_commands(context)
+    assert earlier not in [item.value for item in group.shell_complete(context, "")]
+    assert group.resolve_command(context, [earlier, "small:1"]) == (now, group.get_command(context, now), ["small:1"])
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_what_different_branches_build_is_united(
         remove_all(endpoint, f"{repository}-more")
     assert mended.splitlines() == [
         f"kept {repository}:3 as the image in use, where the other side has {repository}:2",
-        "images.lock is merged; to go on: `git add images.lock builds`",
+        "images.lock is merged. Next: `git add images.lock builds`",
     ]
     lock = lock_file.read_lock(small.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
@@ -73,11 +73,11 @@ def test_waiting_for_another_writer_is_said(small: Project, builder: Command, en
     with (small.root / ".images.lock.writer").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         process = subprocess.Popen(
-            command(small, "pin", "small:1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+            command(small, "keep", "small:1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
         )
         assert process.stderr
         assert process.stderr.readline() == b"waiting for another process that writes images.lock\n"
         time.sleep(0.1)
         assert process.poll() is None
     output, _ = process.communicate(timeout=30)
-    assert (process.returncode, output.split()[-2:]) == (0, [b"is", b"pinned"])
+    assert (process.returncode, output.split()[-2:]) == (0, [b"is", b"kept"])

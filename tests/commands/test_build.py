@@ -342,7 +342,7 @@ def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> N
 
 def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
-    builder("pin", f"{repository}:1")
+    builder("keep", f"{repository}:1")
     document = json.loads(builder("list", "--json").stdout)
     assert document["schema_version"] == 1
     assert [(row["image"], row["state"], row["current"], row["pinned"]) for row in document["images"]] == [
@@ -352,7 +352,7 @@ def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command,
     heading, row = builder("list").stdout.splitlines()
     assert heading.split() == ["IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"]
     assert row.startswith(f"{repository}:1  just now")
-    assert row.endswith("current, unmarked, pinned  Org/Model-1B")
+    assert row.endswith("current, unmarked, kept  Org/Model-1B")
 
 
 @pytest.mark.long

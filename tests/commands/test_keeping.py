@@ -13,7 +13,7 @@ from builder.lab.checkpoints.conversion import RemovableCheckpoint
 from builder.lock.model import ImageName
 from builder.serving.compile_caches import CompileCache
 
-NOTHING = PrunePlan((), (), (), (), (), 0, (), 0, 0)
+NOTHING = PrunePlan((), {}, (), (), {}, 0)
 NAME = ImageName("small", 1)
 CACHE = CompileCache(NAME, Path("/caches/small/1"), 3)
 CHECKPOINT = RemovableCheckpoint("tiny", "", (Path("/checkpoints/tiny"),), 5)
@@ -30,8 +30,7 @@ def test_where_nothing_would_go_the_plan_is_empty() -> None:
         ({"going": (RemovableImage(NAME, "2026-11-20T12:00:00Z", 7),), "layers": 7}, 7),
         ({"nameless": ("sha256:1",)}, 0),
         ({"compiled": (CACHE, replace(CACHE, size=8))}, 11),
-        ({"wheels": (Path("/wheels/x"),), "wheels_size": 2}, 2),
-        ({"downloads": (Path("/downloads/x"),), "downloads_size": 4}, 4),
+        ({"fetched": {Path("/wheels/x"): 2, Path("/downloads/x"): 4}}, 6),
         ({"checkpoints": (CHECKPOINT, CHECKPOINT)}, 10),
     ],
 )

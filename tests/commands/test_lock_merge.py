@@ -109,7 +109,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     done = builder("lock", "--merge").stdout.splitlines()
     assert done[0].endswith(f", is now {repository}:3")
     assert done[0].startswith(f"{repository}:2, built 20")
-    assert done[-1] == "images.lock is merged; to go on: `git add images.lock builds evidence`"
+    assert done[-1] == "images.lock is merged. Next: `git add images.lock builds evidence`"
     said = " ".join(" ".join(done).split())
     absent = f"m/theirs is paired with {repository}:3, which is not in this engine: `builder rebuild {repository}:3`"
     assert absent in said

@@ -45,7 +45,7 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
     assert not lived.lock.exists()
     done = builder("lock", "--recover").stdout
     assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")
-    assert "marks, notes and pins" in done
+    assert "marks, notes, which images to keep" in done
     assert lived.lock.read_bytes() == before
     assert runs.files(lived) == evidence
     assert "nothing to recover" in builder("lock", "--recover", code=1).stderr

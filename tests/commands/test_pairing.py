@@ -161,9 +161,9 @@ def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder
     for name in ("chat", "recipes/chat.yaml", MODEL):
         assert said(builder, "show", name)["image"] == first
         assert said(builder, "diff", name, "small")["after"]["image"] == third
-        assert builder("pin", name).stdout.startswith(f"{first}, which is what {name} means now, ")
-        builder("unpin", first)
-    assert builder("pin", "small").stdout == f"{third}, which is what small means now, is pinned\n"
+        assert builder("keep", name).stdout.startswith(f"{first}, which is what {name} means now, ")
+        builder("release", first)
+    assert builder("keep", "small").stdout == f"{third}, which is what small means now, is kept\n"
     assert said(builder, "promote", "chat")["moves"][0]["to"] == first
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {first} → {third}")
     assert builder("list", "chat").stdout.count(repository) == builder("list", MODEL).stdout.count(repository)

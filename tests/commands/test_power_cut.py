@@ -86,7 +86,7 @@ def test_what_is_recorded_is_on_the_disk(tmp_path: Path, endpoint: Endpoint) -> 
             projects.write(project.mods / "template/chat.jinja", "version two\n")
             machine.run(project, "build", "chat")
             machine.run(project, "rollback", "chat")
-            machine.run(project, "pin", f"{names[0]}:1")
+            machine.run(project, "keep", f"{names[0]}:1")
             images.tag_image(endpoint, f"{names[0]}:1", f"{names[1]}:mine")
             machine.run(project, "adopt", f"{names[1]}:mine")
             machine.run(project, "export-image", f"{names[0]}:2", str(tmp_path / "archive"))

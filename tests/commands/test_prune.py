@@ -210,7 +210,7 @@ def test_what_changed_since_the_plan_is_left_alone(
     from builder.commands import keeping
 
     plan = keeping.plan_prune(workspace(stocked, endpoint, environ=os.environ), 3, timedelta(0), datetime.now(UTC))
-    builder("pin", "small:1")
+    builder("keep", "small:1")
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}
     made = client.request(endpoint, "POST", "/containers/create", body=body)

@@ -150,7 +150,7 @@ def test_a_damaged_lock_is_refused_and_never_overwritten(
     small.lock.write_text(damage(small.lock.read_text(encoding="utf-8")), encoding="utf-8")
     before = small.lock.read_bytes()
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    for arguments in (["build", "chat"], ["list"], ["rollback", "chat"], ["pin", "small:1"], ["show", "small"]):
+    for arguments in (["build", "chat"], ["list"], ["rollback", "chat"], ["keep", "small:1"], ["show", "small"]):
         assert said in builder(*arguments, code=4).stderr
     assert small.lock.read_bytes() == before
 

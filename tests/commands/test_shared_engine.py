@@ -122,7 +122,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert f"it is number 2: the engine has {repository}:1, which images.lock does not" in done.stdout
     told = " ".join(done.stderr.split())
-    assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
+    assert f"{repository}:latest was not moved: it belongs to the project in {small.root} on " in told
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run_command(other, "verify").stdout
@@ -203,7 +203,10 @@ def test_what_two_projects_have_stays_until_both_pruned_it(
         f"{repository}:2": 0,
     }
     done = run_command(other, *everything)
-    assert f"{repository}:1 is pruned here, and stays in the engine: the project in {small.root}" in done.stdout
+    assert (
+        f"{repository}:1 is recorded as pruned and stays in the engine, because the project in {small.root}"
+        in done.stdout
+    )
     assert "removed 0 images" in done.stdout
     assert {n for n, image in lock_file.read_lock(other.lock).images[repository].numbers.items() if image.pruned} == {
         1,

@@ -46,12 +46,12 @@ def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder
     assert "its numbers: 1" in done.stderr
 
 
-def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, repository: str) -> None:
+def test_keep_and_release_say_what_they_changed(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
-    assert builder("pin", "small:1").stdout == f"{repository}:1 is pinned\n"
-    assert builder("pin", "small:1").stdout == f"{repository}:1 was pinned already\n"
+    assert builder("keep", "small:1").stdout == f"{repository}:1 is kept\n"
+    assert builder("pin", "small:1").stdout == f"{repository}:1 was kept already\n"  # the earlier name of the command
     assert lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
-    assert builder("unpin", "small").stdout == f"{repository}:1, which is what small means now, is not pinned\n"
+    assert builder("release", "small").stdout == f"{repository}:1, which is what small means now, is not kept\n"
     assert not lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
 
 

@@ -83,9 +83,9 @@ def test_a_row_counts_outcomes() -> None:
 
 def test_rows_are_replaced_in_their_order() -> None:
     page = f"before\n\n{table.HEAD}\nafter\n"
-    second = table.with_rows(page, [table.Row("pin", 1, ())])
-    both = table.with_rows(second, [table.Row("build", 2, ()), table.Row("pin", 3, ())])
-    assert [*table.rows(both)] == ["build", "pin"]
-    assert "| `pin` | 3 |" in both
+    second = table.with_rows(page, [table.Row("keep", 1, ())])
+    both = table.with_rows(second, [table.Row("build", 2, ()), table.Row("keep", 3, ())])
+    assert [*table.rows(both)] == ["build", "keep"]
+    assert "| `keep` | 3 |" in both
     assert both.startswith("before\n")
     assert both.endswith("|\n\nafter\n")

@@ -576,14 +576,14 @@ def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) 
     os.read(reader, 1)
     with pytest.raises(LockBusyError) as raised, writing(path, wait_seconds=0.1):
         pytest.fail("two writers")
-    assert raised.value.message == f"process {child} is writing images.lock, for more than 0.1 s now"
+    assert raised.value.message == f"process {child} has been writing images.lock for more than 0.1 s"
     assert raised.value.exit_code == 4
     assert "wait for it" in raised.value.hint
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with (
-        pytest.raises(LockError, match=r"\.images\.lock\.writer cannot be opened: No such file") as raised,
+        pytest.raises(LockError, match=r"\.images\.lock\.writer cannot be locked: No such file") as raised,
         writing(tmp_path / "none" / "images.lock"),
     ):
         pytest.fail("held")
@@ -750,7 +750,7 @@ def test_a_full_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, full: 
                 transaction.commit(full)
             fill()
             error = refused(path, grown)
-            assert "images.lock cannot be written, and is as it was: No space left on device" in error.message
+            assert "images.lock cannot be written, and was left unchanged: No space left on device" in error.message
             assert "prune" in error.hint
             assert read_lock(path) == full
             assert names(folder) - {disk.FILLER} == LEFT
@@ -787,7 +787,7 @@ def test_a_folder_without_write_permission(public_folder: Path, fork: Fork, full
         if os.geteuid() == 0:
             os.setuid(65534)
         error = refused(path, grown)
-        assert "images.lock cannot be written, and is as it was: Permission denied" in error.message
+        assert "images.lock cannot be written, and was left unchanged: Permission denied" in error.message
         assert str(public_folder) in error.hint
 
     assert os.waitpid(fork(run), 0)[1] == 0

@@ -227,20 +227,6 @@ def test_a_number_that_stands_twice_is_named(base: Lock) -> None:
         parse_and_explain(text)
 
 
-def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeImage) -> None:
-    text = dump_lock(base)
-    for content, lost in [
-        (text, False),
-        (text.replace("version: 2", "version: 3"), False),
-        (f"<<<<<<< ours\n{text}", False),
-        (text[: len(text) // 2], True),
-        ("", True),
-        (text.replace("built: 2026", "built: MMXX"), True),
-    ]:
-        assert merging.is_lost(content.encode(), "images.lock") == lost
-    assert merging.is_lost(b"\xff\xfe", "images.lock")
-
-
 def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> None:
     moved = merging.renamed(full, ImageName(CPU, 2), 11)
     assert moved.images[CPU].current == 11

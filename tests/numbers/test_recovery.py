@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from builder.plan.making import ImageLabels
     from builder.plan.plan_model import Plan
 
 
@@ -60,7 +61,7 @@ def details(labels: Mapping[str, str]) -> ImageDetails:
     )
 
 
-def labels_of(plan: Plan, **changes: Any) -> object:
+def labels_of(plan: Plan, **changes: Any) -> ImageLabels | None:
     labels = {**plan.targets["image"]["labels"], **{f"builder.{key}": value for key, value in changes.items()}}
     return recovery.labels_of(ImageName(plan.repository, 1), details(labels))
 
@@ -80,16 +81,28 @@ def test_the_labels_of_a_build_are_read(name: str, mode: str) -> None:
         ("mods", '{"a": ["sha256:0"]}'),
         ("sources", '{"vllm": [1, 2]}'),
         ("sources", '{"vllm": ["1", {}]}'),
-        ("pins", '{"cpu": {"base": {"asked": 1, "resolved": []}}}'),
-        ("pins", '{"cpu": {"base": {"asked": "a", "resolved": "b", "other": "c"}}}'),
-        ("pins", '{"cpu": {"sources": {"vllm": {"git": "x", "asked": "y", "pulls": [1]}}}}'),
-        ("pins", '{"cpu": []}'),
         ("pins", "[]"),
         ("sources", "[" * 100_000),
     ],
 )
 def test_what_images_lock_could_not_hold_is_no_label_of_a_build(key: str, value: str) -> None:
     assert labels_of(cpu_plan(), **{key: value}) is None
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        '{"cpu": {"base": {"asked": 1, "resolved": []}}}',
+        '{"cpu": {"base": {"asked": "a", "resolved": "b", "other": "c"}}}',
+        '{"cpu": {"vllm": {"git": "x", "asked": "y", "pulls": [1]}}}',
+        '{"cpu": {"base": "debian:bookworm-slim@sha256:1"}}',
+        '{"cpu": []}',
+    ],
+)
+def test_pins_that_images_lock_could_not_hold_are_not_taken_from_a_label(pins: str) -> None:
+    labels = labels_of(cpu_plan(), pins=pins)
+    assert labels
+    assert labels.pins == {}
 
 
 def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:

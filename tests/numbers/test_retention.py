@@ -108,7 +108,7 @@ def test_current_pinned_paired_and_used_stay() -> None:
     lock = lock.with_model("Org/M", Model(Pairing(ImageName(REPO, 2)), (Pairing(ImageName(REPO, 3)),)))
     kept = reasons(lock, numbered, RetentionPolicy(0, NONE), containers={"base-own-4": ("serving",)})
     assert kept == {
-        1: ("pinned",),
+        1: ("kept",),
         2: ("serves Org/M",),
         3: (),
         4: ("used by container serving",),

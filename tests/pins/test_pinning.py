@@ -218,7 +218,7 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
     messages.clear()
     pin = resolve(define(project, "as_of: 2026-03-16, packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
-    assert any("gives no upload dates, so its packages are those of today" in text for text in messages)
+    assert any("no upload dates for all packages" in text for text in messages)
 
 
 @pytest.mark.slow
@@ -570,9 +570,7 @@ def test_a_wheel_written_with_its_version_stays_where_it_was_chosen_though_pytho
 
 
 @pytest.mark.slow
-def test_a_version_that_no_wheel_has_is_an_error_with_those_that_there_are(
-    definition_pins_project: Project, tmp_path: Path
-) -> None:
+def test_a_version_that_no_wheel_has_is_an_error(definition_pins_project: Project, tmp_path: Path) -> None:
     wheel = 'sources: {vllm: {wheel: vllm==0.19.1}}\npython: {version: "3.12", packages: [serve]}\n'
     definition_pins_define(definition_pins_project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     definition = load(definition_pins_project, "wheel")
@@ -583,10 +581,9 @@ def test_a_version_that_no_wheel_has_is_an_error_with_those_that_there_are(
         here = definition_pins_resolver(definition_pins_project, UserSettings(index_url=f"{served.url}/simple"))
         before = pinning.resolve_missing(definition, Pins(DEFINITION_PINS_BASE), (), here, {}).pins
         completed = pinning.resolve_missing(definition, before, (), here, {"vllm": "0.31.0"})
-    assert (faults(completed), completed.pins) == (["vllm"], before)
+    assert (faults(completed), completed.pins) == (["python"], before)
     error = pinning.error_of(completed.faults)
-    assert error.message == "wheel vllm: the package index has no wheel of vllm 0.31.0"
-    assert error.hint == "`--update vllm=VERSION` with one that it has, such as 0.19.1, 0.19.0"
+    assert "vllm==0.31.0" in error.message
 
 
 @pytest.mark.slow
@@ -709,20 +706,11 @@ def test_a_source_moves_to_its_newest_release_and_tells_which_are_too_young(
     assert (faults(kept), kept.pins) == (["vllm"], before)
 
 
-# Packages and sources that new pins take back to an older version, with an index that a server offers.
+# Packages and sources that new pins take back to an older version.
 
 BEFORE = {"behind": "3.0", "limited": "2.0", "kernel": "2.0", "same": "1.0", "up": "1.0", "vllm": "0.22.0"}
 AFTER = {"behind": "2.0", "limited": "1.0", "kernel": "1.0", "same": "1.0", "up": "2.0", "vllm": "0.21.0"}
-INDEX = [("behind", "2.0"), ("limited", "1.0"), ("limited", "2.0"), ("kernel", "2.0"), ("vllm", "0.22.0")]
 GIT = GitPin("https://git.example/x.git", "main", "a" * 40, "0.2", "2026-09-01T00:00:00Z")
-
-
-@pytest.fixture
-def older_versions_settings(tmp_path: Path) -> Iterator[UserSettings]:
-    folder = tmp_path / "index"
-    make_dated_index(folder, {make_wheel(folder, *each): "2026-06-01T00:00:00Z" for each in INDEX})
-    with serving(folder) as server:
-        yield UserSettings(index_url=f"{server.url}/simple")
 
 
 @pytest.fixture
@@ -740,39 +728,27 @@ def pins(versions: Mapping[str, str], as_of: str = "") -> Pins:
     return Pins(python=PythonPin((), "", packages, as_of))
 
 
-def test_each_package_that_goes_back_is_named_with_the_reason(
-    older_versions_definition: image.ImageDefinition, older_versions_settings: UserSettings
-) -> None:
-    older = pinning.versions_between(
-        older_versions_definition, pins(BEFORE), pins(AFTER), {"python": None}, older_versions_settings
-    )
+def test_each_package_that_goes_back_is_named(older_versions_definition: image.ImageDefinition) -> None:
+    older = pinning.versions_between(older_versions_definition, pins(BEFORE), pins(AFTER), {"python": None})
     assert [str(each) for each in older] == [
-        "behind goes back from 3.0 to 2.0: the package index offers nothing newer than 2.0",
-        "kernel goes back from 2.0 to 1.0: the requirements of other packages exclude the newer version",
-        "limited goes back from 2.0 to 1.0: the requirements of other packages exclude the newer version",
-        "vllm goes back from 0.22.0 to 0.21.0: the requirements of other packages exclude the newer version",
+        "behind goes back from 3.0 to 2.0",
+        "kernel goes back from 2.0 to 1.0",
+        "limited goes back from 2.0 to 1.0",
+        "vllm goes back from 0.22.0 to 0.21.0",
     ]
     limited = pins(AFTER, "2026-05-01T00:00:00Z")
-    older = pinning.versions_between(
-        older_versions_definition, pins(BEFORE), limited, {"vllm": "0.21.0"}, older_versions_settings
-    )
+    older = pinning.versions_between(older_versions_definition, pins(BEFORE), limited, {"vllm": "0.21.0"})
     assert [each.name for each in older] == ["behind", "kernel", "limited"]  # that vLLM was asked for
     assert older[2].why == "nothing newer than 2026-05-01 is taken"
-
-
-def test_an_index_that_does_not_answer_leaves_the_reason_out(older_versions_definition: image.ImageDefinition) -> None:
-    nowhere = UserSettings(index_url="http://127.0.0.1:9/simple")
-    (older, *_) = pinning.versions_between(older_versions_definition, pins(BEFORE), pins(AFTER), {}, nowhere)
-    assert str(older) == "behind goes back from 3.0 to 2.0"
 
 
 def test_an_older_commit_of_a_source_goes_back(older_versions_definition: image.ImageDefinition) -> None:
     before = Pins(sources={"kernel": GIT})
     after = Pins(sources={"kernel": replace(GIT, version="0.1", date="2026-08-01T00:00:00Z")})
-    (older,) = pinning.versions_between(older_versions_definition, before, after, {"kernel": None}, UserSettings())
+    (older,) = pinning.versions_between(older_versions_definition, before, after, {"kernel": None})
     assert str(older) == "kernel goes back from 0.2 to 0.1: its commit is older"
-    assert pinning.versions_between(older_versions_definition, before, after, {"kernel": "v0.1"}, UserSettings()) == ()
-    assert pinning.versions_between(older_versions_definition, after, before, {}, UserSettings()) == ()
+    assert pinning.versions_between(older_versions_definition, before, after, {"kernel": "v0.1"}) == ()
+    assert pinning.versions_between(older_versions_definition, after, before, {}) == ()
 
 
 @pytest.mark.slow

@@ -116,4 +116,4 @@ def test_what_upstream_no_longer_has_is_said(
         LockError, match="does not have the patch of pull request 40898 .* it cannot be fetched"
     ) as caught:
         fetch(tmp_path, definition, pinned.pins, [])
-    assert "take the file back with git" in caught.value.hint
+    assert "restore the file with git" in caught.value.hint

@@ -13,7 +13,7 @@ import pytest
 
 from builder.engine.client import Endpoint, environment
 from builder.plan import rules
-from builder.plan.making import TemplateSource, render_dockerfile
+from builder.plan.making import render_dockerfile
 from builder.plan.rules import BuildMachine, CompileJobs
 from tests.plan import shipped
 from tests.shared import unique_name
@@ -104,7 +104,15 @@ SPAN = "date +%s%N > /span; sleep 0.5; date +%s%N >> /span"
 def rendered(template: str) -> str:
     tf5 = shipped.plan("tf5", "git", "linux/arm64").definition
     sources = {
-        name: TemplateSource("git", "1", "a" * 40, f"{name}-source", gib_per_job=rules.GIB_PER_JOB[name])
+        name: {
+            "kind": "git",
+            "version": "1",
+            "commit": "a" * 40,
+            "context": f"{name}-source",
+            "patches": {},
+            "epoch": 0,
+            "gib_per_job": rules.GIB_PER_JOB[name],
+        }
         for name in ("flashinfer", "vllm")
     }
     definition = replace(tf5, name="compiled", platform="linux/amd64", args={"build_jobs": 16}, template=template)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from builder.lock import kinds
+from builder.lock import checking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 # A commit or a version, as a journal may hold it.
-PointText: TypeAlias = Annotated[str, kinds.VERSION.pattern]
+PointText: TypeAlias = Annotated[str, checking.pattern("version")]
 
 
 @dataclass(frozen=True)

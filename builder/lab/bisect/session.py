@@ -14,7 +14,7 @@ from builder.base import words
 from builder.base.journal import Journal
 from builder.base.records import RecordError
 from builder.lab.bisect.search import BisectCandidate, Row, Trial  # noqa: TC001 (types of a record)
-from builder.lock import kinds
+from builder.lock import checking
 
 if TYPE_CHECKING:
     from builder.base.project import Project
@@ -66,7 +66,7 @@ class Bisection:
     bad end does not start, and that is the fault that is looked for. ``outlook`` is that of the beginning."""
 
     target: str
-    repository: Annotated[str, kinds.REPOSITORY.pattern]
+    repository: Annotated[str, checking.pattern("repository")]
     numbers: tuple[int, ...]
     judge: Judge
     started: str

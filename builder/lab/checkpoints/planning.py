@@ -136,7 +136,7 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
         digest = f"sha256:{header.digest}" if header else None
         files[file.source][file.path] = RecordedFile(source.sizes[file.path], source.digest(file.path), digest)
-    return {name: RecordedSource(each.requested, each.commit, files[name]) for name, each in plan.sources.items()}
+    return {name: RecordedSource(each.requested, files[name], each.commit) for name, each in plan.sources.items()}
 
 
 # The files of a source: a model of the Hub at one commit, in the cache or not yet, or a folder.

@@ -19,7 +19,7 @@ from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.evidence import standing, store
-from builder.lock import kinds, lock_file
+from builder.lock import checking, lock_file
 from builder.lock.model import ImageName
 from builder.serving import answered
 from builder.serving.running import StartOptions, answers
@@ -49,7 +49,7 @@ def find_measured_server(server: RunningServer) -> MeasuredServer:
         hint = f"`builder logs {server.name}` may say why"
         raise MeasuringError(f"{server.name} is up and does not answer", hint=hint)
     repository, _, number = server.image.rpartition(":")
-    is_numbered = number.isdecimal() and kinds.is_a(kinds.REPOSITORY, repository)
+    is_numbered = number.isdecimal() and checking.is_a("repository", repository)
     image = ImageName(repository, int(number)) if is_numbered and not server.tried else None
     return MeasuredServer(server, ask_served_model(server.address, api_key_of(server)), image)
 

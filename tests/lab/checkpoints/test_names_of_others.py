@@ -70,7 +70,7 @@ def test_a_record_is_read() -> None:
         {"mods": ["../x"]},
         {"mods": ["a; rm -rf /"]},
         {"inputs": "../x"},
-        {"sequence": 0},
+        {"sequence": -1},
         {"sequence": True},
         {"more": 1},
     ],

@@ -606,26 +606,6 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
 
 
 @pytest.mark.slow
-def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -> None:
-    make_repository(vllm.server.root / "fresh.git").commit("refs/heads/main", "One", {"a": "1"})
-    wanted = [(vllm.url, "main"), (vllm.url, "v0.19.0"), (f"{vllm.server.url}/fresh.git", "main"), (vllm.url, "main")]
-    pins = mirror.resolve_all(vllm.mirrors, wanted)
-    assert list(pins) == wanted[:3]
-    first = pins[vllm.url, "main"]
-    assert isinstance(first, GitPin)
-    assert first.commit == vllm.history.main
-
-
-@pytest.mark.slow
-def test_a_fault_of_one_keeps_no_other_from_its_pin(vllm: Vllm) -> None:
-    wanted = [(vllm.url, "mian"), (f"{vllm.server.url}/none.git", "main"), (vllm.url, "main")]
-    pins = mirror.resolve_all(vllm.mirrors, wanted)
-    kinds = [type(pins[source]) for source in wanted]
-    assert kinds == [MissingError, SourceError, GitPin]
-    assert "there is no git repository at" in str(pins[wanted[1]])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=x", "", "foo::bar"])
 def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(SourceError, match="git cannot use the address"):

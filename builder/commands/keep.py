@@ -1,4 +1,4 @@
-"""The pin and unpin commands: an image that is pinned stays when others are pruned."""
+"""The keep and release commands: an image that is kept stays when others are pruned. They import nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-def pin_image(workspace: Workspace, text: str, *, pinned: bool) -> tuple[ImageName, bool]:
-    """Pins or unpins the image called ``text``; returns its name, and true if that changed anything.
+def keep_image(workspace: Workspace, text: str, *, kept: bool) -> tuple[ImageName, bool]:
+    """Keeps or releases the image called ``text``; returns its name, and true if that changed anything.
 
     Raises UsageError where images.lock has no such image.
     """
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
         _, image = status.named_number(workspace.project, transaction.lock, str(name))
-        if image.pinned == pinned:
+        if image.pinned == kept:
             return name, False
-        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=pinned)))
+        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=kept)))
     return name, True

@@ -18,15 +18,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.base import yaml_file
+from builder.base import words, yaml_file
 from builder.base.errors import LockError, UsageError
 from builder.base.yaml_file import load
 from builder.commands import about
+from builder.definitions import source_patches
 from builder.definitions.source_patches import SourcePatch
-from builder.lock import layout, model
-from builder.lock.kinds import WrongError
+from builder.lock import checking, layout, model
 from builder.lock.model import Lock
-from builder.lock.text import dump_lock, quote, read_layout, unquote
+from builder.lock.text import dump_lock, quote, read_layout
 from builder.lock.yaml_tree import read_tree
 from tests import shipped_files
 
@@ -46,7 +46,8 @@ def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data:
     text = dump_lock(data.draw(locks))
     data_read = read_layout(text)
     if data_read is None:
-        assert "? " in text  # a key too long for one line
+        # A key too long for one line, or a character that not every version of Unicode has.
+        assert "? " in text or not text.replace("\n", "").isprintable()
     else:
         assert data_read == read_tree(text, "x").data
 
@@ -130,7 +131,7 @@ def test_a_good_file_is_read_without_a_yaml_parser(tmp_path: Path, golden: str) 
     code = (
         "import pathlib, sys; from builder.lock.lock_file import read_lock; "
         "lock = read_lock(pathlib.Path('images.lock')); "
-        "print(len(lock.images), sorted({'yaml', 'json', 'jsonschema_rs', 'difflib'} & set(sys.modules)))"
+        "print(len(lock.images), sorted({'yaml', 'jsonschema_rs', 'difflib'} & set(sys.modules)))"
     )
     path = {"PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True)
@@ -172,7 +173,7 @@ def test_a_problem_that_both_readers_refuse_is_named_by_the_yaml_reader(golden: 
 )
 def test_quotes_only_where_needed(text: str, quoted: str) -> None:
     assert quote(text) == quoted
-    assert (unquote(quoted) if quoted.startswith('"') else quoted) == text
+    assert (json.loads(quoted) if quoted.startswith('"') else quoted) == text
 
 
 @settings(deadline=None)
@@ -242,11 +243,7 @@ def as_read(data: Any) -> Any:
 
 
 def is_read(data: Any) -> bool:
-    try:
-        layout.FILE.read(as_read(data))
-    except WrongError:
-        return False
-    return True
+    return not checking.problems(as_read(data))
 
 
 def keys_of(schema: Any) -> set[str]:
@@ -301,8 +298,10 @@ def values(block: Any, keys: set[str]) -> Iterator[tuple[Any, Any]]:
         yield from ((key, value) for key in sorted(keys - block.keys()) for value in OF_NEW_KEYS)
 
 
-def test_the_file_is_what_the_records_make() -> None:
-    assert about.text("lock") == layout.text(), "`make reference` writes it anew"
+def test_patterns_of_other_pages_are_the_same() -> None:
+    assert words.DEFINITION in checking.pattern("definition")
+    assert words.RECIPE_FILE in checking.pattern("recipe")
+    assert source_patches.FILE in checking.pattern("patch-file")
 
 
 def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:

@@ -1,0 +1,192 @@
+"""This page checks the data of images.lock against its JSON Schema, lock.schema.json.
+
+The texts of errors come first, then git's conflict marks, then the check.
+The check is written here because it runs at each start of the program: importing a library takes longer. It knows the
+keywords that the schema uses. Every scalar is text to it, so it reads `pattern` alone; `type` is for other programs.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from builder.base.errors import LockError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    ValuePath: TypeAlias = tuple[str | int, ...]
+    Place: TypeAlias = tuple["Place", str | int] | tuple[()]
+    """The place of a value: that of the block around it, and its key there. Most places are never named."""
+    Problems: TypeAlias = list[tuple[ValuePath, str]]
+    Check: TypeAlias = Callable[["Data", Place, Problems], None]
+
+Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
+
+END = "..."  # the last line of every lock: YAML's own mark for the end of a document
+TAKE_BACK = "restore the committed file: `git checkout -- images.lock`, or `builder lock --recover` makes it again"
+CORRECT = "correct these lines, or restore the committed file with `git checkout -- images.lock`"
+MERGE = (
+    "`builder lock --merge` keeps what both sides built and gives one of each pair the next free number; or take one"
+    " side whole with `git checkout --ours images.lock` or `--theirs`"
+)
+
+_MARKER_LINE = re.compile(r"^(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*|\r?)$", re.MULTILINE)
+
+
+def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
+    return LockError("\n".join(str(problem) for problem in sorted(set(problems))), hint=hint)
+
+
+def conflict_marks(text: str) -> list[tuple[int, str]]:
+    """The lines that git left of an unfinished merge: the number of each, from 1 on, and its text."""
+    return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    import json
+
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name("lock.schema.json").read_bytes())
+    return schema
+
+
+def pattern(name: str) -> str:
+    text: str = _schema()["$defs"][name]["pattern"]
+    return text
+
+
+def is_a(name: str, data: Data) -> bool:
+    """True if ``data`` is of a kind in the schema. The names among them become folders, arguments and lines of
+    Dockerfiles: none leads to another folder, begins like an option, or holds a line break."""
+    return _fits(_named(name), data)
+
+
+def problems(data: Data) -> Problems:
+    """All that is wrong in the data of a file: for each problem, the path to its place and a message."""
+    wrong: Problems = []
+    _file()(data, (), wrong)
+    return wrong
+
+
+@cache
+def _file() -> Check:
+    return _check(_schema())
+
+
+@cache
+def _named(name: str) -> Check:
+    return _check(_schema()["$defs"][name])
+
+
+def _check(schema: dict[str, Any]) -> Check:
+    if "$ref" in schema:
+        return _named(schema["$ref"].rpartition("/")[2])
+    if "if" in schema:
+        return _either(schema["if"].get("required", []), _check(schema["then"]), _check(schema["else"]))
+    if "anyOf" in schema:
+        return _any_of([_check(each) for each in schema["anyOf"]], schema["description"])
+    if schema.get("type") == "object":
+        return _block(schema)
+    return _list(_check(schema["items"])) if schema.get("type") == "array" else _scalar(schema)
+
+
+def _scalar(schema: dict[str, Any]) -> Check:
+    matches = re.compile(schema.get("pattern", ".*"), re.DOTALL).fullmatch
+
+    def check(data: Data, place: Place, wrong: Problems) -> None:
+        if not (isinstance(data, str) and matches(data)):
+            wrong.append(_expected(schema["description"], data, place))
+
+    return check
+
+
+def _either(needed: list[str], then: Check, otherwise: Check) -> Check:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
+        applies = isinstance(data, dict) and all(key in data for key in needed)
+        (then if applies else otherwise)(data, place, wrong)
+
+    return check
+
+
+def _any_of(checks: list[Check], expected: str) -> Check:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
+        if not any(_fits(each, data) for each in checks):
+            wrong.append(_expected(expected, data, place))
+
+    return check
+
+
+def _list(item: Check) -> Check:
+    def check(data: Data, place: Place, wrong: Problems) -> None:
+        if not isinstance(data, list):
+            wrong.append(_expected("a list", data, place))
+            return
+        for index, each in enumerate(data):
+            item(each, (place, index), wrong)
+
+    return check
+
+
+def _block(schema: dict[str, Any]) -> Check:
+    keys = {key: _check(each) for key, each in schema.get("properties", {}).items()}
+    required = schema.get("required", ())
+    names = schema.get("propertyNames", {})
+    further = schema["additionalProperties"] and (
+        _check(names.get("anyOf", [names])[-1]),
+        _check(schema["additionalProperties"]),
+    )
+
+    def check(data: Data, place: Place, wrong: Problems) -> None:
+        if not isinstance(data, dict):
+            wrong.append(_expected("a block of keys", data, place))
+            return
+        unknown = []
+        for key, item in data.items():
+            inside = (place, key)
+            if key in keys:
+                keys[key](item, inside, wrong)
+            elif not further or (keys and not _fits(further[0], key)):
+                unknown.append(key)
+            else:
+                for each, value in zip(further, (key, item), strict=True):
+                    each(value, inside, wrong)
+        for key in unknown:
+            wrong.append((_path((place, key)), f"unknown key `{key}`{_suggested(key, keys.keys() - data.keys())}"))
+        missing = ", ".join(f"`{key}`" for key in required if key not in data)
+        if missing and not unknown:  # the unknown one may be the missing one
+            wrong.append(_at_key(place, f"lacks {missing}"))
+
+    return check
+
+
+def _fits(check: Check, data: Data) -> bool:
+    wrong: Problems = []
+    check(data, (), wrong)
+    return not wrong
+
+
+def _suggested(key: str, keys: Iterable[str]) -> str:
+    from builder.base.words import did_you_mean
+
+    suggestion = did_you_mean(key, sorted(keys), code=True)
+    return f": {suggestion}" if suggestion else ""
+
+
+def _expected(what: str, data: Data, place: Place) -> tuple[ValuePath, str]:
+    if isinstance(data, str):
+        described = f"`{data}`" if len(data) <= 60 else f"`{data[:60]}…`"
+    else:
+        described = "nothing" if data is None else "a list" if isinstance(data, list) else "a block of keys"
+    return _at_key(place, f"expected {what}, found {described}")
+
+
+def _at_key(place: Place, message: str) -> tuple[ValuePath, str]:
+    path = _path(place)
+    return path, f"`{path[-1]}`: {message}" if path and isinstance(path[-1], str) else message
+
+
+def _path(place: Place) -> ValuePath:
+    return (*_path(place[0]), place[1]) if place else ()
