@@ -15,7 +15,7 @@ from builder.cli.output import data, print_json, print_line, print_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference, LockDifference
+    from builder.commands.diff import ImageDifference
     from builder.evidence.matrix import RunPair
     from builder.lab.changes import (
         Changes,
@@ -36,8 +36,7 @@ MANY = 1_000_000
 
 @click.command()
 @click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
-@click.argument("after", metavar="[B]", required=False, shell_complete=names("numbered", "definitions"))
-@click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
+@click.argument("after", metavar="B", shell_complete=names("numbered", "definitions"))
 @click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
 @click.option("--full", is_flag=True, help="Show everything, however long.")
@@ -46,8 +45,7 @@ MANY = 1_000_000
 def diff(
     context: Context,
     before: str,
-    after: str | None,
-    lock: bool,
+    after: str,
     grep: str,
     paths: tuple[str, ...],
     full: bool,
@@ -61,22 +59,13 @@ def diff(
     from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
-    lines: Iterator[str]
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
-    if lock:
-        locks = command.diff_lock(context.project, before, after, commits, print_message)
-        content, lines = _lock_document(locks), of_locks(locks, full=full)
-    elif after is None:
-        raise click.UsageError("two images are wanted: `builder diff A B`")
-    else:
-        images = command.diff_images(context.project, before, after, commits, print_message)
-        lost = command.recipes_lost(context.workspace(), images)
-        content = {**_document(images), "recipes": lost}
-        lines = chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost))
+    images = command.diff_images(context.project, before, after, commits, print_message)
+    lost = command.recipes_lost(context.workspace(), images)
     if as_json:
-        print_json(content)
+        print_json({**_document(images), "recipes": lost})
         return
-    for line in lines:
+    for line in chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost)):
         print_line(line)
 
 
@@ -143,12 +132,6 @@ def _file(file: FileChange) -> dict[str, Any]:
     return {**data(file, "path kind said=note"), "diff": "\n".join(file.lines)}
 
 
-def _lock_document(difference: LockDifference) -> dict[str, Any]:
-    """The difference between two revisions of images.lock as JSON."""
-    pins = ({**data(pin, "definition platform"), **_changes(pin.changes, pin.sources)} for pin in difference.pins)
-    return {**data(difference, "before after pairings current"), "pins": list(pins), "numbers": difference.numbers}
-
-
 # Differences as text: a section for each kind, shortened where it is long.
 
 SHOWN_LINES = 40
@@ -185,28 +168,6 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     if old != new:
         change_of_size = f"{'+' if new > old else '-'}{words.size_text(abs(new - old))}"
         yield from _section("size", [f"{words.size_text(old)} → {words.size_text(new)} ({change_of_size})"])
-
-
-def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
-    """The text of the difference between two revisions of images.lock."""
-    yield f"images.lock: {difference.before} → {difference.after}"
-    if difference.nothing:
-        yield "no difference"
-    moved = ((change.model, _paired(change.before), _paired(change.after)) for change in difference.pairings)
-    yield from _listing("models", (f"{model}: {output.moved(before, after)}" for model, before, after in moved))
-    yield from _listing("current", map(_value, difference.current))
-    for pin in difference.pins:
-        yield ""
-        yield f"pins of {pin.definition} on {pin.platform}"
-        patches = _listing("patches of sources", map(_patch, pin.changes.patches))
-        for line in (*_sources(pin.sources), *patches, *_contents(pin.changes, full)):
-            if line:
-                yield f"  {line}"
-    numbers = []
-    for number in difference.numbers:
-        numbers.append(f"{number.image}  {output.word(number.kind)}")
-        numbers += [f"  {_value(value)}" for value in number.values]
-    yield from _listing("numbered images", numbers)
 
 
 def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
@@ -319,7 +280,3 @@ def _image(text: str | None) -> str:
 def _value(change: ValueChange) -> str:
     texts = ("nothing" if each is None else words.short_digest(each) for each in (change.before, change.after))
     return f"{change.name}: {output.moved(*texts)}"
-
-
-def _paired(pairing: Pairing | None) -> str:
-    return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"

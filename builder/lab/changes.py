@@ -1,4 +1,4 @@
-"""This page compares the contents of two images, the most likely culprits first.
+"""The contents of two images are compared, the most likely culprits first.
 
 The changes come first, then the contents of an image, the two images, the build of today, differences of files as
 text, upstream commits, and edits in a build directory.
@@ -25,7 +25,7 @@ from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
 from builder.definitions.mod import mod_names, name_of
 from builder.engine import versions
-from builder.lock.model import GitPin, Pins, PythonPin, Version
+from builder.lock.model import GitPin, Version
 from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model, rules
 
@@ -117,8 +117,8 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
     return Changes(
         sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
         patches=tuple(patches),
-        packages=_packages(before.packages, after.packages),
-        build_packages=_packages(before.build, after.build),
+        packages=package_changes(before.packages, after.packages),
+        build_packages=package_changes(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
     )
 
@@ -141,7 +141,9 @@ def kind_of(before: object, after: object) -> Kind:
     return "added" if before is None else "removed" if after is None else "changed"
 
 
-def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
+def package_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
+    """The packages that differ, those with an older version first. A value is a version, and what else identifies the
+    files after a space."""
     changes = []
     for name, left, right in differing(before, after):
         old, new = (identity.partition(" ")[0] if identity else None for identity in (left, right))
@@ -153,7 +155,7 @@ def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Pack
     return tuple(sorted(changes, key=lambda change: (_ORDER.index(change.kind), change.name)))
 
 
-# The contents of an image, whether they come from a build directory or from the pins of a definition.
+# The contents of an image.
 
 UPSTREAM = {
     "vllm": "https://github.com/vllm-project/vllm.git",
@@ -173,27 +175,6 @@ class ImageContents:
     patches: Mapping[tuple[str, str], str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
-
-
-def of_pins(pins: Pins) -> ImageContents:
-    """The contents of an image built with ``pins``."""
-    brought = {package.name: package.version for package in pins.base.packages} if pins.base else {}
-    return ImageContents(
-        base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
-        sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
-        git={name: pin.git for name, pin in _git_pins(pins).items()},
-        patches={(name, p.label): p.sha256 for name, pin in _git_pins(pins).items() for p in pin.patches},
-        packages={**brought, **_closure(pins.python)},
-        build=_closure(pins.build),
-    )
-
-
-def _git_pins(pins: Pins) -> dict[str, GitPin]:
-    return {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
-
-
-def _closure(pin: PythonPin | None) -> dict[str, str]:
-    return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
 
 
 def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
@@ -286,7 +267,7 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
         return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
     pinned = lock.pins_of(image.definition, image.platform)
     commits = [pin.commit for pin in pinned.sources.values()]
-    git = {name: pin.git for name, pin in _git_pins(pinned).items()}
+    git = {name: pin.git for name, pin in pinned.sources.items() if isinstance(pin, GitPin)}
     base = ""
     patches: dict[tuple[str, str], str] = {}
     packages: dict[str, str] = {}
@@ -467,9 +448,9 @@ def commits_of(
         old, new = (version.commit or "" if version else "" for version in (change.before, change.after))
         reason, gained, lost = "", None, None
         if change.before is None or change.after is None:
-            reason = "it is in one of the two only"
+            reason = "only one of the two images has it"
         elif old == new:
-            reason = "both are of the same commit" if old else "neither names its commit"
+            reason = "both have the same commit" if old else "neither version names its commit"
         elif not change.git:
             reason = "it was not taken from git, so only versions are known"
         elif not (mirror.is_commit(old) and mirror.is_commit(new)):
