@@ -90,11 +90,11 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "args": difference.args,
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
-        "evidence": [_runs(pair) for pair in difference.runs],
+        "evidence": [runs_data(pair) for pair in difference.runs],
     }
 
 
-def _runs(pair: RunPair) -> dict[str, Any]:
+def runs_data(pair: RunPair) -> dict[str, Any]:
     """The last runs of one kind and name on both images as JSON, with their figures side by side."""
     run, measured = "verdict=run.verdict started=run.started stale foreign=run.foreign?", "mean std values"
     return {

@@ -71,7 +71,7 @@ def diff_images(
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
-    runs = _runs(project, lock, old.name, new.name)
+    runs = last_runs(project, lock, old.name, new.name)
     if changes.are_same(old, new):
         same = Changes((), (), (), (), None)
         return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
@@ -131,8 +131,8 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
     return next((run.chosen for run in runs if run.chosen), {})
 
 
-def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
-    """The last runs of both images side by side; files that are no evidence are left to `list`."""
+def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
+    """The last runs of both images side by side. Damaged evidence is left out: `list` reports it."""
     if not project.evidence.is_dir():
         return ()
     from builder.evidence import matrix, standing

@@ -1,7 +1,7 @@
 """The upgrade command makes new pins, builds a candidate, and decides by its evidence.
 
-The evidence comes first, then the target, the pointers, the report, and the command with its steps.
-A killed upgrade continues from its journal. Pins and pointers move in one transaction.
+The command and its steps come last: before them the evidence, the target, the pointers and the report. A killed upgrade
+continues from its journal. Pins and pointers move in one transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
-from builder.commands import build, comparing, measuring, servers, why
+from builder.commands import build, comparing, diff, measuring, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
+    from builder.evidence.matrix import RunPair
     from builder.evidence.requirements import MissingEvidence
-    from builder.evidence.run_record import Evidence
     from builder.lab.measure.served_model import MeasuredServer
+    from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
@@ -195,12 +196,10 @@ def _recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | N
 def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
     name = upgrade.candidate_image
-    # The pins that the candidate was built with.
+    # The candidate was built with these pins.
     pins = lock_file.read_record(workspace.project.build_directory(name.repository, name.number)).pins
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
-        if _are_moved(lock, upgrade):
-            return ()
         # The user may have moved the models that it began with.
         images = {model: str(lock.models[model].pairing.image) for model in upgrade.models if model in lock.models}
         moved = [model for model in images if upgrade.before and images[model] != upgrade.before]
@@ -225,7 +224,8 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 def _are_moved(lock: Lock, upgrade: Upgrade) -> bool:
     name = upgrade.candidate_image
     if not upgrade.models:
-        return lock.images[name.repository].current == name.number
+        record = lock.images.get(name.repository)
+        return record is not None and record.current == name.number
     return all(model in lock.models and lock.models[model].pairing.image == name for model in upgrade.models)
 
 
@@ -239,57 +239,34 @@ def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
     return tuple(moves)
 
 
-# The report of a finished upgrade: the differences between the two images, and what was measured of both.
-
-
 @dataclass(frozen=True)
 class UpgradeReport:
-    """A finished upgrade: the ``changes`` between the two images, what was measured of both in words, and the image
-    that serves, empty where none does. ``machine`` is what is different in the machine since the image before worked,
-    which may be the reason as well."""
+    """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
+    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked: it may be
+    the reason as well."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
-    measured: tuple[str, ...]
+    runs: tuple[RunPair, ...]
     served: str
     machine: tuple[str, ...] = ()
 
 
-def _reported(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """The report of ``upgrade``, with the image that its server is on now."""
+def _reported(workspace: Workspace, upgrade: Upgrade, machine: tuple[str, ...]) -> UpgradeReport:
     server = measuring.server_of(workspace, _target_recipe(workspace, upgrade))
     served = server.image if server and server.head.service.is_up else ""
-    if not upgrade.candidate:
-        return UpgradeReport(upgrade, (), (), served)
-    changed: tuple[str, ...] = ()
-    if upgrade.image_before:
-        move = PointerMove(upgrade.target, True, upgrade.image_before, upgrade.candidate_image)
-        changed = pointers.differences(workspace.project, lock_file.read_project_lock(workspace.project), (move,))
-        recipes = [recipe for _, recipe in _recipes(workspace, upgrade)]
-        changed = (*image_words.lost(workspace, upgrade.before, upgrade.candidate, recipes), *changed)
-    return UpgradeReport(upgrade, changed, tuple(_measured(workspace, upgrade)), served)
+    before = upgrade.image_before
+    if not before or not upgrade.candidate:
+        return UpgradeReport(upgrade, (), (), served, machine)
+    project, candidate = workspace.project, upgrade.candidate_image
+    lock = lock_file.read_project_lock(project)
+    recipes = [recipe for _, recipe in _recipes(workspace, upgrade)]
+    lost = image_words.lost(workspace, upgrade.before, upgrade.candidate, recipes)
+    changed = pointers.differences(project, lock, [PointerMove(upgrade.target, True, before, candidate)])
+    return UpgradeReport(upgrade, (*lost, *changed), diff.last_runs(project, lock, before, candidate), served, machine)
 
 
-def _measured(workspace: Workspace, upgrade: Upgrade) -> Iterator[str]:
-    """The last run of each kind of the candidate, with the figures of the image before beside its own."""
-    before = _latest(workspace, upgrade.image_before)
-    for (kind, name), run in _latest(workspace, upgrade.candidate_image).items():
-        earlier = before[kind, name].figures if (kind, name) in before else ()
-        line = [f"{kind} {name}: {run.verdict}"]
-        for figure in run.figures:
-            mean = next((old.mean for old in earlier if (old.name, old.at) == (figure.name, figure.at)), None)
-            depth = f" at {figure.at['depth']}" if "depth" in figure.at else ""
-            was = "" if mean is None else f"{mean:.4g} → "
-            line.append(f"{figure.name}{depth} {was}{figure.mean:.4g} {figure.unit}")
-        yield ", ".join(line)
-
-
-def _latest(workspace: Workspace, name: ImageName | None) -> dict[tuple[str, str], Evidence]:
-    runs = store.look_for_runs(workspace.project, name).runs if name else ()
-    return {(run.kind, run.name): run for run in runs if not run.foreign}
-
-
-# The upgrade command: new pins, a candidate, its evidence, and the decision; a journal lets it go on after a kill.
+# The upgrade command: new pins, a candidate, its evidence, and the decision.
 
 
 def upgrade_image(
@@ -301,51 +278,36 @@ def upgrade_image(
     machine_differs: bool = False,
 ) -> UpgradeReport:
     """Upgrades the model, recipe or definition called ``text``: builds a candidate with the sources of ``update`` (all
-    if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing. A candidate
-    with older packages or sources is built only with ``older``; one is judged only with ``machine_differs`` where the
-    machine is not the one on which the present image worked.
+    if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing. ``older``
+    allows older packages or sources, ``machine_differs`` a machine that changed since the present image worked.
 
-    An interrupted upgrade goes on where it was. Any error on the way rejects the candidate and is in the report; the
-    model is then served as before. Raises ConflictError if the interrupted upgrade was for other sources.
+    An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model is then
+    served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine changed.
     """
     project = workspace.project
     fresh = _begun(workspace, text, update, older=older)
     with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
-            if not machine_differs:
-                _require_same_machine(workspace, fresh)
+            if fresh.image_before and not machine_differs:
+                why.require_same_machine(fresh.image_before, _machine_since(workspace, fresh), fresh.subject)
             upgrade_journal.journal_of(project, fresh.subject).write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
             raise ConflictError(
                 f"an upgrade of {fresh.subject} to other sources was interrupted",
-                hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
+                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` gives it up",
             )
-        workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-        if upgrade.stage != "settle":
+        workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
+        if not upgrade.result:
             serve_as_before(workspace, upgrade)
         return _finished(workspace, upgrade)
 
 
 def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """The differences in the machine since the image before worked for one of the models."""
-    if upgrade.image_before is None:
-        return ()
-    lines = (why.machine_since(workspace, upgrade.image_before, model) for model in upgrade.models)
-    return tuple(dict.fromkeys(line for each in lines for line in each))
-
-
-def _require_same_machine(workspace: Workspace, upgrade: Upgrade) -> None:
-    """Raises ConflictError where the machine is not the one on which the image before worked: a candidate would be
-    blamed for what the machine does."""
-    if changes := _machine_since(workspace, upgrade):
-        message = f"the machine is not the one on which {upgrade.before} worked, so that no image can be blamed"
-        raise ConflictError(
-            "\n".join([message, *changes]),
-            hint=f"if {upgrade.before} still works here, `builder restart` records it; `builder why {upgrade.subject}`"
-            " says how to go back; `--machine-differs` goes on all the same",
-        )
+    """The differences in the machine since the image before worked."""
+    before = upgrade.image_before
+    return why.machine_since(workspace, before, upgrade.models) if before else ()
 
 
 def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
@@ -356,11 +318,10 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
-        if upgrade.stage == "promote" and _are_moved(lock_file.read_project_lock(project), upgrade):
-            upgrade = upgrade_journal.after(upgrade)
-        elif not upgrade.result:
-            upgrade = upgrade_journal.after(upgrade, ["given up"], aborted=True)
-        upgrade_journal.journal_of(project, fresh.subject).write(upgrade)
+        if not upgrade.result:
+            is_moved = upgrade.candidate and _are_moved(lock_file.read_project_lock(project), upgrade)
+            upgrade = replace(upgrade, result="promoted") if is_moved else _ended(upgrade, "aborted", "given up")
+            upgrade_journal.journal_of(project, fresh.subject).write(upgrade)
         return _finished(workspace, upgrade)
 
 
@@ -370,33 +331,51 @@ def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
     return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
 
 
+def _ended(upgrade: Upgrade, result: Result, *why: str) -> Upgrade:
+    return replace(upgrade, result=result, why=why)
+
+
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left, the journal written before each. If ^C, SIGTERM or a closed terminal ends this
-    early, the model is served as before."""
-    # As it is now: a candidate that answers, and the image before where it is measured again, record the machine anew.
+    """Takes every step that is left. If ^C, SIGTERM or a closed terminal ends this early, the model is served as
+    before."""
+    # Before the servers start: a candidate that answers records the machine again.
     differences = _machine_since(workspace, upgrade)
+    journal = upgrade_journal.journal_of(workspace.project, upgrade.subject)
     try:
-        while upgrade.stage != "done":
-            upgrade = _stepped(workspace, upgrade)
+        if not upgrade.result:
+            upgrade = _decided(workspace, upgrade)
+            journal.write(upgrade)
+        try:
+            notes = _settle(workspace, upgrade)
+        except BuilderError as error:
+            notes = (f"serving: {error.message}",)
+    except BaseException:
+        serve_as_before(workspace, upgrade)
+        raise
+    journal.remove()
+    return _reported(workspace, replace(upgrade, why=(*upgrade.why, *notes)), differences)
+
+
+def _decided(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
+    """Builds the candidate, tests it, and moves pins and pointers if nothing is missing; returns the upgrade with its
+    result. Any error rejects the candidate."""
+    step = "build"
+    try:
+        if not upgrade.candidate:
+            (built,) = build.build_targets(workspace, _request(workspace, upgrade))
+            upgrade = replace(upgrade, candidate=str(built.image))
             upgrade_journal.journal_of(workspace.project, upgrade.subject).write(upgrade)
-    finally:
-        if upgrade.stage != "done":
-            serve_as_before(workspace, upgrade)
-    upgrade_journal.journal_of(workspace.project, upgrade.subject).remove()
-    return replace(_reported(workspace, upgrade), machine=differences)
-
-
-def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
-    """Takes the step of the upgrade's stage; returns the upgrade after it."""
-    steps = {"prove": _prove, "measure": _measure, "promote": _promote, "settle": _settle}
-    try:
-        if upgrade.stage == "build":
-            (result,) = build.build_targets(workspace, _request(workspace, upgrade))
-            return upgrade_journal.after(replace(upgrade, candidate=str(result.image)))
-        return upgrade_journal.after(upgrade, steps[upgrade.stage](workspace, upgrade))
+        if upgrade.candidate == upgrade.before:
+            return _ended(upgrade, "unchanged")
+        if _are_moved(lock_file.read_project_lock(workspace.project), upgrade):  # it was killed right after the move
+            return _ended(upgrade, "promoted")
+        for step, act in (("prove", _prove), ("measure", _measure), ("promote", _promote)):  # noqa: B007
+            if reasons := act(workspace, upgrade):
+                return _ended(upgrade, "rejected", *reasons)
+        return _ended(upgrade, "promoted")
     except BuilderError as error:
-        hint = f"; {error.hint}" if upgrade.stage == "build" and error.hint else ""
-        return upgrade_journal.after(upgrade, [f"{upgrade.stage}: {error.message}{hint}"])
+        hint = f"; {error.hint}" if step == "build" and error.hint else ""
+        return _ended(upgrade, "rejected", f"{step}: {error.message}{hint}")
 
 
 def preview_upgrade(

@@ -7,6 +7,7 @@ the machine alone before they blame an image. Nothing is built, and the network 
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from builder.base import machine_record, words
-from builder.base.errors import BuilderError, EngineError, NothingToDoError
+from builder.base.errors import BuilderError, ConflictError, EngineError, NothingToDoError
 from builder.base.events import ignore
 from builder.base.machine_record import Machine
 from builder.commands import diff
@@ -29,7 +30,7 @@ from builder.serving import advice, answered, running, selection, server_log
 from builder.serving.answered import OptionsInUse, StartFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from builder.base.events import Diagnosis
     from builder.base.machine_record import MachineChange
@@ -369,26 +370,39 @@ _VITAL = re.compile(
 )
 
 
-def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
-    """The differences in the machines since the image ``name`` worked for ``model``, a line each; empty if nothing
-    that decides differs, or no machine is recorded."""
+def machine_since(workspace: Workspace, name: ImageName, models: Iterable[str]) -> tuple[str, ...]:
+    """The differences in the machines since the image ``name`` worked for one of the models, a line each; empty if
+    nothing that decides differs, or no machine is recorded."""
+    return tuple(dict.fromkeys(line for model in models for line in _machine_since(workspace, name, model)))
+
+
+def _machine_since(workspace: Workspace, name: ImageName, model: str) -> Iterator[str]:
     lock = lock_file.read_project_lock(workspace.project)
     record = lock.image(name)
-    states = [
+    states = (
         state
         for state in working_states(workspace.project, lock, model)
         if record and state.fingerprint == record.fingerprint and state.facts.machines
-    ]
-    if not states:
-        return ()
-    facts = states[0].facts
+    )
+    if (state := next(states, None)) is None:
+        return
+    facts = state.facts
     nodes: Sequence[str] = () if len(facts.machines) == 1 else facts.nodes
     if len(facts.machines) > 1 and not nodes:
         server = _server(workspace, model)
         nodes = _configured(workspace.project, _nodes(server) if server else ())
     names, machines = _machines(workspace, nodes)
-    return tuple(
-        f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
-        for node, change in _machine_changes(facts.machines, machines, names)
-        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name))
-    )
+    for node, change in _machine_changes(facts.machines, machines, names):
+        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name)):
+            yield f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
+
+
+def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) -> None:
+    """Raises ConflictError if there are ``changes`` of the machine since the image ``name`` worked: another image would
+    be blamed for what the machine does. ``subject`` is what the user typed."""
+    if changes:
+        raise ConflictError(
+            "\n".join([f"the machine changed since {name} worked, so that no image can be blamed", *changes]),
+            hint=f"`builder why {shlex.quote(subject)}` says how to go back; if {name} still works here,"
+            " `builder restart` records that; `--machine-differs` goes on all the same",
+        )

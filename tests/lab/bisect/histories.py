@@ -34,7 +34,6 @@ class History:
     broken: int = 2
     failing: float = 1.0
     passing: float = 0.0
-    find_fix: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -42,7 +41,7 @@ class History:
 
     def subject(self) -> BisectSubject:
         numbers = tuple(range(1, self.numbers + 1))
-        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible, find_fix=self.find_fix)  # noqa: ARG005
+        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible)  # noqa: ARG005
 
     def impossible(self, old: int, new: int, taken: frozenset[str]) -> str:  # noqa: ARG002
         inside = self.together & taken
@@ -65,7 +64,7 @@ class History:
         if self.holes & set(dict(tried.points).values()):
             yield Trial(tried, skipped="does not start")
             return
-        fails = self.failing if self.has_fault(tried) != self.find_fix else self.passing
+        fails = self.failing if self.has_fault(tried) else self.passing
         for _ in range(question.times):
             failed = self.random.random() < fails
             yield Trial(tried, int(not failed), int(failed))

@@ -389,10 +389,3 @@ def test_the_ends_are_looked_at_first() -> None:
     assert conclude(both_good)[0].ending == "bad end passes"
     both_bad = History(AXES, {"vllm": ""}, broken=1, numbers=2)
     assert conclude(both_bad)[0].ending == "good end fails"
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1021))
-def test_what_mended_it_is_found_in_the_other_direction(place: int) -> None:
-    found, _ = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, find_fix=True))
-    assert names(found)["vllm"][1] == COMMITS[place]
