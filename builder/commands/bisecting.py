@@ -125,7 +125,7 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
 
 
 def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
-    """What changed in the machine since the good end worked. A proof takes no GPU, and without a server the image alone
+    """The changes of the machine since the good end worked. A proof takes no GPU, and without a server the image alone
     is judged."""
     if not bisection.recipe or bisection.judge.kind == "prove" or not bisection.judge.serves:
         return ()
@@ -453,23 +453,23 @@ def _found(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
 def _found_culprit(
     running: RunningBisection, span: NumberSpan, conclusion: Conclusion, culprit: Culprit
 ) -> FoundCulprit:
-    """What is known about a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
+    """The known facts of a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
     left out, and a message says so."""
     workspace, bisection, unit = running.workspace, running.bisection, culprit.unit
     definition = points.definition(workspace.project, ImageName(bisection.repository, bisection.numbers[-1]))
     definition = definition or "DEFINITION"
-    found = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
+    result = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
     if tree := span.tree(unit):
         good, bad = culprit.good or tree.old[1], culprit.bad or tree.new[1]
         facts = partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad)
         now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` stays on the commit before"
-        return replace(found, good=good, bad=bad, commit=_answered(workspace, facts), now=now)
+        return replace(result, good=good, bad=bad, commit=_answered(workspace, facts), now=now)
     if package := span.package(unit):
         old, new = span.versions(package)
         good, bad = culprit.good or old, culprit.bad or new
         now = f"`{package}=={good}` under `python.packages` in dockerfiles/{definition}/image.yaml stays on that"
         if package != points.PACKAGE:
-            return replace(found, good=good, bad=bad, now=now)
+            return replace(result, good=good, bad=bad, now=now)
         stay, commit = good, None
         if mirror.is_commit(good) or mirror.is_commit(bad):
             before, commit = (
@@ -479,46 +479,46 @@ def _found_culprit(
                 stay = before.commit if wheels.named(good) else good
                 good, bad = before.commit, commit.commit
         now = points.to_stay_on(workspace.project, span, definition, stay)
-        return replace(found, good=good, bad=bad, commit=commit, now=now)
-    found = replace(found, change=points.change_of(span, unit))
+        return replace(result, good=good, bad=bad, commit=commit, now=now)
+    result = replace(result, change=points.change_of(span, unit))
     if culprit.axis == mixtures.BASE:
-        return _found_base(running, span, conclusion, found, definition)
+        return _found_base(running, span, conclusion, result, definition)
     path = {
         "mod": f"mods/{culprit.axis.removeprefix('mod ')}",
         "recipe": bisection.recipe,
         mixtures.TEMPLATE: f"dockerfiles/{definition} dockerfiles/_parts",
     }.get(culprit.axis.partition(" ")[0])
     undone = f"`builder rollback {bisection.target}` goes back to {span.old}"
-    return replace(found, now=f"`git log -p {path}` shows who changed it" if path else undone)
+    return replace(result, now=f"`git log -p {path}` shows who changed it" if path else undone)
 
 
 def _found_base(
-    running: RunningBisection, span: NumberSpan, conclusion: Conclusion, found: FoundCulprit, definition: str
+    running: RunningBisection, span: NumberSpan, conclusion: Conclusion, result: FoundCulprit, definition: str
 ) -> FoundCulprit:
-    """What is known about two base images, or about the commit of vLLM inside the guilty day if its commits were
+    """The known facts of two base images, or of the commit of vLLM inside the guilty day if its commits were
     tried."""
-    workspace, good, bad, note = running.workspace, found.good, found.bad, ""
-    tried = {good, bad, *found.between}
+    workspace, good, bad, note = running.workspace, result.good, result.bad, ""
+    tried = {good, bad, *result.between}
     inside = (row for row in running.bisection.rows if row.points and points.in_base(row.points[0])[1])
     if row := next((each for each in inside if tried & {*each.points}), None):
         good = points.in_base(row.points[0])[0]
         bad = row.before or images.split_tag(span.bases[1].partition("@")[0])[1]
-        found = replace(found, between=tuple(points.in_base(point)[1] for point in found.between))
-        if {found.good, found.bad} <= {*row.points}:
-            facts = _answered(workspace, partial(points.commit_facts, workspace, found.bad))
-            first, last = (points.in_base(point)[1] for point in (found.good, found.bad))
-            found = replace(found, good=first, bad=last, commit=facts)
-        elif found.good in row.points:
+        result = replace(result, between=tuple(points.in_base(point)[1] for point in result.between))
+        if {result.good, result.bad} <= {*row.points}:
+            facts = _answered(workspace, partial(points.commit_facts, workspace, result.bad))
+            first, last = (points.in_base(point)[1] for point in (result.good, result.bad))
+            result = replace(result, good=first, bad=last, commit=facts)
+        elif result.good in row.points:
             note = f"; with the vLLM of {bad} it passes, so that the cause is something else in {bad}"
-            found = replace(found, good=good, bad=bad)
+            result = replace(result, good=good, bad=bad)
         else:
             note = "; the published wheels of vLLM do not show which commit inside that day it is"
-            found = replace(found, good=good, bad=bad)
+            result = replace(result, good=good, bad=bad)
     now = f"`builder rollback {running.bisection.target}` goes back to {span.old}"
     if good:
         now = f"`builder lock {definition} --update base={good}` stays on the image before {bad}{note}"
-    change = found.change + _changes_of_bases(workspace, span, conclusion, good, bad)
-    return replace(found, change=change, now=now)
+    change = result.change + _changes_of_bases(workspace, span, conclusion, good, bad)
+    return replace(result, change=change, now=now)
 
 
 def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclusion, good: str, bad: str) -> str:

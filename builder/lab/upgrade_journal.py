@@ -58,7 +58,7 @@ class Upgrade:
 
     @property
     def stage(self) -> str:
-        """What is under way: the ``build`` and the ``test`` of a candidate, then the server's change to the result."""
+        """The step under way: ``build`` and ``test`` of a candidate, then ``settle``, which serves what counts."""
         return "settle" if self.result else "test" if self.candidate else "build"
 
     @property
