@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 _KEYS = (
-    "subject=upgrade.subject result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
-    "models=upgrade.models changes why=upgrade.why machine served?"
+    "model=upgrade.model result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
+    "changes why=upgrade.why machine served?"
 )
 _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 
 
 @click.command()
-@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
+@click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @update_option
 @click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
 @click.option(
@@ -95,7 +95,7 @@ def _print(result: UpgradeReport) -> None:
     from builder.cli import evidence_cli
 
     upgrade = result.upgrade
-    print_result(f"{styled(upgrade.subject, bold=True)}: {_sentence(result)}")
+    print_result(f"{styled(upgrade.model, bold=True)}: {_sentence(result)}")
     _print_lines("changed", result.changes, _SHOWN_CHANGES)
     for line in evidence_cli.side_by_side(result.runs, (upgrade.before, upgrade.candidate)):
         print_result(f"  {line}")
@@ -124,5 +124,8 @@ def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
 
 def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:
     """An interrupted upgrade as JSON: its stage, and the command that continues it."""
-    keys = "subject stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? started=upgrade.started?"
-    return {**data(interrupted, f"{keys} problem?"), "goes_on_with": f"builder upgrade {interrupted.text}"}
+    keys = (
+        "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
+        "started=upgrade.started? problem?"
+    )
+    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {interrupted.text}"}

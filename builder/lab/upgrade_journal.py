@@ -1,7 +1,7 @@
 """The journal of an upgrade, in the state folder, is written at its begin, when the candidate is built, and when the
 result is known. Each step in between can be repeated, so that a killed upgrade continues from there.
 
-One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Anybody may have written
+One upgrade of a model runs at a time, by a lock that ends with its process. Anybody may have written
 the file: its names keep the grammars of images.lock, and it does not say how the model is served.
 """
 
@@ -35,13 +35,13 @@ ImageText: TypeAlias = Annotated[str, f"(?:{kinds.IMAGE_NAME.pattern})?"]
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade so far. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps each
-    source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
+    """An upgrade of ``model`` so far. ``target`` is the file of its recipe, which is built and served; ``update`` maps
+    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
     start, empty if none; ``served`` is True if its server ran. ``candidate`` is empty until it is built, ``result``
     until it is known; ``why`` are its reasons."""
 
     target: str
-    models: tuple[ModelText, ...]
+    model: ModelText
     update: Mapping[SourceText, RefText | None]
     before: ImageText
     started: str
@@ -50,11 +50,6 @@ class Upgrade:
     result: Result = ""
     why: tuple[str, ...] = ()
     older: bool = False
-
-    @property
-    def subject(self) -> str:
-        """The name by which an upgrade is found again: its first model, or its target where it has none."""
-        return self.models[0] if self.models else self.target
 
     @property
     def stage(self) -> str:
@@ -81,13 +76,12 @@ def _image(text: str) -> ImageName:
     return ImageName(repository, int(number))
 
 
-def journal_of(project: Project, subject: str) -> Journal[Upgrade]:
-    """The journal of the upgrade of ``subject``."""
+def journal_of(project: Project, model: str) -> Journal[Upgrade]:
     return Journal(
-        project.upgrading / f"{quote(subject, safe='')}.json",
+        project.upgrading / f"{quote(model, safe='')}.json",
         Upgrade,
         format=3,
-        what=f"an upgrade of {subject}",
+        what=f"an upgrade of {model}",
         while_held="wait for it; ^C there puts everything back",
         if_unreadable=(
             "end it with the version that wrote it, or remove the file: pins and pointers move only at the end"
@@ -104,33 +98,33 @@ class InterruptedUpgrade:
     """An upgrade that was ended too early; `upgrade` with ``text`` continues it. ``upgrade`` is None if its journal
     cannot be read, for the reason ``problem``."""
 
-    subject: str
+    model: str
     text: str
     upgrade: Upgrade | None
     problem: str = ""
 
     def __str__(self) -> str:
         if self.upgrade is None:
-            return f"an upgrade of {self.subject} was interrupted: {self.problem}"
+            return f"an upgrade of {self.model} was interrupted: {self.problem}"
         command = f"builder upgrade {shlex.quote(self.text)}"
         serves = " serves the model as before and" if self.upgrade.served and not self.upgrade.result else ""
         return (
-            f"an upgrade of {self.subject} was interrupted ({self.upgrade.progress}): "
+            f"an upgrade of {self.model} was interrupted ({self.upgrade.progress}): "
             f"`{command}`{serves} continues it, `{command} --abort`{serves} gives it up"
         )
 
 
 def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
-    """The upgrades of a project that no process continues, by subject."""
+    """The upgrades of a project that no process continues, by model."""
     for path in sorted(project.upgrading.glob("*.json")):
-        subject = unquote(path.stem)
-        journal = journal_of(project, subject)
+        model = unquote(path.stem)
+        journal = journal_of(project, model)
         if journal.is_held:
             continue
         try:
             upgrade = journal.read()
         except ConflictError as error:
-            yield InterruptedUpgrade(subject, subject, None, f"{error.message}; {error.hint}")
+            yield InterruptedUpgrade(model, model, None, f"{error.message}; {error.hint}")
             continue
         if upgrade is not None:  # it has just ended
-            yield InterruptedUpgrade(subject, subject if subject in lock.models else upgrade.target, upgrade)
+            yield InterruptedUpgrade(model, model if model in lock.models else upgrade.target, upgrade)

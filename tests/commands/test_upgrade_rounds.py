@@ -36,7 +36,7 @@ container: small
 command: vllm serve Org/Model-1B
 requires: {bench: {tg at 0: ">= 97 % of current"}}
 """
-UPGRADE = Upgrade("recipes/chat.yaml", (runs.MODEL,), {}, str(OLD), "now", candidate=str(NEW))
+UPGRADE = Upgrade("recipes/chat.yaml", runs.MODEL, {}, str(OLD), "now", candidate=str(NEW))
 
 
 class Machine:
@@ -207,7 +207,7 @@ def test_whatever_ends_it_the_model_is_served_as_before(
         upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
-    assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
+    assert [each.model for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
 
 
 def test_what_a_killed_one_left_makes_room_for_the_models_own_server(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-START = Upgrade("recipes/chat.yaml", ("Org/M",), {"vllm": None}, "small:1", "2026-11-20T22:00:00Z")
+START = Upgrade("recipes/chat.yaml", "Org/M", {"vllm": None}, "small:1", "2026-11-20T22:00:00Z")
 
 
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
         {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},
         {"before": "-x:1"},
         {"candidate": "small:latest"},
-        {"models": ["../../etc"]},
+        {"model": "../../etc"},
         {"update": {"vllm": "--upload-pack=x"}},
         {"update": {"-v": None}},
     ],
