@@ -28,6 +28,7 @@ pytestmark = pytest.mark.engine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = '"root": sys.argv[2]'
+_SHORT = ("does not start", "dies when asked", "never gets ready")
 PROBE = """\
 description: asks what the image thinks of itself
 command: [python3, check.py]
@@ -202,7 +203,10 @@ def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["does not start", "dies when asked", "never gets ready"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in _SHORT else [pytest.mark.full]) for name in upgrade_trials.REGRESSIONS],
+)
 def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, name: str
 ) -> None:
