@@ -212,7 +212,7 @@ def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield from ((f"  {line}", 4) for line in rest)
         return
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
-    together = ", which could only be tried together" if report.conclusion.joint else ""
+    together = ", which could only be tried together" if len(report.culprits) > 1 else ""
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
     if report.between:
@@ -256,7 +256,7 @@ def _document(report: BisectReport) -> dict[str, Any]:
         "result": "waiting" if report.look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
         **data(report, "steps=conclusion.steps steps_on_axis=conclusion.steps_on_axis"),
-        "joint": bool(conclusion and conclusion.joint),
+        "joint": len(report.culprits) > 1,
         "culprits": data(report.culprits, _CULPRIT),
         "machine": data(report.machine),
         "look": data(report.look, "image address?"),

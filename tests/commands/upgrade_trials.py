@@ -1,4 +1,4 @@
-"""Upgrades that go wrong on purpose: worse candidates, and ends by a signal. What is served has to count at all times."""
+"""Upgrades that go wrong on purpose: worse candidates, and ends by a signal. An image that counts is always served."""
 
 from __future__ import annotations
 

@@ -108,11 +108,6 @@ class Difference:
         return "".join(file.content.decode() for file in old), "".join(file.content.decode() for file in new)
 
     @property
-    def step_titles(self) -> list[str]:
-        """The titles of the new build's steps, as `bake.load_step_times` has them."""
-        return _TITLE.findall(self.dockerfiles[1])
-
-    @property
     def axes(self) -> tuple[Axis, ...]:
         """The axes, those that are the cheapest to change first."""
         rows: dict[str, list[str]] = {}

@@ -198,8 +198,9 @@ class _Noise:
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
-# The search: ends → numbers → axes → units of each axis → points of each unit → the ends of what was found once more.
-# Every verdict that is known is read off the trials, and the first that is missing is the next question.
+# The search: ends → numbers → axes → units of the axis → points of the unit → both sides once more. Axes and units are
+# taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
+# is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
 
 _NOWHERE: Mapping[str, str] = {}
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
@@ -241,15 +242,14 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of a search. ``good`` and ``bad`` are the two candidates on either side. They differ in the ``culprits``
-    alone, which make one of the other together; where ``joint``, the culprits could not be tried one by one. ``steps``
-    are the candidates that the search took beside the two ends, and ``steps_on_axis`` those of them on an axis."""
+    """The end of a search. The candidates ``good`` and ``bad`` on either side differ in the ``culprits`` alone: one, or
+    several that could not be tried apart. ``steps`` counts the candidates beside the two ends, ``steps_on_axis`` those
+    of them that look for the place on the axis."""
 
     ending: Ending
     good: BisectCandidate
     bad: BisectCandidate
     culprits: tuple[Culprit, ...] = ()
-    joint: bool = False
     steps: int = 0
     steps_on_axis: int = 0
 
@@ -293,12 +293,16 @@ class _Search:
         self.axes = self.subject.axes(self.old, self.new)
         if not self.axes:
             return Conclusion("nothing differs", old, new, steps=len(self.tried))
-        chosen, joint = self._smallest()
-        culprits, *sides = self._located(chosen, joint=joint)
+        before, between = self._flip(frozenset(), [frozenset(axis.units) for axis in self.axes])
+        if any(len(group) > 1 for group in between):
+            inside = frozenset().union(*between)
+            units = (unit for axis in self.axes for unit in axis.units if unit in inside)
+            before, between = self._flip(before, [frozenset({unit}) for unit in units])
+        culprits, *sides = self._located(before, before.union(*between))
         for each in sides:
             self._require_sure(each)
         on_axis = sum(is_inside_axis(self.axes, tried) for tried in self.tried)
-        return Conclusion("found", sides[0], sides[1], culprits, joint, len(self.tried), on_axis)
+        return Conclusion("found", sides[0], sides[1], culprits, len(self.tried), on_axis)
 
     def _ending_of_ends(self) -> Ending | None:
         wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
@@ -340,60 +344,33 @@ class _Search:
             return "skip"
         return self._verdict(self._candidate(taken, points))
 
-    def _smallest(self) -> tuple[frozenset[str], bool]:
-        """The units that are enough to make the old number fail, none of which can be left out; True where some of them
-        could only be tried together."""
-        chosen, joint = self._culprits([frozenset(axis.units) for axis in self.axes], frozenset())
-        for axis in self.axes:
-            inside = [frozenset({unit}) for unit in axis.units if unit in chosen]
-            if len(inside) > 1:
-                rest = chosen - frozenset(axis.units)
-                parts, also = self._culprits(inside, rest)
-                chosen, joint = rest | parts, joint or also
-        return chosen, joint
-
-    def _culprits(self, groups: Sequence[frozenset[str]], always: frozenset[str]) -> tuple[frozenset[str], bool]:
-        """The smallest union of ``groups`` that fails together with what is ``always`` taken. All of them together do,
-        and ``always`` alone does not.
-
-        The first prefix of the row that fails ends with a culprit. With that one taken, the next is looked for in front
-        of it, until nothing in front is needed: a logarithm of trials for each culprit
-        (QuickXplain, https://cdn.aaai.org/AAAI/2004/AAAI04-027.pdf).
+    def _flip(
+        self, before: frozenset[str], row: Sequence[frozenset[str]]
+    ) -> tuple[frozenset[str], Sequence[frozenset[str]]]:
+        """The units with which the old number is still good, and the groups of the ``row`` that then make it bad: one,
+        or several that could not be tried apart. The groups are taken one after the other, in addition to ``before``.
         """
 
-        def first_that_fails(row: Sequence[frozenset[str]], start: int) -> tuple[int, int]:
-            good, bad = edge(
-                len(row) - start + 1,
-                lambda place: self._word(taken.union(*row[: start + place])),
-                _MOST_MISSES_OF_UNITS,
-            )
-            return start + good, start + bad
+        def edge_of(row: Sequence[frozenset[str]]) -> tuple[int, int]:
+            return edge(len(row) + 1, lambda place: self._word(before.union(*row[:place])), _MOST_MISSES_OF_UNITS)
 
-        taken, joint, row = always, False, list(groups)
-        while row and not (taken != always and self._word(taken) == "bad"):
-            start, end = first_that_fails(row, 0)
-            if end - start > 1:  # the other way round, some may be told apart
-                turned = [*row[:start], *row[start:end][::-1]]
-                again = first_that_fails(turned, start)
-                if again[1] - again[0] < end - start:
-                    row, (start, end) = turned, again
-            joint = joint or end - start > 1
-            taken = taken.union(*row[start:end])
-            row = row[:start]
-        return taken - always, joint
+        good, bad = edge_of(row)
+        if bad - good > 1:  # some of them may be tried apart once the last one is taken, which they need
+            turned = [*row[:good], row[bad - 1], *row[good : bad - 1]]
+            again = edge_of(turned)
+            if again[1] - again[0] < bad - good:
+                row, (good, bad) = turned, again
+        return before.union(*row[:good]), row[good:bad]
 
     def _located(
-        self, chosen: frozenset[str], *, joint: bool
+        self, before: frozenset[str], chosen: frozenset[str]
     ) -> tuple[tuple[Culprit, ...], BisectCandidate, BisectCandidate]:
-        """The culprits, each at its point where it has some, and the candidates on either side of the first one."""
-        units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen]
+        """The culprits, each at its point if it has points, and the candidates on either side of the first one."""
+        units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen - before]
         culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
-        first = next((culprit for culprit in culprits if culprit.good or not joint), None)
-        if first is None:
-            return culprits, of_number(self.old), self._candidate(chosen)
-        good = self._candidate(chosen, {first.unit: first.good}) if first.good else None
-        bad = self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
-        return culprits, good or self._candidate(chosen - {first.unit}), bad
+        first = next((culprit for culprit in culprits if culprit.good or culprit.bad), culprits[0])
+        good = self._candidate(chosen, {first.unit: first.good}) if first.good else self._candidate(before)
+        return culprits, good, self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
         """The culprit between its two nearest points; between those of a merge's own commits where it is a merge."""
