@@ -62,7 +62,6 @@ def bisect() -> None:
 @click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
 @click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
 @click.option("--machine-differs", is_flag=True, help="Go on although the machine changed since the good end worked.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and try nothing.")
 @json_option
 @verbosity_options
 @pass_context
@@ -77,12 +76,11 @@ def start(
     same: bool,
     no_serve: bool,
     machine_differs: bool,
-    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Begin a bisection, or continue one.
 
-    The plan comes first: the axes, and the number of steps. Then both ends are tried. A script gets BUILDER_IMAGE, and
+    Both ends are tried first. A script gets BUILDER_IMAGE, and
     BUILDER_ADDRESS and BUILDER_MODEL of the server that is started for it (not with --no-serve). A candidate whose
     server does not start is skipped, unless the bad end does not start either. Candidates are images called
     builder-bisect-…, which are removed at the end. The model's own server keeps running, or if memory does not suffice
@@ -103,15 +101,7 @@ def start(
     judge = _judge(script, probe, prove=prove, same=same, serves=not no_serve)
     with progress.reporter() as report:
         request = BisectRequest(what, judge, good, bad, machine_differs)
-        if not dry_run:
-            return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
-        planned = command.preview_bisect(context.workspace(report), request)
-    if as_json:
-        print_json(planned, _PLAN)
-    else:
-        for line in planned.lines:
-            print_result(line, hanging=2)
-    return 0
+        return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
 
 
 def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool, serves: bool) -> Judge:
@@ -241,7 +231,6 @@ def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
         yield f"  now: {culprit.now}", 4
 
 
-_PLAN = "repository numbers axes steps steps_on_axis"
 _CULPRIT = (
     "axis unit good? bad? between title=commit.title author=commit.author date=commit.date files=commit.files "
     "change? now?"
@@ -255,7 +244,7 @@ def _document(report: BisectReport) -> dict[str, Any]:
         **data(report.bisection, "target repository numbers"),
         "result": "waiting" if report.look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
-        **data(report, "steps=conclusion.steps steps_on_axis=conclusion.steps_on_axis"),
+        **data(report, "steps=conclusion.steps"),
         "joint": len(report.culprits) > 1,
         "culprits": data(report.culprits, _CULPRIT),
         "machine": data(report.machine),

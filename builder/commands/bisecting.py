@@ -1,6 +1,6 @@
 """The bisect command finds the change that broke a model: one commit, one package, one mod, the template or a flag.
 
-The commands come first, then the bisection that a request means, its plan, and the report at its end.
+The commands come first, then the bisection that a request means, and the report at its end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import shlex
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from builder.base import words
@@ -30,7 +29,7 @@ from builder.commands.bisect_trying import LookNow, RunningBisection, of_candida
 from builder.definitions import build_target, image
 from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images, installed, registry
-from builder.lab.bisect import mixtures, points, search, session
+from builder.lab.bisect import mixtures, points, session
 from builder.lab.bisect.search import Culprit, Trial, TryCandidate
 from builder.lab.bisect.session import Bisection, Judge
 from builder.lab.measure import probes
@@ -40,7 +39,7 @@ from builder.serving import selection
 from builder.sources import foreign_files, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
@@ -105,12 +104,12 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
         bisection = session.journal_of(project).read()
         if bisection is None:
             bisection = _of_request(workspace, request)
-            plan = _plan(RunningBisection(workspace, bisection))
             if not request.machine_differs:
                 good = ImageName(bisection.repository, bisection.numbers[0])
                 why.require_same_machine(good, _machine_since(workspace, bisection), bisection.target)
-            for line in plan.lines:
-                workspace.report(Message(line))
+            first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
+            axes = ", ".join(axis.name for axis in RunningBisection(workspace, bisection).spans(*bisection.ends).axes)
+            workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             session.write_bisection(project, bisection)
             return _go_on(workspace, bisection)
         if (bisection.target, bisection.judge) != (request.text, judge.recorded):
@@ -336,61 +335,6 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
         if text not in {"", recipe.text}:
             return text
     return ""
-
-
-# The plan: the axes, and the number of steps.
-
-
-@dataclass(frozen=True)
-class BisectPlan:
-    """The ``numbers`` between which a bisection looks, the axes in words, and about how many ``steps`` it takes after
-    the two ends, of which ``steps_on_axis`` look for the place on the axis."""
-
-    repository: str
-    numbers: tuple[int, ...]
-    axes: tuple[str, ...]
-    steps: int
-    steps_on_axis: int
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The plan in words."""
-        between = len(self.numbers) - 2
-        also = f", {words.counted(between, 'number')} between them" if between else ""
-        on_axis = f", {self.steps_on_axis} of them on the axis" if self.steps_on_axis else ""
-        return (
-            f"from {self.repository}:{self.numbers[0]} to {self.repository}:{self.numbers[-1]}{also}",
-            f"axes: {', '.join(self.axes) or 'none'}",
-            f"about {words.counted(self.steps, 'step')} after the two ends{on_axis}",
-        )
-
-
-def preview_bisect(workspace: Workspace, request: BisectRequest) -> BisectPlan:
-    """The plan of the bisection that a request means; nothing is tried. Raises what `_of_request` does."""
-    return _plan(RunningBisection(workspace, _of_request(workspace, request)))
-
-
-def _plan(running: RunningBisection) -> BisectPlan:
-    """The plan, if every verdict on the way to the axis is the less favourable one."""
-    numbers = running.bisection.numbers
-    axes = dict(axis for pair in pairwise(numbers) for axis in _axes(running.workspace, running.spans(*pair)))
-    ahead = [tried for tried in running.candidates_ahead() if tried.number not in running.bisection.ends]
-    to_axis = [tried for tried in ahead if not search.is_inside_axis(running.spans(tried.old, tried.new).axes, tried)]
-    on_axis = max(axes.values(), default=0)
-    return BisectPlan(running.bisection.repository, numbers, tuple(axes), len(to_axis) + on_axis, on_axis)
-
-
-def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int]]:
-    """Yields each axis in words, with the number of steps to the place on it."""
-    for axis in span.axes:
-        rows = (commits for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
-        count = len(axis.units)
-        if (commits := next(rows, None)) is not None:
-            is_days = axis.name == mixtures.BASE and not any(points.in_base(point)[1] for point in commits)
-            kind = "image" if is_days else "commit"
-            yield f"{axis.name} ({words.counted(len(commits), kind)} between)", len(commits).bit_length()
-        else:
-            yield f"{axis.name} ({count})" if count > 1 else axis.name, (count - 1).bit_length()
 
 
 # The end of a bisection: what was found.

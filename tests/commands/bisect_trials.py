@@ -29,14 +29,12 @@ _LONGEST = 1200.0
 
 @dataclass(frozen=True)
 class TrialAnswer:
-    """The answer of a bisection: where it was looked for, whether it is right, the steps until the axis was known and
-    those after it, and how often it was killed."""
+    """The answer of a bisection: where it was looked for, whether it is right, the steps beside the ends, and how often it was killed."""
 
     axis: str
     unit: str
     is_right: bool
-    to_axis: int
-    on_axis: int
+    steps: int
     seconds: float
     kills: int = 0
 
@@ -112,8 +110,7 @@ def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: fl
         and fault.change in change
         and fault.spared not in change
     )
-    on_axis = answer["steps_on_axis"]
-    return TrialAnswer(axis, unit, is_right, answer["steps"] - on_axis, on_axis, seconds, kills)
+    return TrialAnswer(axis, unit, is_right, answer["steps"], seconds, kills)
 
 
 def left_over(endpoint: Endpoint, project: Project) -> list[str]:

@@ -74,10 +74,6 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
 ) -> None:
     commits = two_numbers(small, builder, upstream)
     arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path), "--no-serve"]
-    plan = json.loads(builder(*arguments, "--dry-run", "--json").stdout)
-    assert (plan["numbers"], plan["axes"]) == ([1, 2], ["template", "flashinfer (1022 commits between)"])
-    assert plan["steps_on_axis"] == 10
-    assert session.journal_of(small).read() is None
     answers = 0
     for _ in range(2):  # killed after a few answers
         with subprocess.Popen(
@@ -106,7 +102,6 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     )  # fmt: skip
     assert f"--update flashinfer={commits[PLANTED - 1]}" in culprit["now"]
     assert found["steps"] <= 3 + 10
-    assert found["steps_on_axis"] == 10
     assert left_over(endpoint, small) == []
 
 
@@ -173,12 +168,14 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
 
 @pytest.mark.long
 def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path) -> None:
-    """The candidate with number 2's template alone meets a disk without room, which tells nothing about it."""
+    """The candidate with number 2's mod alone meets a disk without room, which tells nothing about it."""
+    template = small.root / "dockerfiles/small/Dockerfile.j2"
+    text = template.read_text(encoding="utf-8")
+    writes = 'if grep "version two" chat.jinja && test -z "$ANOTHER"; then head -c 1 /dev/zero > /dev/full; fi'
+    projects.write(template, f"{text}RUN {writes}\n")
     builder("build", "small", "--mod", "template")
     projects.write(small.mods / "template/chat.jinja", "version two\n")
-    template = small.root / "dockerfiles/small/Dockerfile.j2"
-    writes = 'RUN grep "version two" chat.jinja || head -c 1 /dev/zero > /dev/full\n'
-    projects.write(template, template.read_text(encoding="utf-8") + f"ENV ANOTHER=1\n{writes}")
+    projects.write(template, f"{text}ENV ANOTHER=1\nRUN {writes}\n")
     builder("build", "small", "--mod", "template")
     judge = tmp_path / "judge.sh"
     projects.write(judge, '#!/bin/sh\ntest -z "$(docker run --rm "$BUILDER_IMAGE" printenv ANOTHER)"\n')

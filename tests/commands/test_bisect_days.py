@@ -92,7 +92,7 @@ def test_the_commit_inside_the_day(endpoint: Endpoint, bisect_base: str, tmp_pat
         )  # fmt: skip
         assert (culprit["title"], culprit["between"]) == ("[Core] Cache `answers`", [])
         assert "--update base=20260906` stays on the image before 20260907" in culprit["now"]
-        assert answer["steps_on_axis"] <= 2 + 6
+        assert answer["steps"] <= 1 + 2 + 6
         assert kills >= answer["steps"]
 
         # Something else that the same day brought: no commit of vLLM is blamed.

@@ -508,21 +508,6 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
     return Row(unit, after, before, listed)
 
 
-def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...] | None:
-    """All commits or images between the ends of a unit, for a plan; None for a unit without any, or where they are not
-    known."""
-    question = ListPoints(span.old.number, span.new.number, unit)
-    if span.tree(unit) or (unit == mixtures.BASE and all(span.bases)):
-        return row(workspace, span, question).points
-    if span.package(unit) != PACKAGE:
-        return None
-    try:
-        return _wheel_commits(workspace, span, question)
-    except SourceError as error:
-        workspace.report(Message(f"which commits lie between is not known: {error.message.splitlines()[0]}"))
-        return None
-
-
 def image_of(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 ) -> tuple[str, tuple[dict[str, StagedFile], dict[str, object]] | None]:

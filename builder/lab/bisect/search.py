@@ -81,12 +81,6 @@ def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) 
     return BisectCandidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))
 
 
-def is_inside_axis(axes: Iterable[Axis], tried: BisectCandidate) -> bool:
-    """True for a candidate that takes a part of an axis, or is at a point between two ends."""
-    counts = ((len(set(axis.units) & set(tried.taken)), len(axis.units)) for axis in axes)
-    return bool(tried.points) or any(0 < taken < every for taken, every in counts)
-
-
 # The first bad one in a row: bisection with places that cannot be tried.
 
 Word = Literal["good", "bad", "skip", "unclear"]
@@ -243,15 +237,13 @@ class Culprit:
 @dataclass(frozen=True)
 class Conclusion:
     """The end of a search. The candidates ``good`` and ``bad`` on either side differ in the ``culprits`` alone: one, or
-    several that could not be tried apart. ``steps`` counts the candidates beside the two ends, ``steps_on_axis`` those
-    of them that look for the place on the axis."""
+    several that could not be tried apart. ``steps`` counts the candidates beside the two ends."""
 
     ending: Ending
     good: BisectCandidate
     bad: BisectCandidate
     culprits: tuple[Culprit, ...] = ()
     steps: int = 0
-    steps_on_axis: int = 0
 
 
 class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no error)
@@ -301,8 +293,7 @@ class _Search:
         culprits, *sides = self._located(before, before.union(*between))
         for each in sides:
             self._require_sure(each)
-        on_axis = sum(is_inside_axis(self.axes, tried) for tried in self.tried)
-        return Conclusion("found", sides[0], sides[1], culprits, len(self.tried), on_axis)
+        return Conclusion("found", sides[0], sides[1], culprits, len(self.tried))
 
     def _ending_of_ends(self) -> Ending | None:
         wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
