@@ -1,4 +1,4 @@
-"""This page defines the command line of builder diff: the command, the differences as JSON, and as text."""
+"""The command line of builder diff: the command, the differences as JSON, and as text."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def diff(
 ) -> None:
     """Show what changed between two images.
 
-    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
-    stand first.
+    A and B are numbered images, such as tf5:6 and tf5:7; a name without a number is its current image. The most
+    probable culprits come first.
     """
     from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
@@ -70,12 +70,12 @@ def diff(
 
 
 def _inside(path: str) -> str:
-    """Returns ``path`` relative to the sources. Raises click's error for one that leads out of them."""
+    """Returns ``path`` relative to the sources. Raises click's error for a path outside of them."""
     from posixpath import normpath
 
     normalized = normpath(path)
     if normalized.startswith(("/", "../")) or normalized in ("..", "."):
-        raise click.BadParameter(f"`{path}`: a path within the sources is wanted", param_hint="--path")
+        raise click.BadParameter(f"`{path}` is no path within the sources", param_hint="--path")
     return normalized
 
 
@@ -140,17 +140,16 @@ _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other file
 
 
 def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
-    """The text of the difference between two images."""
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
     yield from output.lines(("", "", "", ""), rows, output.width())[1:]
-    yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
+    yield from _folded(f"not compared: {reason}" for reason in difference.unknown)
     if difference.is_same:
-        yield "nothing differs: both are the same image, byte for byte"
+        yield "both are the same image, byte for byte"
     elif difference.nothing:
         same = before.image.input_hash == after.image.input_hash != ""
-        yield "both were built from the same inputs" if same else "no difference is known"
+        yield "both were built from the same inputs" if same else "no known difference"
     yield from _sources(difference.sources)
     yield from _listing("patches of sources", map(_patch, difference.changes.patches))
     for change in difference.mods:
@@ -171,7 +170,6 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
 
 
 def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
-    """The text of changed packages, none where there are none."""
     if not changes:
         return
     kinds = [change.kind for change in changes]
@@ -188,25 +186,24 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section: an empty line, the title, the lines indented."""
     yield ""
     yield from _folded([title])
     yield from (f"  {line}" if line else "" for line in lines)
 
 
 def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section of prose; nothing if it has no lines."""
+    """A section of prose; nothing without lines."""
     if folded := list(_folded(lines, indent=2)):
         yield from _section(title, folded)
 
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
+    """Folds prose to the width of the terminal; the lines of files in diffs are never folded."""
     return (folded for line in lines for folded in output.fold(line, output.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
-    """The row of an image, and one for each paired model whose status differs from the image's."""
+    """A row for the image, and for each paired model whose status differs from the image's."""
     image = side.image
     yield f"  {side.name.number}", words.ago_text(image.built), words.size_text(image.size), _marked(image)
     for model, pairing in side.pairings.items():
@@ -224,9 +221,9 @@ def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
         lines = list(_folded([source.unknown_reason], indent=2)) if source.unknown_reason else []
         if source.gained and not (source.lost and not source.gained.total):
-            lines += _commits(source.gained, "came")
+            lines += _commits(source.gained, "added")
         if source.lost:
-            lines += _commits(source.lost, "went")
+            lines += _commits(source.lost, "removed")
         yield from _section(title, lines)
 
 
@@ -237,8 +234,8 @@ def _version(version: Version | None) -> str:
 
 
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
-    matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{words.counted(between.total, 'upstream commit')} that {output.word(which)}{matching}"
+    matching = f", {between.matching} of them shown" if between.matching != between.total else ""
+    yield f"{words.counted(between.total, 'upstream commit')} {output.word(which)}{matching}"
     room = output.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
@@ -252,7 +249,6 @@ def _patch(change: SourcePatchChange) -> str:
 
 
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
-    """The text of the files that differ between two folders."""
     for file in files:
         yield from _folded([f"{file.path}: {output.word(file.kind)}{', ' if file.note else ''}{file.note}"], indent=2)
         yield from (f"  {line}" for line in _diff(file, full))

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder why."""
+"""The command line of builder why."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SHOWN_DETAILS = 6
 
 
 @click.command()
-@click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
+@click.argument("what", metavar="MODEL|RECIPE|SERVER", shell_complete=names("models", "recipes"))
 @json_option
 @pass_context
 def why(context: Context, what: str, as_json: bool) -> None:
     """Show what changed since a model worked last.
 
-    Compares the machine, the image, its mods, the recipe, the template and the weights with the last start that
-    answered, or the last bench or probe that passed, and that is not as it is now. The most likely cause stands first,
-    each with what undoes it. Nothing is built or started, and nothing is fetched.
+    Compares the machine, the image, its mods, the recipe, the template and the weights with the last state that worked
+    and differs from now: a start that answered, or a bench or probe that passed. The most likely cause comes first, and
+    each cause has its remedy. Nothing is built, started or fetched.
     """
     from builder.commands import why as command
 
@@ -59,7 +59,7 @@ def _lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     if report.failure:
         yield f"the last start says: {report.failure}", 2
     if report.since is None and report.causes:
-        yield f"no state in which {model} worked is recorded; these faults of what is there now are known:", 2
+        yield f"no state in which {model} worked is recorded; known faults of the present state:", 2
         yield from _cause_lines(report)
         return
     if report.since is None:

@@ -113,7 +113,7 @@ def _of_kind(kind: FailureKind, part: str) -> int:
 
 
 def _kind_reasons(kind: FailureKind, part: str) -> list[str]:
-    return [f"the failure is one of {_KINDS[kind].words}"] if _of_kind(kind, part) else []
+    return [f"the failure concerns {_KINDS[kind].words}"] if _of_kind(kind, part) else []
 
 
 # The machine. Its weights are those of single parts: an update of the system changes several at once, and of these the

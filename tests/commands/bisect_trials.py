@@ -29,7 +29,7 @@ _LONGEST = 1200.0
 
 @dataclass(frozen=True)
 class TrialAnswer:
-    """The answer of a bisection: where it was looked for, whether it is right, the steps beside the ends, and how often it was killed."""
+    """The answer of a bisection, whether it is right, its steps beside the ends, and how often it was killed."""
 
     axis: str
     unit: str

@@ -208,7 +208,7 @@ def test_the_culprit_of_a_thread_stands_first(tmp_path: Path, name: str) -> None
 def test_the_package_of_an_image_that_is_likely_stands_before_others(tmp_path: Path) -> None:
     first = asked(*replay(tmp_path, THREADS["NCCL 2.28.9"]))["causes"][0]
     assert first["details"][0] == "nvidia-nccl-cu13: 2.29.7 → 2.28.9"
-    assert "the failure is one of the link between machines" in first["reasons"]
+    assert "the failure concerns the link between machines" in first["reasons"]
 
 
 def test_another_choice_of_vllm_is_told_beside_its_image(tmp_path: Path) -> None:
