@@ -136,4 +136,4 @@ def test_the_report_of_a_server_that_runs(kitchen: Kitchen, tmp_path: Path) -> N
 
 def test_without_a_server_or_a_log_there_is_no_report(kitchen: Kitchen) -> None:
     refused = run_command(kitchen.project, "logs", MODEL, "--report", code=2, environ=kitchen.environ)
-    assert "no failed start left its log" in refused.stderr
+    assert "no log of a failed start" in refused.stderr
