@@ -61,7 +61,9 @@ def bisect() -> None:
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
 @click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
 @click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
-@click.option("--machine-differs", is_flag=True, help="Go on although the machine changed since the good end worked.")
+@click.option(
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good end worked."
+)
 @json_option
 @verbosity_options
 @pass_context
@@ -87,7 +89,7 @@ def start(
     for both, is started again at the end.
 
     If the kernel, the driver or the firmware changed since the good end worked, no image is blamed: `builder why MODEL`
-    shows what changed, and --machine-differs goes on.
+    shows what changed, and --machine-differs goes ahead anyway.
 
     \b
     Ends with

@@ -28,7 +28,7 @@ _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 @update_option
 @click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go on although the machine changed since the present image worked."
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the present image worked."
 )
 @click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
@@ -47,7 +47,7 @@ def upgrade(
 ) -> int:
     """Move a model to what is new upstream, if it is as good.
 
-    Builds a candidate with the sources resolved again (all of them, or those of --update) and proves it. Then serves it
+    Builds a candidate with the sources resolved again (all, or those named by --update) and proves it. Then serves it
     under a name and port of its own, beside the model's server, or in its place if memory does not suffice for both,
     and takes the probes and benchmarks that the model requires. If nothing is missing, pins, pairing and `latest` move
     together, and the server changes to the new image. Otherwise nothing moves, and the candidate stays with its

@@ -55,8 +55,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BisectRequest:
-    """A bisection as typed: ``text`` is a model, a recipe or a definition; the ends are numbers, None for those of the
-    lock. With ``machine_differs`` it goes on although the machine changed since the good end worked."""
+    """A bisection as typed: ``text`` is a model, a recipe or a definition; the ends are numbers, None for the
+    lock's. With ``machine_differs`` it goes ahead although the machine changed since the good end worked."""
 
     text: str
     judge: Judge
@@ -466,8 +466,8 @@ def _found_base(
 
 
 def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclusion, good: str, bad: str) -> str:
-    """The labels of two dated base images and the distribution's packages of the two candidates that differ, as the
-    lines of a diff; without what cannot be read any more."""
+    """The differences of the labels of two dated base images, and of the distribution's packages of the two candidates,
+    as the lines of a diff; without what can no longer be read."""
     name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.builds.platform
     lines = ""
     if good and bad:
@@ -495,7 +495,7 @@ def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: st
 
 
 def _answered(workspace: Workspace, ask: Callable[[], T]) -> T | None:
-    """The answer of others; None if there is none, which is reported."""
+    """The answer of another machine; None if there is none, which is reported."""
     try:
         return ask()
     except SourceError as error:

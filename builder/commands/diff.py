@@ -147,10 +147,10 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
     if not (before.image.adopted or after.image.adopted):
         return
     names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)
-    yield f"how {names} came about: an adopted image was built elsewhere"
+    yield f"the build of {names}: an adopted image was built elsewhere"
     for side in (before, after):
         if side.directory and not side.knows_base:
-            yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
+            yield f"the packages in the base of {side.name}: only the packages that its build installed are known"
 
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
@@ -176,7 +176,7 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
 
 
 def _args(directory: BuildDirectory) -> dict[str, str]:
-    """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
+    """The values of the templates' settings; a parent's values have its name in front: ``dflash build_jobs``."""
     values = {}
     for part in directory.parts:
         args = build_directory.read_metadata(part.folder).get("build_args")

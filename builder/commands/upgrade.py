@@ -232,7 +232,7 @@ def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
 def _recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe:
     recipe = build_target.find_target(workspace.project, upgrade.target).recipe
     if recipe is None:  # it was removed meanwhile
-        raise UsageError(f"{upgrade.target} is no recipe any more")
+        raise UsageError(f"{upgrade.target} is no longer a recipe")
     return recipe
 
 

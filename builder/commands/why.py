@@ -405,5 +405,5 @@ def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) 
         raise ConflictError(
             "\n".join([f"the machine changed since {name} worked, so that no image can be blamed", *changes]),
             hint=f"`builder why {shlex.quote(subject)}` says how to go back; if {name} still works here,"
-            " `builder restart` records that; `--machine-differs` goes on all the same",
+            " `builder restart` records that; `--machine-differs` goes ahead anyway",
         )

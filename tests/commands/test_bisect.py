@@ -24,7 +24,7 @@ from tests.commands.bisect_trials import left_over
 from tests.commands.git_upstream import Upstream
 from tests.commands.serving import MODEL, Kitchen
 from tests.commands.test_git_sources import use
-from tests.commands.test_upgrade import CHECK, PROBE, ROOT
+from tests.commands.upgrade_trials import CHECK, PROBE, ROOT
 from tests.conftest import Command, command, run_command
 
 if TYPE_CHECKING:

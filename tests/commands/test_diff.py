@@ -335,7 +335,7 @@ def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbe
     adopted_twin(numbers, first, {"pip": "23.0", "wheel": "0.38", "torch": "2.12.0", "vllm": "1"}, "d")
     difference = between(numbers)
     assert [(change.name, change.kind) for change in difference.changes.packages] == [("torch", "up"), ("uv", "out")]
-    assert any("only those that its build installed are known" in reason for reason in difference.unknown)
+    assert any("only the packages that its build installed are known" in reason for reason in difference.unknown)
 
 
 def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:

@@ -22,23 +22,13 @@ from builder.lock.model import ImageName
 from tests import projects
 from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
+from tests.commands.upgrade_trials import ROOT, paired
 from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
-ROOT = '"root": sys.argv[2]'
 _SHORT = ("does not start", "dies when asked", "never gets ready")
-PROBE = """\
-description: asks what the image thinks of itself
-command: [python3, check.py]
-seconds: 30
-"""
-CHECK = """\
-import os, sys, urllib.request
-address = os.environ["BUILDER_ADDRESS"]
-sys.exit(0 if b"good" in urllib.request.urlopen(f"{address}/models", timeout=10).read() else 1)
-"""
 
 
 @pytest.fixture
@@ -48,17 +38,7 @@ def builder(kitchen: Kitchen) -> Builder:
 
 def change(kitchen: Kitchen, verdict: str) -> None:
     """Makes the next build's vLLM another one, which the probe finds so."""
-    path = kitchen.project.mods / "standin/vllm"
-    text = path.read_text(encoding="utf-8")
-    assert ROOT in text
-    projects.write(path, text.replace(ROOT, f'"root": "{verdict}"'))
-    projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
-    projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
-    projects.write(kitchen.project.root / "builder.yaml", "requires: {probe: [own]}\n")
-
-
-def paired(kitchen: Kitchen) -> ImageName:
-    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
+    upgrade_trials.change(kitchen, (ROOT, f'"root": "{verdict}"'))
 
 
 def served(endpoint: Endpoint, kitchen: Kitchen) -> tuple[str, str]:

@@ -44,11 +44,11 @@ class Row:
 
 @dataclass(frozen=True)
 class BisectSubject:
-    """The subject of a search: the numbers in their order, from the end that counts as good to the one that is bad.
+    """The subject of a search: the numbers in their order, from the good end to the bad end.
 
     ``axes`` returns the difference of two neighbouring numbers, the cheapest to change first. ``impossible`` says why a
-    candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not accept. ``single`` is true
-    where the judge never gives two answers for one image."""
+    candidate cannot exist, such as a FlashInfer that the vLLM does not accept, and is empty if it may. ``single`` is
+    true if the judge never gives two answers for one image."""
 
     numbers: tuple[int, ...]
     axes: Callable[[int, int], tuple[Axis, ...]]
@@ -68,7 +68,7 @@ class BisectCandidate:
 
     @property
     def number(self) -> int | None:
-        """The number that it is, None where it has to be made."""
+        """Its number, None if it has to be made."""
         return self.old if self.old == self.new else None
 
 
@@ -125,9 +125,8 @@ _LEAST_DIFFERENCE = 0.25
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of trying a candidate, once or all times together: how often it ``passed`` and ``failed``.
-    ``skipped`` says why it could not be tried, and is empty where it was. ``seconds`` is how long it took, and ``note``
-    what the judge said."""
+    """The outcome of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it
+    could not be tried; ``note`` is what the judge said."""
 
     candidate: BisectCandidate
     passed: int = 0
@@ -143,7 +142,7 @@ class Trial:
 
 class _Noise:
     """The noise of all trials: how often each candidate passed and failed, and the shares of failures at the two ends.
-    ``is_clean`` is true where no candidate gave two answers."""
+    ``is_clean`` is true if no candidate gave two answers."""
 
     def __init__(self, trials: Iterable[Trial], passing: BisectCandidate, failing: BisectCandidate) -> None:
         self.sums: dict[BisectCandidate, Trial] = {}
@@ -161,7 +160,7 @@ class _Noise:
         return self.sums.get(candidate, Trial(candidate))
 
     def verdict(self, tally: Trial) -> Word | None:
-        """The verdict that these trials allow, None where it takes more of them."""
+        """The verdict of these trials, None if it takes more of them."""
         if tally.skipped:
             return "skip"
         if not tally.tries:
@@ -187,7 +186,7 @@ class _Noise:
         return max(0, min(math.ceil(distance / step), _MOST_AT_ONCE, _MOST - tally.tries))
 
     def _odds(self, passed: int, failed: int) -> float:
-        """The logarithm of how much likelier these trials are where the fault is."""
+        """The logarithm of how much likelier these trials are with the fault than without it."""
         odds = failed * math.log(self.failing / self.passing)
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
@@ -224,8 +223,8 @@ Question: TypeAlias = "TryCandidate | ListPoints"
 
 @dataclass(frozen=True)
 class Culprit:
-    """One part of what was found: a unit, and where it has points the last ``good`` and the first ``bad`` one. Points
-    ``between`` could not be tried: any of them may be the culprit, as may ``bad``."""
+    """A unit, and the last ``good`` and the first ``bad`` of its points, if it has points. Those ``between`` could not
+    be tried: any of them may be the culprit, as may ``bad``."""
 
     axis: str
     unit: str
@@ -253,7 +252,7 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
 
 
 def next_step(subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> Question | Conclusion:
-    """The next question after these answers, or the conclusion where none is open."""
+    """The next question after these answers, or the conclusion if none is open."""
     try:
         return _Search(subject, trials, rows).conclusion()
     except _OpenQuestion as step:
@@ -323,7 +322,7 @@ class _Search:
             raise _OpenQuestion(TryCandidate(tried, times))
 
     def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
-        """The candidate with these units; a number where the candidate equals one."""
+        """The candidate with these units; a number if it equals one."""
         if not taken:
             return of_number(self.old)
         is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
@@ -364,7 +363,7 @@ class _Search:
         return culprits, good, self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
-        """The culprit between its two nearest points; between those of a merge's own commits where it is a merge."""
+        """The culprit between its two nearest points. A merge has points inside."""
         key = (culprit.unit, culprit.good, culprit.bad)
         points = self.rows.get(key)
         if points is None:
