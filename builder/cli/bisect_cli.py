@@ -60,7 +60,6 @@ def bisect() -> None:
 )
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
 @click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
-@click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
 @click.option(
     "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good end worked."
 )
@@ -76,17 +75,15 @@ def start(
     probe: str | None,
     prove: bool,
     same: bool,
-    no_serve: bool,
     machine_differs: bool,
     as_json: bool,
 ) -> int:
     """Begin a bisection, or continue one.
 
-    Both ends are tried first. A script gets BUILDER_IMAGE, and
-    BUILDER_ADDRESS and BUILDER_MODEL of the server that is started for it (not with --no-serve). A candidate whose
-    server does not start is skipped, unless the bad end does not start either. Candidates are images called
-    builder-bisect-…, which are removed at the end. The model's own server keeps running, or if memory does not suffice
-    for both, is started again at the end.
+    Both ends are tried first. A script gets BUILDER_IMAGE, and for a model or a recipe BUILDER_ADDRESS and
+    BUILDER_MODEL of the candidate's server. A candidate whose server does not start is skipped, unless the bad end does
+    not start either. Candidates are images called builder-bisect-…, which are removed at the end. The model's own
+    server keeps running, or if memory does not suffice for both, is started again at the end.
 
     If the kernel, the driver or the firmware changed since the good end worked, no image is blamed: `builder why MODEL`
     shows what changed, and --machine-differs goes ahead anyway.
@@ -100,21 +97,19 @@ def start(
     from builder.commands import bisecting as command
     from builder.commands.bisecting import BisectRequest
 
-    judge = _judge(script, probe, prove=prove, same=same, serves=not no_serve)
+    judge = _judge(script, probe, prove=prove, same=same)
     with progress.reporter() as report:
         request = BisectRequest(what, judge, good, bad, machine_differs)
         return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
 
 
-def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool, serves: bool) -> Judge:
+def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) -> Judge:
     from builder.lab.bisect.session import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
         raise click.UsageError("give one of --run, --probe, --prove and --same")
-    if not serves and script is None:
-        raise click.UsageError("--no-serve goes with --run")
     if script is not None:
-        return Judge("script", str(Path(script).absolute()), serves)
+        return Judge("script", str(Path(script).absolute()))
     return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
 
 

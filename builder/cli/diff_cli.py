@@ -87,7 +87,6 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         **_changes(difference.changes, difference.sources),
         "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
         "dockerfiles": list(map(_file, difference.dockerfiles)),
-        "args": difference.args,
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
         "evidence": [runs_data(pair) for pair in difference.runs],
@@ -157,7 +156,6 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     yield from _contents(difference.changes, full)
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {output.word(file.kind)}", [file.note] if file.note else _diff(file, full))
-    yield from _listing("args", map(_value, difference.args))
     for model, changes in difference.chosen.items():
         yield from _listing(f"vLLM's own choices for {model}", map(str, changes))
     if difference.runs:

@@ -276,7 +276,7 @@ def trials(
             return
         with ExitStack() as stack:
             model = None
-            if recipe and judge.serves:
+            if recipe:
                 request = measuring.request_as_before(workspace, recipe)
                 candidate = _candidate(workspace, bisection, recipe, tag)
                 server = stack.enter_context(measuring.candidate_server(workspace, request, candidate))

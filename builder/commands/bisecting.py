@@ -124,9 +124,8 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
 
 
 def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
-    """The changes of the machine since the good end worked. A proof takes no GPU, and without a server the image alone
-    is judged."""
-    if not bisection.recipe or bisection.judge.kind == "prove" or not bisection.judge.serves:
+    """The changes of the machine since the good end worked. A proof takes no GPU, and a definition has no server."""
+    if not bisection.recipe or bisection.judge.kind == "prove":
         return ()
     model = bisect_trying.recipe_of(workspace, bisection).model
     good = ImageName(bisection.repository, bisection.numbers[0])
@@ -233,8 +232,8 @@ def _of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
     judge = request.judge
     if judge.kind == "probe":
         probes.require(project, judge.name)
-    if recipe is None and (judge.kind in {"probe", "prove", "same"} or (judge.kind == "script" and judge.serves)):
-        hint = "name a recipe or a model, or give `--run SCRIPT --no-serve`, which gets the image alone"
+    if recipe is None and judge.kind in {"probe", "prove", "same"}:
+        hint = "name a recipe or a model; `--run SCRIPT` gets the image of a definition alone"
         raise UsageError("a definition does not say how a model is served", hint=hint)
     numbers = []
     for number, record in sorted(repository.numbers.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from builder.evidence import store
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
-from builder.numbers import build_directory, status
+from builder.numbers import status
 from builder.serving import answered, image_words, selection, server_log
 
 if TYPE_CHECKING:
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.matrix import RunPair
-    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
+    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits
     from builder.lock.model import ImageName, Lock
-    from builder.numbers.build_directory import BuildDirectory
     from builder.numbers.workspace import Workspace
     from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
@@ -51,7 +49,6 @@ class ImageDifference:
     sources: tuple[UpstreamCommits, ...]
     mods: tuple[ModChange, ...]
     dockerfiles: tuple[FileChange, ...]
-    args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
     chosen: Mapping[str, tuple[ChoiceChange, ...]] = field(default_factory=dict)
@@ -60,7 +57,7 @@ class ImageDifference:
     @property
     def nothing(self) -> bool:
         """True if no difference was found."""
-        return not (self.changes or self.mods or self.dockerfiles or self.args)
+        return not (self.changes or self.mods or self.dockerfiles)
 
 
 def diff_images(
@@ -74,7 +71,7 @@ def diff_images(
     runs = last_runs(project, lock, old.name, new.name)
     if changes.are_same(old, new):
         same = Changes((), (), (), (), None)
-        return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
+        return ImageDifference(old, new, same, (), (), (), (), runs, is_same=True)
     differing = changes.changes_between(*changes.contents_of_both(lock, old, new))
     return ImageDifference(
         before=old,
@@ -83,9 +80,6 @@ def diff_images(
         sources=changes.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
-        args=tuple(changes.values(_args(old.directory), _args(new.directory)))
-        if old.directory and new.directory
-        else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
         runs=runs,
         chosen=_chosen(project, lock, old, new),
@@ -173,13 +167,3 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
         name = f"{definition}/Dockerfile" if definition else "Dockerfile"
         if change := changes.of_files(before.directory.path / name, after.directory.path / name, name):
             yield change
-
-
-def _args(directory: BuildDirectory) -> dict[str, str]:
-    """The values of the templates' settings; a parent's values have its name in front: ``dflash build_jobs``."""
-    values = {}
-    for part in directory.parts:
-        args = build_directory.read_metadata(part.folder).get("build_args")
-        for name, value in args.items() if isinstance(args, dict) else ():
-            values[f"{part.definition} {name}".strip()] = value if isinstance(value, str) else json.dumps(value)
-    return values

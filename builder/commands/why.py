@@ -352,7 +352,6 @@ def _image_causes(
         details.append((5, f"base: {base.before} → {base.after}"))
     details += [(6, f"{each.patch} of {each.source} {each.kind}") for each in difference.changes.patches]
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
-    details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
     if details or faults or not difference.mods:
         yield likely_causes.image_cause(before, after, details, undo, kind, faults, has_worked=has_worked)
     for mod in difference.mods:

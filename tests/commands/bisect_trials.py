@@ -42,7 +42,7 @@ class TrialAnswer:
 def arguments(fault: Fault, folder: Path) -> list[str]:
     """The command that looks for a fault."""
     script = str(planted_faults.script(fault, folder))
-    target = ["chat"] if fault.serves else ["trial", "--no-serve"]
+    target = ["chat"] if fault.serves else ["trial"]
     return ["bisect", *target, "--good", "1", "--bad", "3" if fault.name == "a mod" else "2", "--run", script, "--json"]
 
 

@@ -73,7 +73,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     small: Project, builder: Command, upstream: Upstream, repository: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     commits = two_numbers(small, builder, upstream)
-    arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path), "--no-serve"]
+    arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path)]
     answers = 0
     for _ in range(2):  # killed after a few answers
         with subprocess.Popen(
@@ -115,7 +115,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     judge = tmp_path / "always"
     projects.write(judge, "#!/bin/sh\nexit 0\n")
     judge.chmod(0o755)
-    told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=1).stdout
+    told = builder("bisect", "small", "--run", str(judge), code=1).stdout
     assert "cannot tell: the bad end passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
     assert "what to do: judge by what shows the fault" in told
@@ -148,7 +148,7 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     projects.write(recipe, f"name: {name}\ncontainer: {repository}\nvolumes: ['/:/host']\ncommand: sh -c id\n")
     waiting = search.of_number(2)
     planted = Bisection(
-        "small", repository, (1, 2), Judge("script", str(program), serves=False), "2026-11-20T22:00:00Z",
+        "small", repository, (1, 2), Judge("script", str(program)), "2026-11-20T22:00:00Z",
         waiting=waiting, served=True,
     )  # fmt: skip
     small.bisecting.mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
     projects.write(judge, '#!/bin/sh\ntest -z "$(docker run --rm "$BUILDER_IMAGE" printenv ANOTHER)"\n')
     judge.chmod(0o755)
     for _ in range(2):
-        told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=6).stderr
+        told = builder("bisect", "small", "--run", str(judge), code=6).stderr
         assert "No space left on device" in told
         assert "give the same command again, to continue" in told
         begun = session.journal_of(small).read()

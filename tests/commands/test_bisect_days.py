@@ -66,7 +66,7 @@ FROM {{ base }} AS base
 {{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace, "base") }}
 """
-ARGUMENTS = ("bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--json", "--run")
+ARGUMENTS = ("bisect", "trial", "--good", "1", "--bad", "2", "--json", "--run")
 
 
 @pytest.mark.engine

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engine
 
 
 def look(planting: WheelPlanting) -> dict[str, Any]:
-    command = ["bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--run", str(planting.judge), "--json"]
+    command = ["bisect", "trial", "--good", "1", "--bad", "2", "--run", str(planting.judge), "--json"]
     done = run_command(planting.project, *command, environ=planting.environ, timeout=600)
     answer: dict[str, Any] = json.loads(done.stdout)
     return {**answer, "reported": " ".join(done.stderr.split())}

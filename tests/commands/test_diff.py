@@ -240,22 +240,20 @@ def test_packages_that_went_down_stand_first(numbers: Kept) -> None:
     assert "  down         torch         2.11.0 → 2.10.1" in lines
 
 
-def test_base_dockerfile_args_and_size_are_told_too(numbers: Kept) -> None:
+def test_base_dockerfile_and_size_are_told_too(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("1"))))
-    args = {**definition().args, "build_jobs": 8, "more": True}
     template = definition().template + "\nRUN echo more\n"
-    numbers.add(plan(pins(wheel("1"), base="c"), args=args, template=template), size=19_400_000_000)
+    numbers.add(plan(pins(wheel("1"), base="c"), template=template), size=19_400_000_000)
     difference = between(numbers)
     assert difference.changes.base is not None
     assert difference.changes.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
     (dockerfile,) = difference.dockerfiles
     assert "+RUN echo more" in dockerfile.lines
-    assert [(c.name, c.before, c.after) for c in difference.args] == [("build_jobs", "16", "8"), ("more", None, "true")]
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
     assert "\nsize\n  19.0 GB → 19.4 GB (+400 MB)\n" in lines
     own, _, rest = lines.partition("\nDockerfile changed\n")
-    assert all(len(line) <= 80 for line in (own + rest.partition("\n\nargs\n")[2]).splitlines())
-    order = ["base", "Dockerfile changed", "args", "size"]
+    assert all(len(line) <= 80 for line in (own + rest.partition("\n\nsize\n")[2]).splitlines())
+    order = ["base", "Dockerfile changed", "size"]
     assert [line for line in lines.splitlines() if line in order] == order
 
 

@@ -28,12 +28,11 @@ FoundAgain: TypeAlias = Annotated[str, ""]
 class Judge:
     """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
     answers as the first number's, or the ``user``.
-    ``name`` is the script's path or the probe's name; a script without a server (``serves``) gets the image alone. In a
-    journal ``name`` is a digest: whoever wrote the journal must not choose the program."""
+    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
+    choose the program."""
 
     kind: JudgeKind
     name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
-    serves: bool = True
 
     @property
     def recorded(self) -> Judge:

@@ -78,13 +78,14 @@ def rate_image(
         own = forced_texts.compose_prompts(served, plan)
         given = (prompts or own).prompts
         total = 2 * sum(len(prompt.tokens) for prompt in given)
-        marks = [(time.monotonic(), 0)]
+        done = 0
 
         def rate(prompt: ForcedPrompt) -> RatedPrompt:
+            nonlocal done
             rated = rate_prompt(served, prompt.tokens, spelled)
-            marks.append((time.monotonic(), marks[-1][1] + len(prompt.tokens)))
-            left = seconds_left(marks, total)
-            report(MeasuringProgress(f"{what} rates {len(given)} prompts twice", marks[-1][1] / total, left))
+            done += len(prompt.tokens)
+            left = (time.monotonic() - began) * (total / done - 1) if done > total / 10 else None
+            report(MeasuringProgress(f"{what} rates {len(given)} prompts twice", done / total, left))
             return rated
 
         alone = tuple(map(rate, given))
@@ -97,13 +98,6 @@ def rate_image(
             "`--depth` keeps the texts within a shorter context",
         ) from None
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
-
-
-def seconds_left(marks: Sequence[tuple[float, int]], total: int) -> float | None:
-    """The seconds for the rest of ``total`` tokens. A mark is a time and the number of tokens that were rated by then.
-    The first text warms the server up and does not count; None until a twentieth of all was rated after it."""
-    (first, before), (now, done) = marks[min(1, len(marks) - 1)], marks[-1]
-    return (now - first) * (total - done) / (done - before) if done - before > total / 20 else None
 
 
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:

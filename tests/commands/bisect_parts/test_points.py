@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from builder.lab.bisect.points import NumberSpan
 
 
-BISECTION = Bisection(
-    "cpu", "cpu", (1, 2), Judge("script", "/judge", serves=False), "2026-11-20T22:00:00Z", platform="linux/amd64"
-)
+BISECTION = Bisection("cpu", "cpu", (1, 2), Judge("script", "/judge"), "2026-11-20T22:00:00Z", platform="linux/amd64")
 
 
 def project(root: Path) -> Project:

@@ -51,8 +51,8 @@ def test_it_gives_back_names_and_verdicts_and_nothing_that_runs(tmp_path: Path) 
 
 
 PLANTED: list[dict[str, object]] = [
-    {"judge": {"kind": "script", "name": "/tmp/evil", "serves": False}},
-    {"judge": {"kind": "shell", "name": "", "serves": False}},
+    {"judge": {"kind": "script", "name": "/tmp/evil"}},
+    {"judge": {"kind": "shell", "name": ""}},
     {"recipe": "/tmp/evil.yaml"},
     {"recipe_before": "volumes: ['/:/host']"},
     {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},

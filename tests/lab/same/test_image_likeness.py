@@ -161,7 +161,7 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
     )
     (tmp_path / "notes.txt").write_text("no request", encoding="utf-8")
     sessions = forced_texts.read_sessions(tmp_path)
-    assert len(sessions.requests) == 3
+    assert len(sessions) == 3
     plan = TextPlan(deepest=1024, sessions=sessions)
     first, second = Behaviour(rater=rater()), Behaviour(rater=rater(loss=0.6))
     likeness = compare(first, second, plan)
@@ -170,7 +170,7 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
     ratings = rated(first)
     outcome = image_likeness.likeness_outcome(likeness, plan, (ratings, ratings), {"reference": "small:1"}, None)
     assert outcome.sampling["sessions"] == 3
-    assert outcome.sampling["sessions_digest"] == sessions.digest
+    assert str(outcome.sampling["sessions_digest"]).startswith("sha256:")
     assert "secret" not in f"{outcome}"
 
 
@@ -217,10 +217,3 @@ def test_a_server_without_logprobs_says_so() -> None:
         assert served_model.model_answers(served)
         with pytest.raises(MeasuringError, match="A rates no texts"):
             text_rating.rate_image(served, SMALL, "A", events.ignore)
-
-
-def test_the_time_left_is_told_once_it_means_something() -> None:
-    """The first text warms the server up: it took 20 s here, and the next hundred tokens 2 s."""
-    assert text_rating.seconds_left([(0.0, 0), (20.0, 10)], 1000) is None
-    assert text_rating.seconds_left([(0.0, 0), (20.0, 10), (20.4, 30)], 1000) is None
-    assert text_rating.seconds_left([(0.0, 0), (20.0, 10), (20.4, 30), (22.0, 110)], 1000) == pytest.approx(17.8)
