@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.bisecting import BisectReport, FoundCulprit
-    from builder.lab.bisect.session import Judge
+    from builder.lab.bisect.search import Judge
 
 
 _START = "start"
@@ -104,7 +104,7 @@ def start(
 
 
 def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) -> Judge:
-    from builder.lab.bisect.session import Judge
+    from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
         raise click.UsageError("give one of --run, --probe, --prove and --same")

@@ -36,7 +36,7 @@ from builder.definitions import image
 from builder.definitions import recipe as recipes
 from builder.engine import images
 from builder.evidence.run_record import Subject
-from builder.lab.bisect import points, search, session
+from builder.lab.bisect import points, search
 from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, Question
-    from builder.lab.bisect.session import Bisection
+    from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
     from builder.numbers.workspace import Workspace
 
@@ -167,7 +166,7 @@ class RunningBisection:
 
     def _note(self, **changes: Any) -> None:
         self.bisection = replace(self.bisection, **changes)
-        session.write_bisection(self.workspace.project, self.bisection)
+        search.write_bisection(self.workspace.project, self.bisection)
 
 
 # The images of candidates: without a number, named after what they are made of, so that each is made once.

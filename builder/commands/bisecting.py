@@ -29,9 +29,8 @@ from builder.commands.bisect_trying import LookNow, RunningBisection, of_candida
 from builder.definitions import build_target, image
 from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images, installed, registry
-from builder.lab.bisect import mixtures, points, session
-from builder.lab.bisect.search import Culprit, Trial, TryCandidate
-from builder.lab.bisect.session import Bisection, Judge
+from builder.lab.bisect import mixtures, points, search
+from builder.lab.bisect.search import Bisection, Culprit, Judge, Trial, TryCandidate
 from builder.lab.measure import probes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -100,8 +99,8 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
         hint = f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`"
         raise UsageError(f"{judge.name} is not a program that can be run", hint=hint)
     work_folder.recover(workspace)
-    with session.journal_of(project).hold():
-        bisection = session.journal_of(project).read()
+    with search.journal_of(project).hold():
+        bisection = search.journal_of(project).read()
         if bisection is None:
             bisection = _of_request(workspace, request)
             if not request.machine_differs:
@@ -110,7 +109,7 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
             first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
             axes = ", ".join(axis.name for axis in RunningBisection(workspace, bisection).spans(*bisection.ends).axes)
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
-            session.write_bisection(project, bisection)
+            search.write_bisection(project, bisection)
             return _go_on(workspace, bisection)
         if (bisection.target, bisection.judge) != (request.text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
@@ -149,8 +148,8 @@ def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
 def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = "") -> BisectReport:
     """Notes the user's verdict on the candidate and continues. Raises NothingToDoError if no candidate waits."""
     project = workspace.project
-    with session.journal_of(project).hold():
-        bisection = session.journal_of(project).read()
+    with search.journal_of(project).hold():
+        bisection = search.journal_of(project).read()
         if bisection is None or bisection.waiting is None or bisection.judge.kind != "user":
             raise NothingToDoError(
                 "no candidate is waiting for a verdict",
@@ -159,7 +158,7 @@ def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], n
         skipped = (note or "skipped") if word == "skip" else ""
         trial = Trial(bisection.waiting, int(word == "good"), int(word == "bad"), skipped, note=note)
         bisection = replace(_again(workspace, bisection), done=(*bisection.done, trial), waiting=None)
-        session.write_bisection(project, bisection)
+        search.write_bisection(project, bisection)
         bisect_trying.stop_candidates(workspace, bisection, restore=False)
         return _go_on(workspace, bisection)
 
@@ -178,7 +177,7 @@ class BisectState:
 
 def bisection_status(workspace: Workspace) -> BisectState:
     """The progress of the bisection. Raises NothingToDoError if none is under way."""
-    bisection = session.journal_of(workspace.project).read()
+    bisection = search.journal_of(workspace.project).read()
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
     bisection = _again(workspace, bisection)
@@ -199,8 +198,8 @@ def stop_bisection(workspace: Workspace) -> int:
     server that is no longer known by the name of the bisection is left, and reported.
     Raises NothingToDoError if no bisection is under way."""
     project = workspace.project
-    with session.journal_of(project).hold():
-        bisection = session.journal_of(project).read()
+    with search.journal_of(project).hold():
+        bisection = search.journal_of(project).read()
         if bisection is None:
             raise NothingToDoError("no bisection is under way")
         try:
@@ -208,7 +207,7 @@ def stop_bisection(workspace: Workspace) -> int:
         except (ConflictError, FileProblemsError, UnsafePathError, UsageError) as error:
             workspace.report(Message(f"the server of {bisection.target} was left unchanged: {error.message}"))
         count = bisect_trying.remove_all(workspace)
-        session.journal_of(project).remove()
+        search.journal_of(project).remove()
         return count
 
 
@@ -369,7 +368,7 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     bisect_trying.stop_candidates(workspace, bisection, restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache stays"))
-    session.journal_of(workspace.project).remove()
+    search.journal_of(workspace.project).remove()
     return report
 
 

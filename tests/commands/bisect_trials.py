@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.engine import containers, images
-from builder.lab.bisect import session
+from builder.lab.bisect import search
 from builder.numbers import claims
 from tests.commands import planted_faults
 from tests.conftest import command
@@ -62,7 +62,7 @@ def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
 
 def answers(project: Project) -> int:
     """How many answers a bisection has so far."""
-    begun = session.journal_of(project).read()
+    begun = search.journal_of(project).read()
     return len(begun.done) if begun else 0
 
 
@@ -119,6 +119,6 @@ def left_over(endpoint: Endpoint, project: Project) -> list[str]:
     return [
         *(tag for tag in images.image_tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
         *(container["Id"] for container in containers.container_listing(endpoint, f"{claims.PROJECT}={own}")),
-        *(["the journal"] if session.journal_of(project).read() else []),
+        *(["the journal"] if search.journal_of(project).read() else []),
         *map(str, project.work.glob("*")),
     ]

@@ -16,8 +16,8 @@ import pytest
 from builder.base.project import Project
 from builder.engine import containers
 from builder.engine.client import Endpoint
-from builder.lab.bisect import search, session
-from builder.lab.bisect.session import Bisection, Judge
+from builder.lab.bisect import search
+from builder.lab.bisect.search import Bisection, Judge
 from tests import projects, shared
 from tests.commands import git_upstream
 from tests.commands.bisect_trials import left_over
@@ -81,7 +81,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
         ) as process:
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
-                begun = session.journal_of(small).read()
+                begun = search.journal_of(small).read()
                 if begun and len(begun.done) > answers + 1:
                     answers = len(begun.done)
                     break
@@ -152,14 +152,14 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
         waiting=waiting, served=True,
     )  # fmt: skip
     small.bisecting.mkdir(parents=True)
-    session.write_bisection(small, planted)
+    search.write_bisection(small, planted)
     assert "no candidate is waiting" in builder("bisect", "good", code=1).stderr
-    session.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    search.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
     for command_line in (("bisect", "good"), ("bisect", "status")):
         assert "is not in recipes/" in builder(*command_line, code=2).stderr
-    session.write_bisection(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
+    search.write_bisection(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
     assert "no longer names the images" in builder("bisect", "skip", code=1).stderr
-    session.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    search.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
     assert "was left unchanged" in builder("bisect", "stop").stderr
     assert not mark.exists()
     assert containers.find_container(endpoint, name) is None
@@ -184,7 +184,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
         told = builder("bisect", "small", "--run", str(judge), code=6).stderr
         assert "No space left on device" in told
         assert "give the same command again, to continue" in told
-        begun = session.journal_of(small).read()
+        begun = search.journal_of(small).read()
         assert begun is not None
         assert not any(trial.skipped for trial in begun.done)
     builder("bisect", "stop")

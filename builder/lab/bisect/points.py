@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import SourceTree
-    from builder.lab.bisect.search import BisectCandidate
-    from builder.lab.bisect.session import Bisection
+    from builder.lab.bisect.search import BisectCandidate, Bisection
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel

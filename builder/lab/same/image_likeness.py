@@ -18,7 +18,7 @@ from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding
 from builder.lab.measure import outcome
 from builder.lab.measure.outcome import Outcome
-from builder.lab.same import checked_questions, forced_texts
+from builder.lab.same import forced_texts, text_rating
 
 if TYPE_CHECKING:
     from builder.evidence.run_record import Verdict
@@ -266,7 +266,7 @@ def likeness_outcome(
 
 def same_digest() -> str:
     """The digest of the texts and questions."""
-    questions = [vars(each) for each in checked_questions.questions()]
+    questions = [vars(each) for each in text_rating.questions()]
     return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
 
 

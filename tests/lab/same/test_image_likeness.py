@@ -12,7 +12,7 @@ import pytest
 from builder.base import events, records
 from builder.base.errors import MeasuringError, UsageError
 from builder.lab.measure import served_model
-from builder.lab.same import checked_questions, forced_texts, image_likeness, text_rating
+from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import LENGTH, TextPlan
 from builder.lab.same.text_rating import RatedReference
 from tests.lab.measure.openai_server import Behaviour, serving
@@ -184,20 +184,20 @@ def test_a_file_that_is_no_request_is_refused(tmp_path: Path, content: str) -> N
 
 
 def test_questions_are_a_hundred_and_their_answers_are_recognised() -> None:
-    asked = checked_questions.questions()
+    asked = text_rating.questions()
     assert len({each.text for each in asked}) == 100
     for said in ("{}", "The answer is {}.", "Let me see.\n\n**{}**", "Answer: `{}`"):
-        assert all(checked_questions.is_answer(said.format(each.answer), each.answer) for each in asked)
-    assert not checked_questions.is_answer("142", "42")
-    assert not checked_questions.is_answer("42 or 43", "42")
-    assert not checked_questions.is_answer("", "42")
-    assert checked_questions.is_answer("That is 1,042", "1042")
+        assert all(text_rating.is_answer(said.format(each.answer), each.answer) for each in asked)
+    assert not text_rating.is_answer("142", "42")
+    assert not text_rating.is_answer("42 or 43", "42")
+    assert not text_rating.is_answer("", "42")
+    assert text_rating.is_answer("That is 1,042", "1042")
 
 
 @pytest.mark.slow
 def test_answers_that_get_worse_are_found_and_counted() -> None:
     def model(wrong: int) -> Behaviour:
-        answers = {each.text: (each.answer, number) for number, each in enumerate(checked_questions.questions())}
+        answers = {each.text: (each.answer, number) for number, each in enumerate(text_rating.questions())}
 
         def answer(body: dict[str, Any]) -> dict[str, Any]:
             right, number = answers[body["messages"][0]["content"].removesuffix(" Reply with the answer alone.")]

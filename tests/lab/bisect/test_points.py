@@ -12,8 +12,7 @@ from builder.base.project import Project
 from builder.building import work_folder
 from builder.engine.client import Endpoint
 from builder.lab.bisect import points
-from builder.lab.bisect.search import ListPoints, mixed
-from builder.lab.bisect.session import Bisection, Judge
+from builder.lab.bisect.search import Bisection, Judge, ListPoints, mixed
 from builder.numbers.workspace import Workspace
 from tests import projects
 from tests.lab.bisect.test_search import wheel_plan
