@@ -95,12 +95,12 @@ def start(
     """
     from builder.cli import progress
     from builder.commands import bisecting as command
-    from builder.commands.bisecting import BisectRequest
 
     judge = _judge(script, probe, prove=prove, same=same)
     with progress.reporter() as report:
-        request = BisectRequest(what, judge, good, bad, machine_differs)
-        return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
+        workspace = context.workspace(report)
+        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
+    return _print(result, as_json=as_json)
 
 
 def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) -> Judge:

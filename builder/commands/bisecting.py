@@ -53,18 +53,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class BisectRequest:
-    """A bisection as typed: ``text`` is a model, a recipe or a definition; the ends are numbers, None for the
-    lock's. With ``machine_differs`` it goes ahead although the machine changed since the good end worked."""
-
-    text: str
-    judge: Judge
-    good: int | None = None
-    bad: int | None = None
-    machine_differs: bool = False
-
-
-@dataclass(frozen=True)
 class FoundCulprit(Culprit):
     """A culprit with what is known about it: the upstream ``commit`` of ``bad``, the ``change`` as a unified diff, and
     the hint ``now`` of what can be done."""
@@ -89,12 +77,22 @@ class BisectReport:
     machine: tuple[str, ...] = ()
 
 
-def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
-    """Looks for the change between two numbers that broke ``request.text``. An interrupted bisection continues.
+def bisect_images(
+    workspace: Workspace,
+    text: str,
+    judge: Judge,
+    *,
+    good: int | None = None,
+    bad: int | None = None,
+    machine_differs: bool = False,
+) -> BisectReport:
+    """Looks for the change between two numbers that broke ``text``: a model, a recipe or a definition. The ends are the
+    lock's unless given. An interrupted bisection continues. With ``machine_differs`` it goes ahead although the machine
+    changed since the good end worked.
 
-    Raises what `_of_request` does, and ConflictError if another bisection is under way.
+    Raises what `_begun` does, and ConflictError if another bisection is under way.
     """
-    project, judge = workspace.project, request.judge
+    project = workspace.project
     if judge.kind == "script" and not os.access(judge.name, os.X_OK):
         hint = f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`"
         raise UsageError(f"{judge.name} is not a program that can be run", hint=hint)
@@ -102,16 +100,16 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
         if bisection is None:
-            bisection = _of_request(workspace, request)
-            if not request.machine_differs:
-                good = ImageName(bisection.repository, bisection.numbers[0])
-                why.require_same_machine(good, _machine_since(workspace, bisection), bisection.target)
+            bisection = _begun(workspace, text, judge, good, bad)
+            if not machine_differs:
+                name = ImageName(bisection.repository, bisection.numbers[0])
+                why.require_same_machine(name, _machine_since(workspace, bisection), text)
             first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
             axes = ", ".join(axis.name for axis in RunningBisection(workspace, bisection).spans(*bisection.ends).axes)
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             search.write_bisection(project, bisection)
             return _go_on(workspace, bisection)
-        if (bisection.target, bisection.judge) != (request.text, judge.recorded):
+        if (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
             raise ConflictError(
                 f"a bisection of {bisection.target} was interrupted", hint=f"{again}, `builder bisect stop` ends it"
@@ -214,11 +212,11 @@ def stop_bisection(workspace: Workspace) -> int:
 # The bisection that a request means: the two ends, the numbers between them that exist, and the recipe.
 
 
-def _of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
-    """The bisection of a request. Raises UsageError if the request names nothing, ImageStateError if an end is not in
-    the engine, NothingToDoError if there is no number to begin from."""
+def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad: int | None) -> Bisection:
+    """Raises UsageError if ``text`` names nothing, ImageStateError if an end is not in the engine, NothingToDoError if
+    there is no number to begin from."""
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    recipe, name = _subject(project, lock, request.text)
+    recipe, name = _subject(project, lock, text)
     repository = lock.images.get(name)
     if repository is None or not repository.numbers:
         raise NothingToDoError(
@@ -227,8 +225,7 @@ def _of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
     paired = lock.models.get((recipe.model if recipe else None) or "")
     every = (paired.pairing, *paired.previous) if paired else ()
     pairings = tuple(pairing for pairing in every if pairing.image.repository == name)
-    first, last = _ends(name, repository, pairings, request)
-    judge = request.judge
+    first, last = _ends(name, repository, pairings, good, bad)
     if judge.kind == "probe":
         probes.require(project, judge.name)
     if recipe is None and judge.kind in {"probe", "prove", "same"}:
@@ -246,7 +243,7 @@ def _of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
                     hint=f"`builder rebuild {name}:{number}` makes it again, `builder pull {name}:{number}` fetches it",
                 )
     return Bisection(
-        target=request.text,
+        target=text,
         repository=name,
         platform=repository.numbers[first].platform,
         numbers=tuple(numbers if first < last else reversed(numbers)),
@@ -292,15 +289,17 @@ def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, st
     return named.recipe, model.pairing.image.repository if model else named.recipe.repository
 
 
-def _ends(name: str, repository: Repository, pairings: tuple[Pairing, ...], request: BisectRequest) -> tuple[int, int]:
+def _ends(
+    name: str, repository: Repository, pairings: tuple[Pairing, ...], good: int | None, bad: int | None
+) -> tuple[int, int]:
     """The good end and the bad end."""
-    last = request.bad or (pairings[0].image.number if pairings else repository.current)
-    for number in filter(None, (request.good, last)):
+    last = bad or (pairings[0].image.number if pairings else repository.current)
+    for number in filter(None, (good, last)):
         if number not in repository.numbers:
             raise UsageError(f"{name} has no number {number}", hint="`builder list` shows the numbered images")
     if last is None:
         raise NothingToDoError(f"no number of {name} is current", hint="--bad N says which one fails")
-    first = request.good or _last_good(repository, pairings, last)
+    first = good or _last_good(repository, pairings, last)
     if first is None:
         hint = f"--good N says which one; `builder mark {name}:N good` keeps that"
         raise UsageError(f"no number before {name}:{last} is known to be good", hint=hint)
