@@ -1,7 +1,7 @@
 """A bisection under way: candidates are built, tried and judged, and the journal gets each answer.
 
-The steps come first, then the images of candidates, their servers, the words, and the judges. A candidate has no
-number, and each one is made only once. The model's own server is restored afterwards.
+The steps and the judges come first, then the recipe and the repository, the images of candidates, and the words. A
+candidate has no number, and each one is made only once. The model's own server is restored afterwards.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
 from builder.commands import measuring, servers
-from builder.definitions import image
+from builder.definitions import build_target, image
 from builder.definitions import recipe as recipes
+from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images
 from builder.evidence.run_record import Subject
 from builder.lab.bisect import points, search
@@ -47,22 +48,27 @@ from builder.lab.same.forced_texts import TextPlan
 from builder.lab.same.text_rating import RatedReference
 from builder.lock import lock_file
 from builder.plan import making
-from builder.serving import readiness
+from builder.serving import readiness, selection
 from builder.serving.selection import UnnumberedImage
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
     from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
+    from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
+    from builder.serving.preparation import ServeRequest
 
 
 # The steps: each question is answered and noted, until none is open or the user has to look.
 
 _MOST_AHEAD = 60
+_LARGEST_REFERENCE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,25 @@ class LookNow:
 
 
 class RunningBisection:
-    """A bisection so far, with what its steps share: the spans of the numbers, and the subject of the search.
-    ``bisection`` is replaced as answers come."""
+    """A bisection so far, with what its steps share: the recipe of the model, None for a definition, the spans of the
+    numbers, and the subject of the search. ``bisection`` is replaced as answers come.
+
+    The journal holds neither recipe nor platform: the typed name leads to them again. Raises ConflictError if that name
+    means other images now, and what `subject_of` does."""
 
     def __init__(self, workspace: Workspace, bisection: Bisection) -> None:
         self.workspace, self.bisection = workspace, bisection
-        text = recipe_of(workspace, bisection).text if bisection.recipe else ""
-        self.spans = points.span_reader(workspace.project, bisection, text)
+        project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
+        self.recipe, name = subject_of(project, lock, bisection.target)
+        repository = lock.images.get(name)
+        if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
+            raise ConflictError(
+                f"{bisection.target} no longer names the images of its bisection", hint="`builder bisect stop` ends it"
+            )
+        first = bisection.numbers[0]
+        text = self.recipe.text if self.recipe else ""
+        before = _recipe_before(project, self.recipe, repository, bisection.ends)
+        self.spans = points.span_reader(project, name, repository.numbers[first].platform, text, (first, before))
         self.subject = BisectSubject(
             numbers=bisection.numbers,
             axes=lambda old, new: self.spans(old, new).axes,
@@ -126,7 +144,7 @@ class RunningBisection:
 
     def _try(self, step: TryCandidate, tag: str, recipe_text: str) -> None:
         began = time.monotonic()
-        for trial in trials(self.workspace, self.bisection, step, tag, recipe_text):
+        for trial in self._trials(step, tag, recipe_text):
             # If the bad end does not even start, that is the fault.
             is_end = trial.candidate.number == self.bisection.numbers[-1]
             unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
@@ -137,13 +155,11 @@ class RunningBisection:
     def _show(self, candidate: BisectCandidate, tag: str, recipe_text: str) -> LookNow | None:
         """Starts the server of a candidate, for the user to look at; None if it does not start."""
         self._note(waiting=candidate)
-        if not self.bisection.recipe:
+        if self.recipe is None:
             return LookNow(tag, "")
         try:
-            recipe = recipe_of(self.workspace, self.bisection, recipe_text)
-            request = measuring.request_as_before(self.workspace, recipe)
-            unnumbered = _candidate(self.workspace, self.bisection, recipe, tag)
-            _, started, limit = measuring.start_candidate(self.workspace, request, unnumbered)
+            request, image_of_candidate = self._served(tag, self._recipe(self.recipe, recipe_text))
+            _, started, limit = measuring.start_candidate(self.workspace, request, image_of_candidate)
             readiness.wait_until_ready(self.workspace, started, limit=limit)
             return LookNow(tag, started.server.address or "")
         except BuilderError as error:
@@ -167,6 +183,192 @@ class RunningBisection:
     def _note(self, **changes: Any) -> None:
         self.bisection = replace(self.bisection, **changes)
         search.write_bisection(self.workspace.project, self.bisection)
+
+    def stop_candidates(self, *, restore: bool) -> None:
+        """Ends the server of a candidate; ``restore`` starts the model's own server again if it ran before."""
+        if self.recipe:
+            servers.stop_candidates(self.workspace, self.recipe.file, "which a bisection left")
+            if restore and self.bisection.served:
+                measuring.serve_again(self.workspace, self.recipe)
+
+    # The verdict on a candidate's image: by a script, a probe, a proof of templates and parsers, or the same answers.
+
+    def _trials(self, question: TryCandidate, tag: str, recipe_text: str) -> Iterator[Trial]:
+        """Yields each trial of a candidate when it is over, as many as the question asks for. A candidate whose server
+        does not start is skipped, unless `Bisection.unstartable`."""
+        judge, tried = self.bisection.judge, question.candidate
+        try:
+            recipe = self._recipe(self.recipe, recipe_text) if self.recipe else None
+            if judge.kind == "prove" and recipe:
+                yield self._proved(tried, recipe, tag)
+                return
+            with ExitStack() as stack:
+                model = None
+                if recipe:
+                    server = measuring.candidate_server(self.workspace, *self._served(tag, recipe))
+                    model = served_model.find_measured_server(stack.enter_context(server)).model
+                done = 0
+                while done < question.times:
+                    trial = self._judged(tried, tag, model)
+                    yield trial
+                    done += trial.tries
+                    if trial.skipped:
+                        return
+        except ServeFailedError as error:
+            reason = f"does not start: {error.message.splitlines()[0]}"
+            if self.bisection.unstartable or tried.number == self.bisection.numbers[-1]:
+                yield Trial(tried, failed=question.times, note=reason)
+            else:
+                yield Trial(tried, skipped=reason)
+        # A mixture of two recipes may not be a valid recipe.
+        except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
+            yield Trial(tried, skipped=error.message.splitlines()[0])
+
+    def _recipe(self, recipe: Recipe, text: str) -> Recipe:
+        """The recipe, or what another ``text`` of it means. Raises FileProblemsError."""
+        if not text:
+            return recipe
+        parsed = recipes.parse_recipe(text, recipe.file)
+        if parsed.recipe is None or parsed.problems:
+            raise FileProblemsError(parsed.problems)
+        return parsed.recipe
+
+    def _served(self, tag: str, recipe: Recipe) -> tuple[ServeRequest, UnnumberedImage]:
+        """The request for the server of a candidate, and its image."""
+        definition = image.of_repository(self.workspace.project, self.bisection.repository)
+        request = measuring.request_as_before(self.workspace, recipe)
+        return request, UnnumberedImage(replace(recipe, container=tag), definition)
+
+    def _judged(self, tried: BisectCandidate, tag: str, model: ServedModel | None) -> Trial:
+        workspace, judge = self.workspace, self.bisection.judge
+        if judge.kind == "same" and model:
+            return self._compared(tried, model)
+        if judge.kind != "probe" or model is None:
+            variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": of_candidate(tried)}
+            if model:
+                variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
+            return _by_script(workspace, Path(judge.name), tried, variables)
+        outcome = probes.run_probe(workspace.project, model, judge.name, workspace.environment, workspace.report)
+        note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
+        if outcome.verdict == "unclear":
+            return Trial(tried, skipped=f"the probe reached no verdict: {note}")
+        runs = outcome.counts.get("runs", 0) or 1
+        failed = outcome.counts.get("failed", 0) if outcome.counts.get("runs") else int(outcome.verdict == "fail")
+        return Trial(tried, runs - failed, failed, note=note)
+
+    def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
+        """Compares the answers with the good end's, which is tried before all others. Raises ConflictError if its answers
+        are gone."""
+        workspace, first = self.workspace, self.bisection.numbers[0]
+        kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
+        if tried.number == first:
+            reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
+            files.write_state(kept, records.text_of(reference, {}).encode())
+            return Trial(tried, passed=1)
+        try:
+            reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
+        except (OSError, records.RecordError):
+            raise ConflictError(
+                f"the answers of {self.bisection.repository}:{first} are gone: {kept}",
+                hint="`builder bisect stop` ends the bisection; begin it again",
+            ) from None
+        given = reference.prompts
+        _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
+        likeness = image_likeness.compare_images(given, reference.rated, rated)
+        note = image_likeness.first_difference(likeness)
+        if likeness.verdict == "cannot tell":
+            return Trial(tried, skipped=f"the answers do not decide: {note}")
+        failed = int(likeness.verdict == "different")
+        return Trial(tried, 1 - failed, failed, note=note)
+
+    def _proved(self, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
+        """Proves the image, and compares its behaviour with the good end's."""
+        workspace, project = self.workspace, self.workspace.project
+        good, model = self.bisection.numbers[0], recipe.model or recipe.name
+        kept = project.bisecting / "reference.json"
+        reference = None
+        if tried.number != good:
+            with suppress(OSError, records.RecordError):
+                reference = records.read_file(kept, Reference)
+        lock = lock_file.read_project_lock(project)
+        reference = reference or judging.find_reference(project, lock, self.bisection.repository, good, model)
+        details = images.inspect_image(workspace.engine, tag)
+        subject = Subject(tag, images.fingerprint(details) if details else "")
+        pairing = ProvedPairing(model, recipe.revision, recipe)
+        with work_folder.create(workspace, "bisect", {}) as work:
+            (proof,) = prove.prove_models(workspace, tag, subject, (pairing,), lambda _: reference, work.labels)
+        evidence = proof.evidence
+        if tried.number == good and evidence.verdict != "fail":
+            passed = Reference(tag, evidence.goldens, json.loads(proof.raw).get("texts", {}))
+            files.write_state(kept, records.text_of(passed, {}).encode())
+        finding = next(iter(evidence.findings), None)
+        note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
+        if evidence.verdict == "unclear" and not evidence.goldens:
+            return Trial(tried, skipped=f"the proof reached no verdict: {note}")
+        failed = int(evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != good))
+        return Trial(tried, 1 - failed, failed, note=note if failed else "")
+
+
+# `git bisect run`: https://git-scm.com/docs/git-bisect
+_SKIP, _LAST = 125, 127
+_SCRIPT_SECONDS = 6 * 3600.0
+
+
+def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
+    """Runs the user's script. Raises ConflictError if it says to stop, as for `git bisect run`, with 128 or more."""
+    environ = {**workspace.environment, **variables}
+    ended = own_script.run_bounded(
+        [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
+    )
+    note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
+    if ended.cause == "time":
+        return Trial(tried, skipped=f"{script.name} did not end within 6 hours")
+    if ended.exit_code == _SKIP:
+        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
+    if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        raise ConflictError(
+            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
+            hint="give the same command again to continue; 0 is good, 125 skips, 1 to 127 is bad",
+        )
+    failed = int(ended.cause != "itself" or ended.exit_code != 0)
+    return Trial(tried, 1 - failed, failed, note=note)
+
+
+# The recipe and the repository that a name means.
+
+
+def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
+    """The recipe that serves ``text``, None for a definition, and its repository."""
+    if text in lock.models:
+        paired = lock.models[text].pairing
+        is_recorded = recorded(project, paired.recipe)
+        recipe = selection.select_image(project, lock, text).recipe if is_recorded else None
+        return recipe, paired.image.repository
+    named = build_target.find_target(project, text, lock.models)
+    if named.recipe is None:
+        return None, image.repository_of(project, named.definition or "")
+    if not is_in_recipes(project, project.root / named.recipe.file):
+        raise UsageError(
+            f"{named.recipe.file} is not in recipes/, where a bisection finds its recipe again",
+            hint="copy the recipe to recipes/, and give its name",
+        )
+    model = lock.models.get(named.recipe.model or "")
+    return named.recipe, model.pairing.image.repository if model else named.recipe.repository
+
+
+def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
+    """The recipe as the project's git had it when the later number was built; if it was edited before that build, as
+    git had it when the good number was built. Empty if it is the same now."""
+    if recipe is None:
+        return ""
+    for number in (max(ends), ends[0]):
+        commit = foreign_files.last_change(project.root, recipe.file, repository.numbers[number].built)
+        content = foreign_files.read_file(project.root, commit, recipe.file) if commit else None
+        text = (content or b"").decode(errors="replace")
+        if text not in {"", recipe.text}:
+            return text
+    return ""
 
 
 # The images of candidates: without a number, named after what they are made of, so that each is made once.
@@ -202,33 +404,6 @@ def remove_all(workspace: Workspace) -> int:
     return sum(images.remove_image(workspace.engine, tag) for tag in sorted(tags))
 
 
-# The server of a candidate, for as long as it is judged, and the model's own server afterwards.
-
-
-def recipe_of(workspace: Workspace, bisection: Bisection, text: str = "") -> Recipe:
-    """The recipe of a bisection, or what another ``text`` of it means. Raises FileProblemsError."""
-    if not text:
-        return recipes.load_recipe(workspace.project, workspace.project.root / bisection.recipe)
-    parsed = recipes.parse_recipe(text, bisection.recipe)
-    if parsed.recipe is None or parsed.problems:
-        raise FileProblemsError(parsed.problems)
-    return parsed.recipe
-
-
-def _candidate(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) -> UnnumberedImage:
-    definition = image.of_repository(workspace.project, bisection.repository)
-    return UnnumberedImage(replace(recipe, container=tag), definition)
-
-
-def stop_candidates(workspace: Workspace, bisection: Bisection, *, restore: bool) -> None:
-    """Ends the server of a candidate; ``restore`` starts the model's own server again if it ran at the beginning."""
-    if bisection.recipe and (workspace.project.root / bisection.recipe).is_file():
-        recipe = recipe_of(workspace, bisection)
-        servers.stop_candidates(workspace, recipe.file, "which a bisection left")
-        if restore and bisection.served:
-            measuring.serve_again(workspace, recipe)
-
-
 # Candidates and trials in words.
 
 _SHOWN = 3
@@ -252,141 +427,3 @@ def of_trial(trial: Trial) -> str:
     note = trial.skipped or trial.note
     took = f" after {words.duration_text(trial.seconds)}" if trial.seconds >= 1 else ""
     return f"  {word}{took}{f': {note}' if note else ''}"
-
-
-# The verdict on a candidate's image: by a script, a probe, the proof of its templates and parsers, or the same answers.
-
-# `git bisect run`: https://git-scm.com/docs/git-bisect
-_SKIP, _LAST = 125, 127
-_LARGEST_REFERENCE = 1 << 30
-_SCRIPT_SECONDS = 6 * 3600.0
-
-
-def trials(
-    workspace: Workspace, bisection: Bisection, question: TryCandidate, tag: str, recipe_text: str
-) -> Iterator[Trial]:
-    """Yields each trial of a candidate when it is over, as many as the question asks for. A candidate whose server does
-    not start is skipped, unless `Bisection.unstartable`."""
-    judge, tried = bisection.judge, question.candidate
-    try:
-        recipe = recipe_of(workspace, bisection, recipe_text) if bisection.recipe else None
-        if judge.kind == "prove" and recipe:
-            yield _proved(workspace, bisection, tried, recipe, tag)
-            return
-        with ExitStack() as stack:
-            model = None
-            if recipe:
-                request = measuring.request_as_before(workspace, recipe)
-                candidate = _candidate(workspace, bisection, recipe, tag)
-                server = stack.enter_context(measuring.candidate_server(workspace, request, candidate))
-                model = served_model.find_measured_server(server).model
-            done = 0
-            while done < question.times:
-                trial = _judged(workspace, bisection, tried, tag, model)
-                yield trial
-                done += trial.tries
-                if trial.skipped:
-                    return
-    except ServeFailedError as error:
-        reason = f"does not start: {error.message.splitlines()[0]}"
-        if bisection.unstartable or tried.number == bisection.numbers[-1]:
-            yield Trial(tried, failed=question.times, note=reason)
-        else:
-            yield Trial(tried, skipped=reason)
-    # A mixture of two recipes may not be a valid recipe.
-    except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
-        yield Trial(tried, skipped=error.message.splitlines()[0])
-
-
-def _judged(
-    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, tag: str, model: ServedModel | None
-) -> Trial:
-    judge = bisection.judge
-    if judge.kind == "same" and model:
-        return _compared(workspace, bisection, tried, model)
-    if judge.kind != "probe" or model is None:
-        variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": of_candidate(tried)}
-        if model:
-            variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
-        return _by_script(workspace, Path(judge.name), tried, variables)
-    outcome = probes.run_probe(workspace.project, model, judge.name, workspace.environment, workspace.report)
-    note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
-    if outcome.verdict == "unclear":
-        return Trial(tried, skipped=f"the probe reached no verdict: {note}")
-    runs = outcome.counts.get("runs", 0) or 1
-    failed = outcome.counts.get("failed", 0) if outcome.counts.get("runs") else int(outcome.verdict == "fail")
-    return Trial(tried, runs - failed, failed, note=note)
-
-
-def _compared(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, model: ServedModel) -> Trial:
-    """Compares the answers with those of the good end, which is tried before all others. Raises ConflictError if its
-    answers are gone."""
-    kept, plan, first = workspace.project.bisecting / "answers.json", TextPlan(), bisection.numbers[0]
-    if tried.number == first:
-        reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
-        files.write_state(kept, records.text_of(reference, {}).encode())
-        return Trial(tried, passed=1)
-    try:
-        reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
-    except (OSError, records.RecordError):
-        raise ConflictError(
-            f"the answers of {bisection.repository}:{first} are gone: {kept}",
-            hint="`builder bisect stop` ends the bisection; begin it again",
-        ) from None
-    given = reference.prompts
-    _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
-    likeness = image_likeness.compare_images(given, reference.rated, rated)
-    note = image_likeness.first_difference(likeness)
-    if likeness.verdict == "cannot tell":
-        return Trial(tried, skipped=f"the answers do not decide: {note}")
-    failed = int(likeness.verdict == "different")
-    return Trial(tried, 1 - failed, failed, note=note)
-
-
-def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
-    """Runs the user's script. Raises ConflictError if it says to stop, as for `git bisect run`, with 128 or more."""
-    environ = {**workspace.environment, **variables}
-    ended = own_script.run_bounded(
-        [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
-    )
-    note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
-    if ended.cause == "time":
-        return Trial(tried, skipped=f"{script.name} did not end within 6 hours")
-    if ended.exit_code == _SKIP:
-        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
-    if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
-        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
-        raise ConflictError(
-            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
-            hint="give the same command again to continue; 0 is good, 125 skips, 1 to 127 is bad",
-        )
-    failed = int(ended.cause != "itself" or ended.exit_code != 0)
-    return Trial(tried, 1 - failed, failed, note=note)
-
-
-def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
-    """Proves the image, and compares its behaviour with the good end's."""
-    project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    good = bisection.numbers[0]
-    model = recipe.model or recipe.name
-    kept = project.bisecting / "reference.json"
-    reference = None
-    if tried.number != good:
-        with suppress(OSError, records.RecordError):
-            reference = records.read_file(kept, Reference)
-    reference = reference or judging.find_reference(project, lock, bisection.repository, good, model)
-    details = images.inspect_image(workspace.engine, tag)
-    subject = Subject(tag, images.fingerprint(details) if details else "")
-    pairing = ProvedPairing(model, recipe.revision, recipe)
-    with work_folder.create(workspace, "bisect", {}) as work:
-        (proof,) = prove.prove_models(workspace, tag, subject, (pairing,), lambda _: reference, work.labels)
-    evidence = proof.evidence
-    if tried.number == good and evidence.verdict != "fail":
-        passed = Reference(tag, evidence.goldens, json.loads(proof.raw).get("texts", {}))
-        files.write_state(kept, records.text_of(passed, {}).encode())
-    finding = next(iter(evidence.findings), None)
-    note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
-    if evidence.verdict == "unclear" and not evidence.goldens:
-        return Trial(tried, skipped=f"the proof reached no verdict: {note}")
-    failed = int(evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != good))
-    return Trial(tried, 1 - failed, failed, note=note if failed else "")

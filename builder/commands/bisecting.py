@@ -25,26 +25,21 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.building import work_folder
 from builder.commands import bisect_trying, measuring, why
-from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial
-from builder.definitions import build_target, image
-from builder.definitions.recipe import is_in_recipes, recorded
+from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial, subject_of
 from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures, points, search
 from builder.lab.bisect.search import Bisection, Culprit, Judge, Trial, TryCandidate
 from builder.lab.measure import probes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.serving import selection
-from builder.sources import foreign_files, mirror, vllm_versions, wheels
+from builder.sources import mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from builder.base.project import Project
-    from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
     from builder.lab.bisect.search import Conclusion
-    from builder.lock.model import Lock, Pairing, Repository
+    from builder.lock.model import Pairing, Repository
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
 
@@ -101,42 +96,42 @@ def bisect_images(
         bisection = search.journal_of(project).read()
         if bisection is None:
             bisection = _begun(workspace, text, judge, good, bad)
+            running = RunningBisection(workspace, bisection)
             if not machine_differs:
                 name = ImageName(bisection.repository, bisection.numbers[0])
-                why.require_same_machine(name, _machine_since(workspace, bisection), text)
+                why.require_same_machine(name, _machine_since(running), text)
             first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
-            axes = ", ".join(axis.name for axis in RunningBisection(workspace, bisection).spans(*bisection.ends).axes)
+            axes = ", ".join(axis.name for axis in running.spans(*bisection.ends).axes)
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             search.write_bisection(project, bisection)
-            return _go_on(workspace, bisection)
+            return _go_on(running)
         if (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
             raise ConflictError(
                 f"a bisection of {bisection.target} was interrupted", hint=f"{again}, `builder bisect stop` ends it"
             )
         workspace.report(Message(f"continuing the bisection of {bisection.started}"))
-        bisection = _again(workspace, replace(bisection, judge=judge))
-        bisect_trying.stop_candidates(workspace, bisection, restore=False)
-        return _go_on(workspace, bisection)
+        running = RunningBisection(workspace, replace(bisection, judge=judge))
+        running.stop_candidates(restore=False)
+        return _go_on(running)
 
 
-def _machine_since(workspace: Workspace, bisection: Bisection) -> tuple[str, ...]:
+def _machine_since(running: RunningBisection) -> tuple[str, ...]:
     """The changes of the machine since the good end worked. A proof takes no GPU, and a definition has no server."""
-    if not bisection.recipe or bisection.judge.kind == "prove":
+    bisection, recipe = running.bisection, running.recipe
+    if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
-    model = bisect_trying.recipe_of(workspace, bisection).model
     good = ImageName(bisection.repository, bisection.numbers[0])
-    return why.machine_since(workspace, good, [model] if model else [])
+    return why.machine_since(running.workspace, good, (recipe.model,))
 
 
-def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
+def _go_on(running: RunningBisection) -> BisectReport:
     """Takes all steps that are left; whatever ends them, the model is served as before, unless the user has to look.
     The caller holds the journal."""
-    running = RunningBisection(workspace, bisection)
     try:
         result = running.answer_all()
     except BaseException:
-        bisect_trying.stop_candidates(workspace, bisection, restore=True)
+        running.stop_candidates(restore=True)
         raise
     if isinstance(result, LookNow):
         return BisectReport(running.bisection, look=result)
@@ -155,10 +150,11 @@ def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], n
             )
         skipped = (note or "skipped") if word == "skip" else ""
         trial = Trial(bisection.waiting, int(word == "good"), int(word == "bad"), skipped, note=note)
-        bisection = replace(_again(workspace, bisection), done=(*bisection.done, trial), waiting=None)
+        bisection = replace(bisection, done=(*bisection.done, trial), waiting=None)
+        running = RunningBisection(workspace, bisection)
         search.write_bisection(project, bisection)
-        bisect_trying.stop_candidates(workspace, bisection, restore=False)
-        return _go_on(workspace, bisection)
+        running.stop_candidates(restore=False)
+        return _go_on(running)
 
 
 @dataclass(frozen=True)
@@ -178,7 +174,6 @@ def bisection_status(workspace: Workspace) -> BisectState:
     bisection = search.journal_of(workspace.project).read()
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
-    bisection = _again(workspace, bisection)
     running, name = RunningBisection(workspace, bisection), bisection.repository
     step, left = running.next_step(), len(running.candidates_ahead())
     took = [trial.seconds for trial in bisection.done if trial.seconds]
@@ -201,7 +196,7 @@ def stop_bisection(workspace: Workspace) -> int:
         if bisection is None:
             raise NothingToDoError("no bisection is under way")
         try:
-            bisect_trying.stop_candidates(workspace, _again(workspace, bisection), restore=True)
+            RunningBisection(workspace, bisection).stop_candidates(restore=True)
         except (ConflictError, FileProblemsError, UnsafePathError, UsageError) as error:
             workspace.report(Message(f"the server of {bisection.target} was left unchanged: {error.message}"))
         count = bisect_trying.remove_all(workspace)
@@ -216,7 +211,7 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     """Raises UsageError if ``text`` names nothing, ImageStateError if an end is not in the engine, NothingToDoError if
     there is no number to begin from."""
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    recipe, name = _subject(project, lock, text)
+    recipe, name = subject_of(project, lock, text)
     repository = lock.images.get(name)
     if repository is None or not repository.numbers:
         raise NothingToDoError(
@@ -245,48 +240,11 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     return Bisection(
         target=text,
         repository=name,
-        platform=repository.numbers[first].platform,
         numbers=tuple(numbers if first < last else reversed(numbers)),
         judge=judge,
         started=words.now(),
-        recipe=recipe.file if recipe else "",
-        recipe_before=_recipe_before(project, recipe, repository, (first, last)),
         served=measuring.server_of(workspace, recipe) is not None,
     )
-
-
-def _again(workspace: Workspace, bisection: Bisection) -> Bisection:
-    """A bisection of the journal with what the journal does not hold: its recipe and platform, by the typed name.
-    Raises ConflictError if that name means other images now."""
-    project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    recipe, name = _subject(project, lock, bisection.target)
-    repository = lock.images.get(name)
-    if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
-        raise ConflictError(
-            f"{bisection.target} no longer names the images of its bisection", hint="`builder bisect stop` ends it"
-        )
-    before = _recipe_before(project, recipe, repository, bisection.ends)
-    platform = repository.numbers[bisection.numbers[0]].platform
-    return replace(bisection, platform=platform, recipe=recipe.file if recipe else "", recipe_before=before)
-
-
-def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
-    """The recipe that serves ``text``, None for a definition, and its repository."""
-    if text in lock.models:
-        paired = lock.models[text].pairing
-        is_recorded = recorded(project, paired.recipe)
-        recipe = selection.select_image(project, lock, text).recipe if is_recorded else None
-        return recipe, paired.image.repository
-    named = build_target.find_target(project, text, lock.models)
-    if named.recipe is None:
-        return None, image.repository_of(project, named.definition or "")
-    if not is_in_recipes(project, project.root / named.recipe.file):
-        raise UsageError(
-            f"{named.recipe.file} is not in recipes/, where a bisection finds its recipe again",
-            hint="copy the recipe to recipes/, and give its name",
-        )
-    model = lock.models.get(named.recipe.model or "")
-    return named.recipe, model.pairing.image.repository if model else named.recipe.repository
 
 
 def _ends(
@@ -320,20 +278,6 @@ def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int)
     return next(iter(usable), max(marked, default=None))
 
 
-def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
-    """The recipe as the project's git had it when the later number was built; if it was edited before that build, as
-    git had it when the good number was built. Empty if it is the same now."""
-    if recipe is None:
-        return ""
-    for number in (max(ends), ends[0]):
-        commit = foreign_files.last_change(project.root, recipe.file, repository.numbers[number].built)
-        content = foreign_files.read_file(project.root, commit, recipe.file) if commit else None
-        text = (content or b"").decode(errors="replace")
-        if text not in {"", recipe.text}:
-            return text
-    return ""
-
-
 # The end of a bisection: what was found.
 
 _OUTSIDE = "the cause may lie outside of the images: the driver, memory, options or weights"
@@ -363,8 +307,8 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
         report = _found(running, conclusion)
     else:
         report = BisectReport(bisection, conclusion, problem=_problem(bisection, conclusion.ending))
-    report = replace(report, machine=_machine_since(workspace, bisection))
-    bisect_trying.stop_candidates(workspace, bisection, restore=True)
+    report = replace(report, machine=_machine_since(running))
+    running.stop_candidates(restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache stays"))
     search.journal_of(workspace.project).remove()
@@ -426,7 +370,7 @@ def _found_culprit(
         return _found_base(running, span, conclusion, result, definition)
     path = {
         "mod": f"mods/{culprit.axis.removeprefix('mod ')}",
-        "recipe": bisection.recipe,
+        "recipe": running.recipe.file if running.recipe else "",
         mixtures.TEMPLATE: f"dockerfiles/{definition} dockerfiles/_parts",
     }.get(culprit.axis.partition(" ")[0])
     undone = f"`builder rollback {bisection.target}` goes back to {span.old}"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import SourceTree
-    from builder.lab.bisect.search import BisectCandidate, Bisection
+    from builder.lab.bisect.search import BisectCandidate
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
@@ -123,24 +123,27 @@ class NumberSpan:
         return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 
-def span_reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, int], NumberSpan]:
-    """A function that reads the span of two numbers, each once; ``text`` is the present recipe."""
+def span_reader(
+    project: Project, repository: str, platform: str, recipe: str = "", recipe_before: tuple[int, str] = (0, "")
+) -> Callable[[int, int], NumberSpan]:
+    """A function that reads the span of two numbers, each once. ``recipe`` is its present text, ``recipe_before`` the
+    other text that served the number with it."""
 
     @functools.cache
     def span(old: int, new: int) -> NumberSpan:
-        first, second = ImageName(bisection.repository, old), ImageName(bisection.repository, new)
+        first, second = ImageName(repository, old), ImageName(repository, new)
         builds = None
         try:
             read = build_directory.read_build_directory
-            builds = mixtures.difference(read(project, first), read(project, second), bisection.platform)
+            builds = mixtures.difference(read(project, first), read(project, second), platform)
         except (FileProblemsError, ValueError):  # adopted, gone, damaged or edited
             pass
-        before = bisection.recipe_before if old == bisection.numbers[0] else ""
-        recipe = tuple(
+        before = recipe_before[1] if old == recipe_before[0] else ""
+        segments = tuple(
             Segment(left, right, "" if left == right else f"{RECIPE}, {_flag_or_key(left or right)}")
-            for left, right in (mixtures.pairs(_flags(before), _flags(text), _flag_or_key) if before else ())
+            for left, right in (mixtures.pairs(_flags(before), _flags(recipe), _flag_or_key) if before else ())
         )
-        return NumberSpan(first, second, builds or Difference(bisection.platform, (), {}, {}), recipe)
+        return NumberSpan(first, second, builds or Difference(platform, (), {}, {}), segments)
 
     return span
 

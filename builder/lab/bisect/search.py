@@ -387,8 +387,6 @@ class _Search:
 # of the model's server come from what the user types again, from recipes/, and from the engine.
 
 JudgeKind = Literal["script", "probe", "prove", "same", "user"]
-# A journal never holds these: the typed name leads to them again.
-FoundAgain: TypeAlias = Annotated[str, ""]
 
 
 @dataclass(frozen=True)
@@ -409,20 +407,16 @@ class Judge:
 
 @dataclass(frozen=True)
 class Bisection:
-    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
-    ``repository`` from the good end to the bad end. ``recipe`` is the path of the recipe, empty if the image alone is
-    judged. ``recipe_before`` is its text at the time of the first number, empty if that is the same. ``served`` is True
-    if the model's own server ran at the beginning. ``waiting`` is the candidate that the user is judging. With
-    ``unstartable`` the bad end does not start, and that is the fault."""
+    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
+    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
+    ``waiting`` is the candidate that the user is judging. With ``unstartable`` the bad end does not start, and that is
+    the fault."""
 
     target: str
     repository: Annotated[str, kinds.REPOSITORY.pattern]
     numbers: tuple[int, ...]
     judge: Judge
     started: str
-    platform: FoundAgain = field(default="", kw_only=True)
-    recipe: FoundAgain = ""
-    recipe_before: FoundAgain = ""
     served: bool = False
     done: tuple[Trial, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -454,6 +448,5 @@ def journal_of(project: Project) -> Journal[Bisection]:
 
 
 def write_bisection(project: Project, bisection: Bisection) -> None:
-    """Writes the bisection to disk before this returns, without what the journal never holds."""
-    judge = bisection.judge.recorded
-    journal_of(project).write(replace(bisection, judge=judge, platform="", recipe="", recipe_before=""))
+    """Writes the bisection to disk before this returns."""
+    journal_of(project).write(replace(bisection, judge=bisection.judge.recorded))
