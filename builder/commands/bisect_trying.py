@@ -257,8 +257,8 @@ class RunningBisection:
         return Trial(tried, runs - failed, failed, note=note)
 
     def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
-        """Compares the answers with the good end's, which is tried before all others. Raises ConflictError if its answers
-        are gone."""
+        """Compares the answers with the good end's, which is tried before all others. Raises ConflictError if these
+        answers are gone."""
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:
