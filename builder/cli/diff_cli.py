@@ -323,10 +323,6 @@ def _why_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     model = styled(report.model, bold=True)
     if report.failure:
         yield f"the last start says: {report.failure}", 2
-    if report.since is None and report.causes:
-        yield f"no state in which {model} worked is recorded; known faults of the present state:", 2
-        yield from _cause_lines(report)
-        return
     if report.since is None:
         yield f"{model} worked at {report.as_now} exactly as it is now, and nothing else is recorded", 2
         return

@@ -127,16 +127,15 @@ _NODE_SECONDS = 5.0
 _RECENT_LINES = 2000
 
 
-def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: WorkingState | None) -> _Now:
+def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: WorkingState) -> _Now:
     """Reads the state of the server, or of the start that failed after the ``last`` working state."""
     server = _server(workspace, selected.recipe.file)
     service = server.head.service if server else None
     lines: list[str] = []
     failed = None
     if server is None:
-        lines, failed = _last_failure(workspace.project, selected, last.when if last else "")
-        left = failed or (last.facts if last else None)
-        nodes = _configured(workspace.project, left.nodes if left else ())
+        lines, failed = _last_failure(workspace.project, selected, last.when)
+        nodes = _configured(workspace.project, (failed or last.facts).nodes)
     else:
         with suppress(EngineError):
             log = containers.container_log(server.head.engine.endpoint, server.head.service.id, tail=_RECENT_LINES)
@@ -227,22 +226,20 @@ class WhyReport:
 
 def explain_change(workspace: Workspace, text: str) -> WhyReport:
     """Compares a model, or the model of a recipe or of a running server, with the last state in which it worked and
-    that differs from now. Without such a state, the causes are the known faults of the present state. Raises
-    NothingToDoError if nothing is recorded and no fault is known, and what selecting its image does."""
+    that differs from now. Raises NothingToDoError if no such state is recorded, and what selecting its image does."""
     lock = lock_file.read_project_lock(workspace.project)
     if text not in lock.models and (server := _server(workspace, text)):
         text = server.labels.get(f"{LABEL}.recipe") or text
     selected = selection.select_image(workspace.project, lock, text)
     model = selected.recipe.model or text
     states = working_states(workspace.project, lock, model)
-    now = _read_now(workspace, lock, selected, states[0] if states else None)
     if not states:
-        if causes := tuple(_faults_now(now)):
-            return WhyReport(model, selected.image, now.failure, None, causes=causes)
         raise NothingToDoError(
             f"no start of {model} that answered, and no run that passed, is recorded",
-            hint="`builder run` and `builder bench` record the machine and the image, to compare the next change with",
+            hint="`builder run` and `builder bench` record the machine and the image, to compare the next change with; "
+            "`builder doctor` shows known faults",
         )
+    now = _read_now(workspace, lock, selected, states[0])
     advisories = tuple(present_advisories(workspace.project, selected, now.machines))
     as_now, alike = "", None
     for state in states:
@@ -261,17 +258,6 @@ def present_advisories(project: Project, selected: SelectedImage, machines: Sequ
     facts = advice.of_record(machines[0]) if machines else {}
     for each in advised_by_id(project, selected, machines, facts).values():
         yield f"{each.message} → {each.remedy}"
-
-
-def _faults_now(now: _Now) -> Iterator[LikelyCause]:
-    """The advisories on the machines and on the image, as causes."""
-    of_image = now.advised({})
-    for each in now.machines:
-        advised = now.advised(advice.of_record(each))
-        yield from (
-            likely_causes.fault_cause("machine", fault) for name, fault in advised.items() if name not in of_image
-        )
-    yield from (likely_causes.fault_cause("image", fault) for fault in of_image.values())
 
 
 def advised_by_id(

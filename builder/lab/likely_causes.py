@@ -17,7 +17,6 @@ from builder.base import machine_record, words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from builder.base.events import Diagnosis
     from builder.base.machine_record import Machine, MachineChange
     from builder.serving.answered import OptionsInUse
 
@@ -286,10 +285,6 @@ def served_causes(
 
 def _given(value: str | None) -> str:
     return "not given" if value is None else value or "given"
-
-
-def fault_cause(axis: Axis, fault: Diagnosis) -> LikelyCause:
-    return LikelyCause(axis, fault.message, fault.remedy, _KNOWN_BAD)
 
 
 def ranked(causes: Iterable[LikelyCause]) -> tuple[LikelyCause, ...]:

@@ -290,14 +290,6 @@ def test_without_a_record_it_says_what_makes_one(tmp_path: Path) -> None:
     assert "no start of Org/Model-1B that answered" in done.stderr
 
 
-def test_without_a_record_known_faults_are_told(tmp_path: Path) -> None:
-    project, variables = replay(tmp_path, THREADS["kernel breaks RoCE"])
-    project.answered.unlink()
-    answer = asked(project, variables)
-    assert answer["worked"] is None
-    assert answer["causes"][0]["text"].startswith("kernel-7-kexec-handover: ")
-
-
 def test_as_text(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, THREADS["kernel breaks RoCE"])
     lines = run_command(project, "why", MODEL, environ=variables).stdout.splitlines()
