@@ -1,8 +1,7 @@
-"""This page defines the command line of builder bisect and its subcommands."""
+"""The command line of builder bisect and its subcommands."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.bisecting import BisectReport, FoundCulprit
-    from builder.lab.bisect.session import Bisection, Judge
+    from builder.lab.bisect.search import Judge
 
 
 _START = "start"
 
 
 class _WithModel(Group):
-    """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
+    """A group whose first argument, unless it is a command, names the model of a bisection to begin."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -35,20 +34,20 @@ class _WithModel(Group):
 def bisect() -> None:
     """Find the change that broke a model.
 
-    `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
-    that are there, then on which axis it is (base, vLLM, FlashInfer, patches of sources, Python packages, mods,
-    template, recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its
-    diff. The verdict comes from --run SCRIPT, --probe NAME, --prove or --same; without, from you: each candidate's
-    server is started, and `good`, `bad` or `skip` goes on to the next.
+    `builder bisect MODEL` looks between the last good number and the one that serves now: first at the numbers between
+    them, then for the axis (base, vLLM, FlashInfer, patches of sources, Python packages, mods, template, recipe), then
+    for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The verdict comes
+    from --run SCRIPT, --probe NAME, --prove or --same. Without one of these, it comes from you: each candidate's server
+    is started, and `good`, `bad` or `skip` continues with the next.
 
-    After ^C, a kill or a restart of the machine, the same command continues where the bisection was.
+    After ^C, a kill or a restart of the machine, the same command continues the bisection.
     """
 
 
 @bisect.command(_START)
 @click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "recipes", "definitions"))
-@click.option("--good", type=click.IntRange(1), metavar="N", help="The number that is good, in place of the last one.")
-@click.option("--bad", type=click.IntRange(1), metavar="N", help="The number that is bad, in place of the present one.")
+@click.option("--good", type=click.IntRange(1), metavar="N", help="The good number, in place of the last good one.")
+@click.option("--bad", type=click.IntRange(1), metavar="N", help="The bad number, in place of the present one.")
 @click.option(
     "--run",
     "script",
@@ -56,13 +55,14 @@ def bisect() -> None:
     metavar="SCRIPT",
     help="Judge by a program: 0 good, 125 skip, 1 to 127 bad.",
 )
-@click.option("--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, as often as it takes.")
+@click.option(
+    "--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, repeated while it varies."
+)
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
-@click.option("--same", is_flag=True, help="Judge by the answers: are they those of the good number?")
-@click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
-@click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
-@click.option("--machine-differs", is_flag=True, help="Go on although the machine changed since the good end worked.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and try nothing.")
+@click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
+@click.option(
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good end worked."
+)
 @json_option
 @verbosity_options
 @pass_context
@@ -75,22 +75,18 @@ def start(
     probe: str | None,
     prove: bool,
     same: bool,
-    no_serve: bool,
-    find_fix: bool,
     machine_differs: bool,
-    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Begin a bisection, or continue one.
 
-    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds show
-    it, and the disk. Then both ends are tried. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of
-    the server that is started for it (not with --no-serve). A candidate whose server does not start is skipped, unless
-    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end. The
-    model's own server goes on, or is started again at the end where memory does not suffice.
+    Both ends are tried first. A script gets BUILDER_IMAGE, and for a model or a recipe BUILDER_ADDRESS and
+    BUILDER_MODEL of the candidate's server. A candidate whose server does not start is skipped, unless the bad end does
+    not start either. Candidates are images called builder-bisect-…, which are removed at the end. The model's own
+    server keeps running, or if memory does not suffice for both, is started again at the end.
 
-    Where the kernel, the driver or the firmware is not as it was when the good end worked, no image is blamed:
-    `builder why MODEL` shows what changed, and --machine-differs goes on.
+    If the kernel, the driver or the firmware changed since the good end worked, no image is blamed: `builder why MODEL`
+    shows what changed, and --machine-differs goes ahead anyway.
 
     \b
     Ends with
@@ -99,31 +95,21 @@ def start(
     """
     from builder.cli import progress
     from builder.commands import bisecting as command
-    from builder.commands.bisecting import BisectRequest
 
-    judge = _judge(script, probe, prove=prove, same=same, serves=not no_serve)
+    judge = _judge(script, probe, prove=prove, same=same)
     with progress.reporter() as report:
-        request = BisectRequest(what, judge, good, bad, find_fix, machine_differs)
-        if not dry_run:
-            return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
-        planned = command.preview_bisect(context.workspace(report), request)
-    if as_json:
-        print_json(_plan(planned))
-    else:
-        for line in planned.plan:
-            print_result(line, hanging=2)
-    return 0
+        workspace = context.workspace(report)
+        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
+    return _print(result, as_json=as_json)
 
 
-def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool, serves: bool) -> Judge:
-    from builder.lab.bisect.session import Judge
+def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) -> Judge:
+    from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
         raise click.UsageError("give one of --run, --probe, --prove and --same")
-    if not serves and script is None:
-        raise click.UsageError("--no-serve goes with --run")
     if script is not None:
-        return Judge("script", str(Path(script).absolute()), serves)
+        return Judge("script", str(Path(script).absolute()))
     return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
 
 
@@ -131,7 +117,7 @@ def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool, se
 @json_option
 @pass_context
 def status(context: Context, as_json: bool) -> None:
-    """Show how far the bisection is, and what it has tried."""
+    """Show the progress of the bisection, and what it has tried."""
     from builder.base import words
     from builder.commands import bisecting as command
 
@@ -141,7 +127,8 @@ def status(context: Context, as_json: bool) -> None:
         keys = "target=bisection.target started=bisection.started tried next? steps_left seconds_left"
         print_json({**data(state, keys), "waiting": waiting})
         return
-    ends = f"{state.bisection.repository} {state.bisection.numbers[0]} to {state.bisection.numbers[-1]}"
+    first, last = state.bisection.ends
+    ends = f"{state.bisection.repository} {first} to {last}"
     print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
     for line in state.tried:
         print_result(f"  {line}", hanging=4)
@@ -178,9 +165,9 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
         return _print(result, as_json=as_json)
 
 
-_mark("good", "Say that the candidate is good, and go on.")
-_mark("bad", "Say that the candidate is bad, and go on.")
-_mark("skip", "Give no verdict on the candidate, and go on.")
+_mark("good", "Say that the candidate is good, and continue.")
+_mark("bad", "Say that the candidate is bad, and continue.")
+_mark("skip", "Give no verdict on the candidate, and continue.")
 
 
 # The end of a bisection in words, and as JSON.
@@ -211,27 +198,24 @@ def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield f"{styled('cannot tell', fg='yellow', bold=True)}: {first}", 2
         yield from ((f"  {line}", 4) for line in rest)
         return
-    word = "mended" if report.bisection.find_fix else "broken"
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
-    together = ", which could only be tried together" if report.conclusion.joint else ""
-    what = f"{styled(report.bisection.target, bold=True)} was {word} by {units}"
+    together = ", which could only be tried together" if len(report.culprits) > 1 else ""
+    what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
     if report.between:
         older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
         yield f"  it came between {older} and {newer}", 4
     for culprit in report.culprits:
         yield from _culprit(culprit)
-    if report.folder:
-        yield f"  {report.folder} has the build directories of the images on either side", 4
 
 
 def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
-    if culprit.date:
-        yield f"  {culprit.unit}: {culprit.bad[:12]} {culprit.title}", 4
-        yield f"    by {culprit.author}, {culprit.date[:10]}; the one before is {culprit.good[:12]}", 6
-        more = f" and {len(culprit.files) - _SHOWN_FILES} more" if len(culprit.files) > _SHOWN_FILES else ""
-        if culprit.files:
-            yield f"    {', '.join(culprit.files[:_SHOWN_FILES])}{more}", 6
+    if commit := culprit.commit:
+        yield f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", 4
+        yield f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", 6
+        more = f" and {len(commit.files) - _SHOWN_FILES} more" if len(commit.files) > _SHOWN_FILES else ""
+        if commit.files:
+            yield f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", 6
     elif culprit.good and culprit.bad:
         yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
     changed = culprit.change.splitlines()
@@ -244,28 +228,22 @@ def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
         yield f"  now: {culprit.now}", 4
 
 
-def _plan(bisection: Bisection) -> dict[str, Any]:
-    """The plan of a bisection for programs; times in seconds, sizes in bytes."""
-    return {**data(bisection, "repository numbers"), **(data(bisection.outlook) or {})}
+_CULPRIT = (
+    "axis unit good? bad? between title=commit.title author=commit.author date=commit.date files=commit.files "
+    "change? now?"
+)
 
 
 def _document(report: BisectReport) -> dict[str, Any]:
     """The report for programs."""
-    conclusion, look = report.conclusion, report.look
-    culprits = [
-        {key: value if isinstance(value, tuple) else value or None for key, value in asdict(culprit).items()}
-        for culprit in report.culprits
-    ]
+    conclusion = report.conclusion
     return {
-        "target": report.bisection.target,
-        "result": "waiting" if look else conclusion.ending if conclusion else None,
+        **data(report.bisection, "target repository numbers"),
+        "result": "waiting" if report.look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
-        "plan": _plan(report.bisection),
-        "steps": conclusion.steps if conclusion else None,
-        "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
-        "joint": bool(conclusion and conclusion.joint),
-        "culprits": culprits,
-        "machine": list(report.machine),
-        "folder": report.folder or None,
-        "look": {"image": look.image, "address": look.address or None} if look else None,
+        **data(report, "steps=conclusion.steps"),
+        "joint": len(report.culprits) > 1,
+        "culprits": data(report.culprits, _CULPRIT),
+        "machine": data(report.machine),
+        "look": data(report.look, "image address?"),
     }

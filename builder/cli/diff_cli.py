@@ -1,4 +1,4 @@
-"""This page defines the command line of builder diff: the command, the differences as JSON, and as text."""
+"""The command lines of builder diff and builder why: what changed between two images, and since a model worked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import click
 from builder.base import words
 from builder.cli import evidence_cli, output
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import data, print_json, print_line, print_message
+from builder.cli.output import data, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference, LockDifference
+    from builder.commands.diff import ImageDifference
+    from builder.commands.why import WhyReport
     from builder.evidence.matrix import RunPair
     from builder.lab.changes import (
         Changes,
@@ -36,8 +37,7 @@ MANY = 1_000_000
 
 @click.command()
 @click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
-@click.argument("after", metavar="[B]", required=False, shell_complete=names("numbered", "definitions"))
-@click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
+@click.argument("after", metavar="B", shell_complete=names("numbered", "definitions"))
 @click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
 @click.option("--full", is_flag=True, help="Show everything, however long.")
@@ -46,8 +46,7 @@ MANY = 1_000_000
 def diff(
     context: Context,
     before: str,
-    after: str | None,
-    lock: bool,
+    after: str,
     grep: str,
     paths: tuple[str, ...],
     full: bool,
@@ -55,38 +54,29 @@ def diff(
 ) -> None:
     """Show what changed between two images.
 
-    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
-    stand first.
+    A and B are numbered images, such as tf5:6 and tf5:7; a name without a number is its current image. The most
+    probable culprits come first.
     """
     from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
-    lines: Iterator[str]
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
-    if lock:
-        locks = command.diff_lock(context.project, before, after, commits, print_message)
-        content, lines = _lock_document(locks), of_locks(locks, full=full)
-    elif after is None:
-        raise click.UsageError("two images are wanted: `builder diff A B`")
-    else:
-        images = command.diff_images(context.project, before, after, commits, print_message)
-        lost = command.recipes_lost(context.workspace(), images)
-        content = {**_document(images), "recipes": lost}
-        lines = chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost))
+    images = command.diff_images(context.project, before, after, commits, print_message)
+    lost = command.recipes_lost(context.workspace(), images)
     if as_json:
-        print_json(content)
+        print_json({**_document(images), "recipes": lost})
         return
-    for line in lines:
+    for line in chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost)):
         print_line(line)
 
 
 def _inside(path: str) -> str:
-    """Returns ``path`` relative to the sources. Raises click's error for one that leads out of them."""
+    """Returns ``path`` relative to the sources. Raises click's error for a path outside of them."""
     from posixpath import normpath
 
     normalized = normpath(path)
     if normalized.startswith(("/", "../")) or normalized in ("..", "."):
-        raise click.BadParameter(f"`{path}`: a path within the sources is wanted", param_hint="--path")
+        raise click.BadParameter(f"`{path}` is no path within the sources", param_hint="--path")
     return normalized
 
 
@@ -98,14 +88,13 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         **_changes(difference.changes, difference.sources),
         "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
         "dockerfiles": list(map(_file, difference.dockerfiles)),
-        "args": difference.args,
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
-        "evidence": [_runs(pair) for pair in difference.runs],
+        "evidence": [runs_data(pair) for pair in difference.runs],
     }
 
 
-def _runs(pair: RunPair) -> dict[str, Any]:
+def runs_data(pair: RunPair) -> dict[str, Any]:
     """The last runs of one kind and name on both images as JSON, with their figures side by side."""
     run, measured = "verdict=run.verdict started=run.started stale foreign=run.foreign?", "mean std values"
     return {
@@ -143,12 +132,6 @@ def _file(file: FileChange) -> dict[str, Any]:
     return {**data(file, "path kind said=note"), "diff": "\n".join(file.lines)}
 
 
-def _lock_document(difference: LockDifference) -> dict[str, Any]:
-    """The difference between two revisions of images.lock as JSON."""
-    pins = ({**data(pin, "definition platform"), **_changes(pin.changes, pin.sources)} for pin in difference.pins)
-    return {**data(difference, "before after pairings current"), "pins": list(pins), "numbers": difference.numbers}
-
-
 # Differences as text: a section for each kind, shortened where it is long.
 
 SHOWN_LINES = 40
@@ -157,17 +140,16 @@ _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other file
 
 
 def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
-    """The text of the difference between two images."""
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
     yield from output.lines(("", "", "", ""), rows, output.width())[1:]
-    yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
+    yield from _folded(f"not compared: {reason}" for reason in difference.unknown)
     if difference.is_same:
-        yield "nothing differs: both are the same image, byte for byte"
+        yield "both are the same image, byte for byte"
     elif difference.nothing:
         same = before.image.input_hash == after.image.input_hash != ""
-        yield "both were built from the same inputs" if same else "no difference is known"
+        yield "both were built from the same inputs" if same else "no known difference"
     yield from _sources(difference.sources)
     yield from _listing("patches of sources", map(_patch, difference.changes.patches))
     for change in difference.mods:
@@ -175,7 +157,6 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     yield from _contents(difference.changes, full)
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {output.word(file.kind)}", [file.note] if file.note else _diff(file, full))
-    yield from _listing("args", map(_value, difference.args))
     for model, changes in difference.chosen.items():
         yield from _listing(f"vLLM's own choices for {model}", map(str, changes))
     if difference.runs:
@@ -187,30 +168,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
         yield from _section("size", [f"{words.size_text(old)} → {words.size_text(new)} ({change_of_size})"])
 
 
-def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
-    """The text of the difference between two revisions of images.lock."""
-    yield f"images.lock: {difference.before} → {difference.after}"
-    if difference.nothing:
-        yield "no difference"
-    moved = ((change.model, _paired(change.before), _paired(change.after)) for change in difference.pairings)
-    yield from _listing("models", (f"{model}: {output.moved(before, after)}" for model, before, after in moved))
-    yield from _listing("current", map(_value, difference.current))
-    for pin in difference.pins:
-        yield ""
-        yield f"pins of {pin.definition} on {pin.platform}"
-        patches = _listing("patches of sources", map(_patch, pin.changes.patches))
-        for line in (*_sources(pin.sources), *patches, *_contents(pin.changes, full)):
-            if line:
-                yield f"  {line}"
-    numbers = []
-    for number in difference.numbers:
-        numbers.append(f"{number.image}  {output.word(number.kind)}")
-        numbers += [f"  {_value(value)}" for value in number.values]
-    yield from _listing("numbered images", numbers)
-
-
 def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
-    """The text of changed packages, none where there are none."""
     if not changes:
         return
     kinds = [change.kind for change in changes]
@@ -227,25 +185,24 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section: an empty line, the title, the lines indented."""
     yield ""
     yield from _folded([title])
     yield from (f"  {line}" if line else "" for line in lines)
 
 
 def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section of prose; nothing if it has no lines."""
+    """A section of prose; nothing without lines."""
     if folded := list(_folded(lines, indent=2)):
         yield from _section(title, folded)
 
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
+    """Folds prose to the width of the terminal; the lines of files in diffs are never folded."""
     return (folded for line in lines for folded in output.fold(line, output.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
-    """The row of an image, and one for each paired model whose status differs from the image's."""
+    """A row for the image, and for each paired model whose status differs from the image's."""
     image = side.image
     yield f"  {side.name.number}", words.ago_text(image.built), words.size_text(image.size), _marked(image)
     for model, pairing in side.pairings.items():
@@ -263,9 +220,9 @@ def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
         lines = list(_folded([source.unknown_reason], indent=2)) if source.unknown_reason else []
         if source.gained and not (source.lost and not source.gained.total):
-            lines += _commits(source.gained, "came")
+            lines += _commits(source.gained, "added")
         if source.lost:
-            lines += _commits(source.lost, "went")
+            lines += _commits(source.lost, "removed")
         yield from _section(title, lines)
 
 
@@ -276,8 +233,8 @@ def _version(version: Version | None) -> str:
 
 
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
-    matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{words.counted(between.total, 'upstream commit')} that {output.word(which)}{matching}"
+    matching = f", {between.matching} of them shown" if between.matching != between.total else ""
+    yield f"{words.counted(between.total, 'upstream commit')} {output.word(which)}{matching}"
     room = output.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
@@ -291,7 +248,6 @@ def _patch(change: SourcePatchChange) -> str:
 
 
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
-    """The text of the files that differ between two folders."""
     for file in files:
         yield from _folded([f"{file.path}: {output.word(file.kind)}{', ' if file.note else ''}{file.note}"], indent=2)
         yield from (f"  {line}" for line in _diff(file, full))
@@ -321,5 +277,73 @@ def _value(change: ValueChange) -> str:
     return f"{change.name}: {output.moved(*texts)}"
 
 
-def _paired(pairing: Pairing | None) -> str:
-    return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"
+# The why command.
+
+_SHOWN_DETAILS = 6
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|RECIPE|SERVER", shell_complete=names("models", "recipes"))
+@json_option
+@pass_context
+def why(context: Context, what: str, as_json: bool) -> None:
+    """Show what changed since a model worked last.
+
+    Compares the machine, the image, its mods, the recipe, the template and the weights with the last state that worked
+    and differs from now: a start that answered, or a bench or probe that passed. The most likely cause comes first, and
+    each cause has its remedy. Nothing is built, started or fetched.
+    """
+    from builder.commands import why as why_command
+
+    report = why_command.explain_change(context.workspace(), what)
+    if as_json:
+        print_json(_why_document(report))
+        return
+    for line, hanging in _why_lines(report):
+        print_result(line, hanging=hanging)
+
+
+def _why_document(report: WhyReport) -> dict[str, Any]:
+    causes = [
+        {"rank": rank, **data(cause, "axis text undo details reasons weight")}
+        for rank, cause in enumerate(report.causes, 1)
+    ]
+    return {
+        **data(report, "model image failure? as_now?"),
+        "worked": data(report.since, "when how image"),
+        "causes": causes,
+        "chosen": data(report.chosen, "name before after"),
+        "unknown": list(report.unknown),
+        "advisories": list(report.advisories),
+    }
+
+
+def _why_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
+    """The lines to print, each with how far it hangs."""
+    model = styled(report.model, bold=True)
+    if report.failure:
+        yield f"the last start says: {report.failure}", 2
+    if report.since is None:
+        yield f"{model} worked at {report.as_now} exactly as it is now, and nothing else is recorded", 2
+        return
+    if report.as_now:
+        yield f"{model} worked at {report.as_now} exactly as it is now; the last state that differs:", 2
+    yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
+    yield from _cause_lines(report)
+    for change in report.chosen:
+        yield f"vLLM chose otherwise: {change}", 2
+    for advisory in report.advisories:
+        yield f"advisory: {advisory}", 2
+    for unknown in report.unknown:
+        yield f"not compared: {unknown}", 2
+
+
+def _cause_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
+    for rank, cause in enumerate(report.causes, 1):
+        reasons = f" ({'; '.join(cause.reasons)})" if cause.reasons else ""
+        yield f"{rank}. {styled(cause.text, bold=True) if rank == 1 else cause.text}{reasons}", 3
+        for detail in cause.details[:_SHOWN_DETAILS]:
+            yield f"   {detail}", 5
+        if len(cause.details) > _SHOWN_DETAILS:
+            yield f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", 5
+        yield f"   to undo it: {cause.undo}", 5

@@ -71,7 +71,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Look": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
-        "why": ("why_cli", "why", "Show what changed since a model worked last."),
+        "why": ("diff_cli", "why", "Show what changed since a model worked last."),
         "compare": ("compare_cli", "compare", "Tell if an image answers as well as another one."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder upgrade."""
+"""The command line of builder upgrade."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 _KEYS = (
-    "subject=upgrade.subject result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
-    "models=upgrade.models changes measured why=upgrade.why machine served?"
+    "model=upgrade.model result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
+    "changes why=upgrade.why machine served?"
 )
-_SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
+_SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 
 
 @click.command()
-@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
+@click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @update_option
 @click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go on although the machine changed since the present image worked."
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the present image worked."
 )
 @click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
@@ -47,17 +47,18 @@ def upgrade(
 ) -> int:
     """Move a model to what is new upstream, if it is as good.
 
-    Builds a candidate with the sources resolved again (all of them, or those of --update), proves it, serves it under a
-    name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
-    takes the probes and benchmarks that the model requires. Then pins, pairing and `latest` move together, and the
-    server changes over; or nothing moves, and the candidate stays with its evidence.
+    Builds a candidate with the sources resolved again (all, or those named by --update) and proves it. Then serves it
+    under a name and port of its own, beside the model's server, or in its place if memory does not suffice for both,
+    and takes the probes and benchmarks that the model requires. If nothing is missing, pins, pairing and `latest` move
+    together, and the server changes to the new image. Otherwise nothing moves, and the candidate stays with its
+    evidence.
 
-    Where a package or a source would go back to an older version, for example because the package index is behind the
-    pins, nothing is built unless --allow-older is given. Where the kernel, the driver or the firmware is not as it was
-    when the present image worked, no candidate is judged unless --machine-differs is given.
+    If a package or a source would go back to an older version, for example because the package index is behind the
+    pins, nothing is built without --allow-older. If the kernel, the driver or the firmware changed since the present
+    image worked, no candidate is judged without --machine-differs.
 
-    An upgrade that was interrupted goes on where it was when the same command is given again. After kill -9 the
-    candidate may still run: `builder run`, `builder restart` and this command stop it, and serve the model as before.
+    The same command continues an interrupted upgrade. After kill -9 the candidate may still run: `builder run`,
+    `builder restart` and this command stop it, and serve the model as before.
 
     \b
     Ends with
@@ -82,18 +83,23 @@ def upgrade(
             sources = parse_update(update)
             result = command.upgrade_image(workspace, what, sources, older=allow_older, machine_differs=machine_differs)
     if as_json:
-        print_json(result, _KEYS)
+        from builder.cli.diff_cli import runs_data
+
+        print_json({**data(result, _KEYS), "evidence": [runs_data(pair) for pair in result.runs]})
     else:
         _print(result)
     return int(result.upgrade.result == "rejected")
 
 
 def _print(result: UpgradeReport) -> None:
-    """Prints the result in ten lines or so: where it is, what changed, what was measured, and why."""
-    print_result(f"{styled(result.upgrade.subject, bold=True)}: {_sentence(result)}")
+    from builder.cli import evidence_cli
+
+    upgrade = result.upgrade
+    print_result(f"{styled(upgrade.model, bold=True)}: {_sentence(result)}")
     _print_lines("changed", result.changes, _SHOWN_CHANGES)
-    _print_lines("measured", result.measured, _SHOWN_FIGURES)
-    _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
+    for line in evidence_cli.side_by_side(result.runs, (upgrade.before, upgrade.candidate)):
+        print_result(f"  {line}")
+    _print_lines("because", upgrade.why, _SHOWN_REASONS)
     _print_lines("the machine differs", result.machine, _SHOWN_REASONS)
     print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
 
@@ -117,6 +123,9 @@ def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
 
 
 def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:
-    """An interrupted upgrade as JSON: where it was, and the command that goes on with it."""
-    keys = "subject stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? started=upgrade.started?"
-    return {**data(interrupted, f"{keys} problem?"), "goes_on_with": f"builder upgrade {interrupted.text}"}
+    """An interrupted upgrade as JSON: its stage, and the command that continues it."""
+    keys = (
+        "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
+        "started=upgrade.started? problem?"
+    )
+    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {interrupted.text}"}

@@ -1,6 +1,6 @@
-"""A bisection under way: candidates are built, tried and judged, and each answer is noted in the journal.
+"""A bisection under way: candidates are built, tried and judged, and the journal gets each answer.
 
-The bisection and its steps come first, then the images of candidates, their servers, the words, and the judges. A
+The steps and the judges come first, then the recipe and the repository, the images of candidates, and the words. A
 candidate has no number, and each one is made only once. The model's own server is restored afterwards.
 """
 
@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
 from builder.commands import measuring, servers
-from builder.definitions import image
+from builder.definitions import build_target, image
 from builder.definitions import recipe as recipes
-from builder.definitions.container import STOPPING_SECONDS
+from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images
 from builder.evidence.run_record import Subject
-from builder.lab.bisect import points, search, session
+from builder.lab.bisect import points, search
 from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
@@ -48,48 +48,61 @@ from builder.lab.same.forced_texts import TextPlan
 from builder.lab.same.text_rating import RatedReference
 from builder.lock import lock_file
 from builder.plan import making
-from builder.serving import readiness
+from builder.serving import readiness, selection
 from builder.serving.selection import UnnumberedImage
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, Question
-    from builder.lab.bisect.session import Bisection
+    from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
+    from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
-    from builder.serving.running import RunningServer
+    from builder.serving.preparation import ServeRequest
 
 
-# The steps: each question is answered and noted, until there is none, or the user has to look.
+# The steps: each question is answered and noted, until none is open or the user has to look.
 
 _MOST_AHEAD = 60
+_LARGEST_REFERENCE = 1 << 30
 
 
 @dataclass(frozen=True)
 class LookNow:
-    """The end of the steps for now: the user has to look at a candidate's image, and at the address of its server where
-    it has one."""
+    """The user has to look at a candidate's image, and at the address of its server if it has one."""
 
     image: str
     address: str
 
 
 class RunningBisection:
-    """A bisection as far as it is, with what its steps share: the spans of the numbers, and the subject of the search.
-    ``bisection`` is replaced as answers come."""
+    """A bisection so far, with what its steps share: the recipe of the model, None for a definition, the spans of the
+    numbers, and the subject of the search. ``bisection`` is replaced as answers come.
+
+    The journal holds neither recipe nor platform: the typed name leads to them again. Raises ConflictError if that name
+    means other images now, and what `subject_of` does."""
 
     def __init__(self, workspace: Workspace, bisection: Bisection) -> None:
         self.workspace, self.bisection = workspace, bisection
-        text = recipe_of(workspace, bisection).text if bisection.recipe else ""
-        self.spans = points.span_reader(workspace.project, bisection, text)
+        project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
+        self.recipe, name = subject_of(project, lock, bisection.target)
+        repository = lock.images.get(name)
+        if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
+            raise ConflictError(
+                f"{bisection.target} no longer names the images of its bisection", hint="`builder bisect stop` ends it"
+            )
+        first = bisection.numbers[0]
+        text = self.recipe.text if self.recipe else ""
+        before = _recipe_before(project, self.recipe, repository, bisection.ends)
+        self.spans = points.span_reader(project, name, repository.numbers[first].platform, text, (first, before))
         self.subject = BisectSubject(
             numbers=bisection.numbers,
             axes=lambda old, new: self.spans(old, new).axes,
             impossible=points.conflict_reader(workspace, self.spans),
-            find_fix=bisection.find_fix,
             single=bisection.judge.kind in {"prove", "same", "user"},
         )
 
@@ -97,8 +110,8 @@ class RunningBisection:
         return search.next_step(self.subject, self.bisection.done, self.bisection.rows)
 
     def candidates_ahead(self) -> tuple[BisectCandidate, ...]:
-        """The candidates that are still to be tried, if every verdict is the less favourable one, as far as it is
-        known: what lies between two commits is only known once their axis is."""
+        """The candidates that are still to be tried, if every verdict is the less favourable one. The commits between
+        two others are known only after their axis is known."""
         trials = self.bisection.done
         ahead: list[BisectCandidate] = []
         while len(ahead) < _MOST_AHEAD:
@@ -106,101 +119,264 @@ class RunningBisection:
             if not isinstance(step, TryCandidate):
                 break
             fails = step.candidate.number in {None, self.bisection.numbers[-1]}
-            if self.bisection.find_fix:
-                fails = not fails
             trials = (*trials, Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0))
             ahead.append(step.candidate)
         return tuple(dict.fromkeys(ahead))
 
     def answer_all(self) -> Conclusion | LookNow:
-        """Answers every question, the journal written after each."""
-        while True:
-            step = self.next_step()
-            if isinstance(step, Conclusion):
-                return step
+        """Answers every question, and writes the journal after each."""
+        while not isinstance(step := self.next_step(), Conclusion):
             if isinstance(step, ListPoints):
                 tried = [trial.candidate for trial in self.bisection.done]
                 row = points.row(self.workspace, self.spans(step.old, step.new), step, tried)
                 self._note(rows=(*self.bisection.rows, row))
                 continue
-            self._report(self._question(step))
+            self._report_question(step)
             span = self.spans(step.candidate.old, step.candidate.new)
-            tag, problem = make(self.workspace, span, step.candidate)
+            tag, problem = make_image(self.workspace, span, step.candidate)
             if problem:
                 self._note_trial(Trial(step.candidate, skipped=problem))
             elif self.bisection.judge.kind != "user":
                 self._try(step, tag, span.recipe_text(step.candidate))
             elif look := self._show(step.candidate, tag, span.recipe_text(step.candidate)):
                 return look
+        return step
 
     def _try(self, step: TryCandidate, tag: str, recipe_text: str) -> None:
         began = time.monotonic()
-        for trial in trials(self.workspace, self.bisection, step, tag, recipe_text):
-            # Where the end that fails does not even start, that is the fault that is looked for.
-            is_end = trial.candidate.number == self.bisection.failing
+        for trial in self._trials(step, tag, recipe_text):
+            # If the bad end does not even start, that is the fault.
+            is_end = trial.candidate.number == self.bisection.numbers[-1]
             unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
             timed = replace(trial, seconds=round(time.monotonic() - began, 1), note=trial.note[:300])
             self._note_trial(timed, unstartable=unstartable)
             began = time.monotonic()
 
     def _show(self, candidate: BisectCandidate, tag: str, recipe_text: str) -> LookNow | None:
-        """Starts the server of a candidate, for the user to look at; None where it does not start."""
+        """Starts the server of a candidate, for the user to look at; None if it does not start."""
         self._note(waiting=candidate)
-        if not self.bisection.recipe:
+        if self.recipe is None:
             return LookNow(tag, "")
         try:
-            recipe = recipe_of(self.workspace, self.bisection, recipe_text)
-            return LookNow(tag, start(self.workspace, self.bisection, recipe, tag).address or "")
+            request, image_of_candidate = self._served(tag, self._recipe(self.recipe, recipe_text))
+            _, started, limit = measuring.start_candidate(self.workspace, request, image_of_candidate)
+            readiness.wait_until_ready(self.workspace, started, limit=limit)
+            return LookNow(tag, started.server.address or "")
         except BuilderError as error:
             self._note_trial(Trial(candidate, skipped=f"does not start: {error.message.splitlines()[0]}"))
             return None
 
-    def _question(self, step: TryCandidate) -> str:
+    def _report_question(self, step: TryCandidate) -> None:
         tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))
         number = tried.index(step.candidate) + 1 if step.candidate in tried else len(tried) + 1
         again = " again" if step.candidate in tried else ""
         times = f", {step.times} times" if step.times > 1 else ""
         left = len(self.candidates_ahead())
         about = f", about {left} to go" if left else ""
-        return f"step {number}{about}: trying {of_candidate(step.candidate, self.bisection.repository)}{again}{times}"
+        what = of_candidate(step.candidate, self.bisection.repository)
+        self.workspace.report(Message(f"step {number}{about}: trying {what}{again}{times}"))
 
     def _note_trial(self, trial: Trial, **changes: Any) -> None:
-        self._report(of_trial(trial))
+        self.workspace.report(Message(of_trial(trial)))
         self._note(done=(*self.bisection.done, trial), waiting=None, **changes)
 
     def _note(self, **changes: Any) -> None:
         self.bisection = replace(self.bisection, **changes)
-        session.write_bisection(self.workspace.project, self.bisection)
+        search.write_bisection(self.workspace.project, self.bisection)
 
-    def _report(self, text: str) -> None:
-        self.workspace.report(Message(text))
+    def stop_candidates(self, *, restore: bool) -> None:
+        """Ends the server of a candidate; ``restore`` starts the model's own server again if it ran before."""
+        if self.recipe:
+            servers.stop_candidates(self.workspace, self.recipe.file, "which a bisection left")
+            if restore and self.bisection.served:
+                measuring.serve_again(self.workspace, self.recipe)
+
+    # The verdict on a candidate's image: by a script, a probe, a proof of templates and parsers, or the same answers.
+
+    def _trials(self, question: TryCandidate, tag: str, recipe_text: str) -> Iterator[Trial]:
+        """Yields each trial of a candidate when it is over, as many as the question asks for. A candidate whose server
+        does not start is skipped, unless `Bisection.unstartable`."""
+        judge, tried = self.bisection.judge, question.candidate
+        try:
+            recipe = self._recipe(self.recipe, recipe_text) if self.recipe else None
+            if judge.kind == "prove" and recipe:
+                yield self._proved(tried, recipe, tag)
+                return
+            with ExitStack() as stack:
+                model = None
+                if recipe:
+                    server = measuring.candidate_server(self.workspace, *self._served(tag, recipe))
+                    model = served_model.find_measured_server(stack.enter_context(server)).model
+                done = 0
+                while done < question.times:
+                    trial = self._judged(tried, tag, model)
+                    yield trial
+                    done += trial.tries
+                    if trial.skipped:
+                        return
+        except ServeFailedError as error:
+            reason = f"does not start: {error.message.splitlines()[0]}"
+            if self.bisection.unstartable or tried.number == self.bisection.numbers[-1]:
+                yield Trial(tried, failed=question.times, note=reason)
+            else:
+                yield Trial(tried, skipped=reason)
+        # A mixture of two recipes may not be a valid recipe.
+        except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
+            yield Trial(tried, skipped=error.message.splitlines()[0])
+
+    def _recipe(self, recipe: Recipe, text: str) -> Recipe:
+        """The recipe, or what another ``text`` of it means. Raises FileProblemsError."""
+        if not text:
+            return recipe
+        parsed = recipes.parse_recipe(text, recipe.file)
+        if parsed.recipe is None or parsed.problems:
+            raise FileProblemsError(parsed.problems)
+        return parsed.recipe
+
+    def _served(self, tag: str, recipe: Recipe) -> tuple[ServeRequest, UnnumberedImage]:
+        """The request for the server of a candidate, and its image."""
+        definition = image.of_repository(self.workspace.project, self.bisection.repository)
+        request = measuring.request_as_before(self.workspace, recipe)
+        return request, UnnumberedImage(replace(recipe, container=tag), definition)
+
+    def _judged(self, tried: BisectCandidate, tag: str, model: ServedModel | None) -> Trial:
+        workspace, judge = self.workspace, self.bisection.judge
+        if judge.kind == "same" and model:
+            return self._compared(tried, model)
+        if judge.kind != "probe" or model is None:
+            variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": of_candidate(tried)}
+            if model:
+                variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
+            return _by_script(workspace, Path(judge.name), tried, variables)
+        outcome = probes.run_probe(workspace.project, model, judge.name, workspace.environment, workspace.report)
+        note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
+        if outcome.verdict == "unclear":
+            return Trial(tried, skipped=f"the probe reached no verdict: {note}")
+        runs = outcome.counts.get("runs", 0) or 1
+        failed = outcome.counts.get("failed", 0) if outcome.counts.get("runs") else int(outcome.verdict == "fail")
+        return Trial(tried, runs - failed, failed, note=note)
+
+    def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
+        """Compares the answers with the good end's, which is tried before all others. Raises ConflictError if these
+        answers are gone."""
+        workspace, first = self.workspace, self.bisection.numbers[0]
+        kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
+        if tried.number == first:
+            reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
+            files.write_state(kept, records.text_of(reference, {}).encode())
+            return Trial(tried, passed=1)
+        try:
+            reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
+        except (OSError, records.RecordError):
+            raise ConflictError(
+                f"the answers of {self.bisection.repository}:{first} are gone: {kept}",
+                hint="`builder bisect stop` ends the bisection; begin it again",
+            ) from None
+        given = reference.prompts
+        _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
+        likeness = image_likeness.compare_images(given, reference.rated, rated)
+        note = image_likeness.first_difference(likeness)
+        if likeness.verdict == "cannot tell":
+            return Trial(tried, skipped=f"the answers do not decide: {note}")
+        failed = int(likeness.verdict == "different")
+        return Trial(tried, 1 - failed, failed, note=note)
+
+    def _proved(self, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
+        """Proves the image, and compares its behaviour with the good end's."""
+        workspace, project = self.workspace, self.workspace.project
+        good, model = self.bisection.numbers[0], recipe.model or recipe.name
+        kept = project.bisecting / "reference.json"
+        reference = None
+        if tried.number != good:
+            with suppress(OSError, records.RecordError):
+                reference = records.read_file(kept, Reference)
+        lock = lock_file.read_project_lock(project)
+        reference = reference or judging.find_reference(project, lock, self.bisection.repository, good, model)
+        details = images.inspect_image(workspace.engine, tag)
+        subject = Subject(tag, images.fingerprint(details) if details else "")
+        pairing = ProvedPairing(model, recipe.revision, recipe)
+        with work_folder.create(workspace, "bisect", {}) as work:
+            (proof,) = prove.prove_models(workspace, tag, subject, (pairing,), lambda _: reference, work.labels)
+        evidence = proof.evidence
+        if tried.number == good and evidence.verdict != "fail":
+            passed = Reference(tag, evidence.goldens, json.loads(proof.raw).get("texts", {}))
+            files.write_state(kept, records.text_of(passed, {}).encode())
+        finding = next(iter(evidence.findings), None)
+        note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
+        if evidence.verdict == "unclear" and not evidence.goldens:
+            return Trial(tried, skipped=f"the proof reached no verdict: {note}")
+        failed = int(evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != good))
+        return Trial(tried, 1 - failed, failed, note=note if failed else "")
 
 
-def answer_all(workspace: Workspace, bisection: Bisection) -> tuple[RunningBisection, Conclusion | LookNow]:
-    """Takes all steps. The first number is tried with the recipe of its time. Where it does not do what it should with
-    that one, another recipe served it then, and it is tried with the present one."""
-    own = RunningBisection(workspace, bisection)
-    result = own.answer_all()
-    first, bisection = bisection.numbers[0], own.bisection
-    tried = bisection.of_number(first)
-    if not isinstance(result, Conclusion) or not bisection.recipe_before:
-        return own, result
-    if result.ending != "good end fails" and not any(trial.skipped for trial in tried):
-        return own, result
-    wrong = f"{bisection.repository}:{first} does not do what it should with the {bisection.recipe} of its time"
-    workspace.report(Message(f"{wrong}: trying it with the present one"))
-    others = tuple(trial for trial in bisection.done if trial not in tried)
-    own = RunningBisection(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
-    session.write_bisection(workspace.project, own.bisection)
-    return own, own.answer_all()
+# `git bisect run`: https://git-scm.com/docs/git-bisect
+_SKIP, _LAST = 125, 127
+_SCRIPT_SECONDS = 6 * 3600.0
+
+
+def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
+    """Runs the user's script. Raises ConflictError if it says to stop, as for `git bisect run`, with 128 or more."""
+    environ = {**workspace.environment, **variables}
+    ended = own_script.run_bounded(
+        [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
+    )
+    note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
+    if ended.cause == "time":
+        return Trial(tried, skipped=f"{script.name} did not end within 6 hours")
+    if ended.exit_code == _SKIP:
+        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
+    if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        raise ConflictError(
+            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
+            hint="give the same command again to continue; 0 is good, 125 skips, 1 to 127 is bad",
+        )
+    failed = int(ended.cause != "itself" or ended.exit_code != 0)
+    return Trial(tried, 1 - failed, failed, note=note)
+
+
+# The recipe and the repository that a name means.
+
+
+def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
+    """The recipe that serves ``text``, None for a definition, and its repository."""
+    if text in lock.models:
+        paired = lock.models[text].pairing
+        is_recorded = recorded(project, paired.recipe)
+        recipe = selection.select_image(project, lock, text).recipe if is_recorded else None
+        return recipe, paired.image.repository
+    named = build_target.find_target(project, text, lock.models)
+    if named.recipe is None:
+        return None, image.repository_of(project, named.definition or "")
+    if not is_in_recipes(project, project.root / named.recipe.file):
+        raise UsageError(
+            f"{named.recipe.file} is not in recipes/, where a bisection finds its recipe again",
+            hint="copy the recipe to recipes/, and give its name",
+        )
+    model = lock.models.get(named.recipe.model or "")
+    return named.recipe, model.pairing.image.repository if model else named.recipe.repository
+
+
+def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
+    """The recipe as the project's git had it when the later number was built; if it was edited before that build, as
+    git had it when the good number was built. Empty if it is the same now."""
+    if recipe is None:
+        return ""
+    for number in (max(ends), ends[0]):
+        commit = foreign_files.last_change(project.root, recipe.file, repository.numbers[number].built)
+        content = foreign_files.read_file(project.root, commit, recipe.file) if commit else None
+        text = (content or b"").decode(errors="replace")
+        if text not in {"", recipe.text}:
+            return text
+    return ""
 
 
 # The images of candidates: without a number, named after what they are made of, so that each is made once.
 
 
-def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
-    """Makes the image of a candidate unless it exists. Returns its tag, and a problem where it cannot be built: then
-    the search goes around it. Raises DiskFullError, which says nothing about the candidate."""
+def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
+    """Makes the image of a candidate unless it exists. Returns its tag, and the problem if it cannot be built: the
+    search then goes around it. Raises DiskFullError, which says nothing about the candidate."""
     try:
         tag, build = points.image_of(workspace, span, candidate)
         if build is None or images.inspect_image(workspace.engine, tag):
@@ -213,7 +389,7 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
             bake.bake_images(workspace, [job])
             images.tag_image(workspace.engine, work.tag, tag)
     except DiskFullError as error:
-        hint = f"{error.hint}; then give the same command again, to go on where it was"
+        hint = f"{error.hint}; then give the same command again, to continue"
         raise DiskFullError(error.message, log=error.log, hint=hint) from None
     except SourceError as error:
         return "", f"cannot be had: {error.message.splitlines()[0]}"
@@ -226,39 +402,6 @@ def remove_all(workspace: Workspace) -> int:
     """Removes the images of all candidates of the project; returns how many there were."""
     tags = images.image_tags(workspace.engine, [points.candidate_repository(workspace.project)])
     return sum(images.remove_image(workspace.engine, tag) for tag in sorted(tags))
-
-
-# The server of a candidate, for as long as it is looked at; the model's own is as before afterwards.
-
-
-def recipe_of(workspace: Workspace, bisection: Bisection, text: str = "") -> Recipe:
-    """The recipe of a bisection, or what another ``text`` of it means. Raises FileProblemsError."""
-    if not text:
-        return recipes.load_recipe(workspace.project, workspace.project.root / bisection.recipe)
-    parsed = recipes.parse_recipe(text, bisection.recipe)
-    if parsed.recipe is None or parsed.problems:
-        raise FileProblemsError(parsed.problems)
-    return parsed.recipe
-
-
-def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) -> RunningServer:
-    """Starts the server of the image ``tag`` and waits until it answers. Raises what `readiness.wait_until_ready`
-    does."""
-    request = measuring.request_as_before(workspace, recipe)
-    definition = image.of_repository(workspace.project, bisection.repository)
-    candidate = UnnumberedImage(replace(recipe, container=tag), definition)
-    _, started, limit = measuring.start_candidate(workspace, request, candidate)
-    readiness.wait_until_ready(workspace, started, limit=limit)
-    return started.server
-
-
-def stop_candidates(workspace: Workspace, bisection: Bisection, *, restore: bool) -> None:
-    """Ends the server of a candidate; ``restore`` starts the model's own server again where it ran at the beginning."""
-    if bisection.recipe and (workspace.project.root / bisection.recipe).is_file():
-        recipe = recipe_of(workspace, bisection)
-        servers.stop_candidates(workspace, recipe.file, "which a bisection left")
-        if restore and bisection.served:
-            measuring.serve_again(workspace, recipe)
 
 
 # Candidates and trials in words.
@@ -284,140 +427,3 @@ def of_trial(trial: Trial) -> str:
     note = trial.skipped or trial.note
     took = f" after {words.duration_text(trial.seconds)}" if trial.seconds >= 1 else ""
     return f"  {word}{took}{f': {note}' if note else ''}"
-
-
-# The verdict on a candidate's image: by a script, a probe, the proof of its templates and parsers, or the same answers.
-
-# `git bisect run`: https://git-scm.com/docs/git-bisect
-_SKIP, _LAST = 125, 127
-_LARGEST_REFERENCE = 1 << 30
-_SCRIPT_SECONDS = 6 * 3600.0
-
-
-def trials(
-    workspace: Workspace, bisection: Bisection, question: TryCandidate, tag: str, recipe_text: str
-) -> Iterator[Trial]:
-    """Yields each trial of a candidate when it is over, as many as the question asks for. A server that does not start
-    is a reason to skip the candidate, unless `Bisection.unstartable`."""
-    judge, tried = bisection.judge, question.candidate
-    try:
-        recipe = recipe_of(workspace, bisection, recipe_text) if bisection.recipe else None
-        if judge.kind == "prove" and recipe:
-            yield _proved(workspace, bisection, tried, recipe, tag)
-            return
-        server = start(workspace, bisection, recipe, tag) if recipe and judge.serves else None
-        try:
-            done = 0
-            while done < question.times:
-                trial = _judged(workspace, bisection, tried, tag, server)
-                yield trial
-                done += trial.tries
-                if trial.skipped:
-                    return
-        finally:
-            if server:
-                servers.end_server(server, STOPPING_SECONDS)
-    except ServeFailedError as error:
-        reason = f"does not start: {error.message.splitlines()[0]}"
-        if bisection.unstartable or tried.number == bisection.failing:
-            yield Trial(tried, failed=question.times, note=reason)
-        else:
-            yield Trial(tried, skipped=reason)
-    # A mixture of two recipes may not be a valid recipe.
-    except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
-        yield Trial(tried, skipped=error.message.splitlines()[0])
-
-
-def _judged(
-    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, tag: str, server: RunningServer | None
-) -> Trial:
-    judge = bisection.judge
-    model = served_model.find_measured_server(server).model if server else None
-    if judge.kind == "same" and model:
-        return _compared(workspace, bisection, tried, model)
-    if judge.kind != "probe" or model is None:
-        variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": of_candidate(tried)}
-        if model:
-            variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
-        return _by_script(workspace, Path(judge.name), tried, variables)
-    outcome = probes.run_probe(workspace.project, model, judge.name, workspace.environment, workspace.report)
-    note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
-    if outcome.verdict == "unclear":
-        return Trial(tried, skipped=f"the probe came to no verdict: {note}")
-    runs = outcome.counts.get("runs", 0) or 1
-    failed = outcome.counts.get("failed", 0) if outcome.counts.get("runs") else int(outcome.verdict == "fail")
-    return Trial(tried, runs - failed, failed, note=note)
-
-
-def _compared(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, model: ServedModel) -> Trial:
-    """Compares the answers with those of the first number, which is tried before all others. If the bisection looks for
-    a fix, the first number has the fault. Raises ConflictError if the answers of the first number are gone."""
-    kept, plan, first = workspace.project.bisecting / "answers.json", TextPlan(), bisection.numbers[0]
-    if tried.number == first:
-        reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
-        files.write_state(kept, records.text_of(reference, {}).encode())
-        return Trial(tried, int(not bisection.find_fix), int(bisection.find_fix))
-    try:
-        reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
-    except (OSError, records.RecordError):
-        raise ConflictError(
-            f"the answers of {bisection.repository}:{first} are gone: {kept}",
-            hint="`builder bisect stop` ends the bisection; begin it again",
-        ) from None
-    given = reference.prompts
-    _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
-    likeness = image_likeness.compare_images(given, reference.rated, rated)
-    note = image_likeness.first_difference(likeness)
-    if likeness.verdict == "cannot tell":
-        return Trial(tried, skipped=f"the answers do not tell: {note}")
-    is_good = (likeness.verdict != "different") != bisection.find_fix
-    return Trial(tried, int(is_good), int(not is_good), note=note)
-
-
-def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
-    """Runs the user's script. Raises ConflictError where it says to stop, as `git bisect run` does for 128 and more."""
-    environ = {**workspace.environment, **variables}
-    ended = own_script.run_bounded(
-        [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
-    )
-    note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
-    if ended.cause == "time":
-        return Trial(tried, skipped=f"{script.name} had not ended after 6 hours")
-    if ended.exit_code == _SKIP:
-        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
-    if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
-        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
-        raise ConflictError(
-            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
-            hint="give the same command again to go on where it was; 0 is good, 125 skips, 1 to 127 is bad",
-        )
-    passed = ended.cause == "itself" and ended.exit_code == 0
-    return Trial(tried, int(passed), int(not passed), note=note)
-
-
-def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
-    """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
-    project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
-    passing = bisection.passing
-    model = recipe.model or recipe.name
-    kept = project.bisecting / "reference.json"
-    reference = None
-    if tried.number != passing:
-        with suppress(OSError, records.RecordError):
-            reference = records.read_file(kept, Reference)
-    reference = reference or judging.find_reference(project, lock, bisection.repository, passing, model)
-    details = images.inspect_image(workspace.engine, tag)
-    subject = Subject(tag, images.fingerprint(details) if details else "")
-    pairing = ProvedPairing(model, recipe.revision, recipe)
-    with work_folder.create(workspace, "bisect", {}) as work:
-        (proof,) = prove.prove_models(workspace, tag, subject, (pairing,), lambda _: reference, work.labels)
-    evidence = proof.evidence
-    if tried.number == passing and evidence.verdict != "fail":
-        passed = Reference(tag, evidence.goldens, json.loads(proof.raw).get("texts", {}))
-        files.write_state(kept, records.text_of(passed, {}).encode())
-    finding = next(iter(evidence.findings), None)
-    note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
-    if evidence.verdict == "unclear" and not evidence.goldens:
-        return Trial(tried, skipped=f"the proof came to no verdict: {note}")
-    failed = evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != passing)
-    return Trial(tried, int(not failed), int(failed), note=note if failed else "")

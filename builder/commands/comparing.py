@@ -49,8 +49,8 @@ def compare_options(
     seed: int, depth: int | None, times: int, sessions: Path | None, within: float | None
 ) -> CompareOptions:
     """The options as typed, with ``within`` in percent. Raises UsageError for a folder without saved requests."""
-    read = forced_texts.read_sessions(sessions) if sessions else forced_texts.Sessions()
-    return CompareOptions(TextPlan(seed, depth or 0, times, read), None if within is None else within / 100)
+    requests = forced_texts.read_sessions(sessions) if sessions else ()
+    return CompareOptions(TextPlan(seed, depth or 0, times, requests), None if within is None else within / 100)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The report of a crash: the last minute of a server in one text that can be posted.
 
-The cause comes first, then the machine, the image, how it was served, what vLLM chose, and the end of the log. The
-report has no secrets, and nothing that names the user or the machine.
+It has the cause, the image, the machine, the options, vLLM's choices, and the end of the log. It has no secrets, and
+nothing that names the user or the machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHOWN_PACKAGES = (
 
 def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
     """The name of the server called ``text`` (None: the only one), and the report on it as Markdown, without secrets
-    and names. The server is there, or its last start failed and left its log. Raises UsageError if there is neither."""
+    and names. Raises UsageError if there is neither a server nor the log of a failed start."""
     server = _server(workspace, text)
     if server:
         name, (lines, ended) = server.labels[LABEL], _of_container(server, node)
@@ -79,13 +79,13 @@ def _of_container(server: RunningServer, node: str | None) -> tuple[list[str], s
 
 
 def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[str, list[str], str]:
-    """The name of the server whose failed start left the latest log, that is meant or any; its lines, and its end."""
+    """The name of the server whose failed start left the latest log, its lines, and how it ended."""
     selected = _selected(workspace, text) if text else None
     wanted = container.service_name(selected.recipe.name) if selected else text or ""
     logs = answered.kept_logs(workspace.project, wanted, node or "")
     if not logs:
         raise UsageError(
-            f"no server {f'of `{text}` ' if text else ''}is there, and no failed start left its log"
+            f"there is no server{f' of `{text}`' if text else ''}, and no log of a failed start"
             f"{f' on a node `{node}`' if node else ''}",
             hint="`builder run RECIPE` keeps the log of a start that fails",
         )
@@ -96,7 +96,7 @@ def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[
 
 
 def _selected(workspace: Workspace, text: str, image: str = "") -> SelectedImage | None:
-    """The image for a model or a recipe, or its ``image`` of this name; None if there is none with a number."""
+    """The numbered image for a model or a recipe, or its number ``image``; None if there is none."""
     with suppress(BuilderError):
         lock = lock_file.read_project_lock(workspace.project)
         selected = selection.select_image(workspace.project, lock, text)
@@ -109,7 +109,7 @@ def _selected(workspace: Workspace, text: str, image: str = "") -> SelectedImage
 
 
 def last_minute(lines: Sequence[str]) -> Iterator[str]:
-    """The lines of the last minute by the times that vLLM writes; the last lines if it writes none."""
+    """The lines of the last minute by vLLM's times; the last lines if it writes none."""
     moments = [(index, moment) for index, line in enumerate(lines) if (moment := _moment(line))]
     # Lines without a time belong to what was logged before them. A log may go on into the next year.
     earlier = [index for index, moment in moments if _LAST < (moments[-1][1] - moment) % _YEAR < _YEAR / 2]
@@ -118,7 +118,7 @@ def last_minute(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _moment(line: str) -> datetime | None:
-    """The time that vLLM writes into a line. It has no year: in a leap year every day exists."""
+    """The time that vLLM wrote into a line. It has no year: in a leap year every day exists."""
     match = _WRITTEN.search(line)
     with suppress(ValueError):  # it is not a time
         return datetime.strptime(f"2024-{match[1]}", "%Y-%m-%d %H:%M:%S") if match else None  # noqa: DTZ007
@@ -172,7 +172,6 @@ def _content(
 
 
 def _since(changed: WhyReport) -> Iterator[str]:
-    """The last state in which the model worked, and what changed since."""
     if changed.as_now:
         yield f"worked last: {changed.as_now}, exactly as it is now"
     elif since := changed.since:
@@ -195,7 +194,6 @@ def _packages(project: Project, selected: SelectedImage) -> dict[str, str]:
 
 
 def _machine_line(machine: Machine) -> str:
-    """A machine in one line, as far as it is known."""
     parts = [machine.product]
     parts += [f"{' '.join(filter(None, part))} {value}" for part, value in machine_record.known_parts(machine).items()]
     parts += [f"CmaFree {machine.cma_free // 1024} kB"] if machine.cma_free is not None else []
@@ -208,7 +206,7 @@ _COMMON = frozenset({"root", "localhost", "/root", "user", "vllm", "node", "defa
 
 
 def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
-    """The names of this user, of this machine, and of the nodes, each with what stands for it."""
+    """The names of the user, the machine and the nodes, each with its replacement."""
     host = os.uname().nodename
     names = {str(project.root): "PROJECT", environ.get("HOME", ""): "HOME", host: "MACHINE"}
     names[host.partition(".")[0]] = "MACHINE"
@@ -224,7 +222,7 @@ def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Writes the report into a file of the user's. Raises UsageError."""
+    """Raises UsageError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,23 +1,20 @@
-"""These commands compare two images, or images.lock in two git revisions."""
+"""The diff command compares two numbered images: what they contain, and what vLLM chose and how they did."""
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, UsageError
+from builder.base.errors import BuilderError
 from builder.commands import listing
 from builder.definitions import recipe
 from builder.evidence import store
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbers import build_directory, status
+from builder.numbers import status
 from builder.serving import answered, image_words, selection, server_log
-from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,15 +22,11 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.matrix import RunPair
-    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
-    from builder.lock.model import Pairing
-    from builder.numbers.build_directory import BuildDirectory
+    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits
+    from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
-
-
-# Two numbered images.
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,6 @@ class ImageDifference:
     sources: tuple[UpstreamCommits, ...]
     mods: tuple[ModChange, ...]
     dockerfiles: tuple[FileChange, ...]
-    args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
     chosen: Mapping[str, tuple[ChoiceChange, ...]] = field(default_factory=dict)
@@ -66,7 +58,7 @@ class ImageDifference:
     @property
     def nothing(self) -> bool:
         """True if no difference was found."""
-        return not (self.changes or self.mods or self.dockerfiles or self.args)
+        return not (self.changes or self.mods or self.dockerfiles)
 
 
 def diff_images(
@@ -77,10 +69,10 @@ def diff_images(
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
-    runs = _runs(project, lock, old.name, new.name)
+    runs = last_runs(project, lock, old.name, new.name)
     if changes.are_same(old, new):
         same = Changes((), (), (), (), None)
-        return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
+        return ImageDifference(old, new, same, (), (), (), (), runs, is_same=True)
     differing = changes.changes_between(*changes.contents_of_both(lock, old, new))
     return ImageDifference(
         before=old,
@@ -89,9 +81,6 @@ def diff_images(
         sources=changes.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
-        args=tuple(changes.values(_args(old.directory), _args(new.directory)))
-        if old.directory and new.directory
-        else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
         runs=runs,
         chosen=_chosen(project, lock, old, new),
@@ -137,8 +126,8 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
     return next((run.chosen for run in runs if run.chosen), {})
 
 
-def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
-    """The last runs of both images side by side; files that are no evidence are left to `list`."""
+def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
+    """The last runs of both images side by side. Damaged evidence is left out: `list` reports it."""
     from builder.evidence import matrix
 
     if not (evidence := listing.present_evidence(project, lock, [before, after], {})):
@@ -151,10 +140,10 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
     if not (before.image.adopted or after.image.adopted):
         return
     names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)
-    yield f"how {names} came about: an adopted image was built elsewhere"
+    yield f"the build of {names}: an adopted image was built elsewhere"
     for side in (before, after):
         if side.directory and not side.knows_base:
-            yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
+            yield f"the packages in the base of {side.name}: only the packages that its build installed are known"
 
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
@@ -177,124 +166,3 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
         name = f"{definition}/Dockerfile" if definition else "Dockerfile"
         if change := changes.of_files(before.directory.path / name, after.directory.path / name, name):
             yield change
-
-
-def _args(directory: BuildDirectory) -> dict[str, str]:
-    """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
-    values = {}
-    for part in directory.parts:
-        args = build_directory.read_metadata(part.folder).get("build_args")
-        for name, value in args.items() if isinstance(args, dict) else ():
-            values[f"{part.definition} {name}".strip()] = value if isinstance(value, str) else json.dumps(value)
-    return values
-
-
-# Two revisions of images.lock.
-
-NOW = "now"
-
-
-@dataclass(frozen=True)
-class PinChange:
-    """The pins of a definition on a platform."""
-
-    definition: str
-    platform: str
-    changes: Changes
-    sources: tuple[UpstreamCommits, ...]
-
-
-@dataclass(frozen=True)
-class NumberChange:
-    """A numbered image whose record was added, removed or changed."""
-
-    image: ImageName
-    kind: Kind
-    values: tuple[ValueChange, ...]
-
-
-@dataclass(frozen=True)
-class PairingChange:
-    """A model's pairing; None where the model has none."""
-
-    model: str
-    before: Pairing | None
-    after: Pairing | None
-
-
-@dataclass(frozen=True)
-class LockDifference:
-    """All that differs between two revisions; ``current`` are the repositories whose ``latest`` moved."""
-
-    before: str
-    after: str
-    pairings: tuple[PairingChange, ...]
-    current: tuple[ValueChange, ...]
-    pins: tuple[PinChange, ...]
-    numbers: tuple[NumberChange, ...]
-
-    @property
-    def nothing(self) -> bool:
-        """True if no difference was found."""
-        return not (self.pairings or self.current or self.pins or self.numbers)
-
-
-def diff_lock(
-    project: Project, before: str, after: str | None, commits: CommitFilter, report: Report
-) -> LockDifference:
-    """Compares images.lock in the git revision ``before`` with that in ``after``, or with the file as it is now;
-    ``commits`` selects those to list. Raises UsageError where there is no such revision, LockError where images.lock
-    cannot be read in one."""
-    old = _at(project, before)
-    new = lock_file.read_project_lock(project) if after is None else _at(project, after)
-    old_pairings, new_pairings = ({name: each.pairing for name, each in lock.models.items()} for lock in (old, new))
-    return LockDifference(
-        before=before,
-        after=after or NOW,
-        pairings=tuple(PairingChange(*each) for each in changes.differing(old_pairings, new_pairings)),
-        current=tuple(changes.values(_current(old), _current(new))),
-        pins=tuple(_pins(project, old, new, commits, report)),
-        numbers=tuple(_numbers(old, new)),
-    )
-
-
-def _at(project: Project, revision: str) -> Lock:
-    content = foreign_files.read_file(project.root, revision, project.lock.name)
-    if content is None:
-        raise UsageError(
-            f"{revision} has no {project.lock.name}", hint="`git log images.lock` shows the revisions that have one"
-        )
-    return lock_file.parse_bytes(
-        content,
-        f"{revision}:{project.lock.name}",
-        lambda path, _digest: foreign_files.read_file(project.root, revision, path),
-    )
-
-
-def _current(lock: Lock) -> dict[str, str]:
-    moved = ((name, repository.current) for name, repository in lock.images.items())
-    return {f"{name}:latest": f"{name}:{current}" for name, current in moved if current is not None}
-
-
-def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report: Report) -> Iterator[PinChange]:
-    pinned = {(name, platform) for lock in (old, new) for name, by in lock.pins.items() for platform in by}
-    for definition, platform in sorted(pinned):
-        before, after = (changes.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))
-        if differing := changes.changes_between(before, after):
-            yield PinChange(definition, platform, differing, changes.commits_of(project, differing, commits, report))
-
-
-def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
-    old_images, new_images = (
-        {ImageName(name, n): image for name, images in lock.images.items() for n, image in images.numbers.items()}
-        for lock in (old, new)
-    )
-    for name, before, after in changes.differing(old_images, new_images):
-        values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
-        yield NumberChange(name, changes.kind_of(before, after), values)
-
-
-def _values(image: NumberedImage) -> Mapping[str, str]:
-    """All values of a record, as text."""
-    values = ((each.name, getattr(image, each.name)) for each in fields(image))
-    return {name: value if isinstance(value, str) else json.dumps(value, default=vars) for name, value in values}

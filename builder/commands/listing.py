@@ -108,7 +108,7 @@ def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedU
     upgrades = []
     for each in upgrade_journal.interrupted_upgrades(workspace.project, lock):
         repository = each.upgrade.before.rpartition(":")[0] if each.upgrade else ""
-        if each.subject in lock.models or repository in {*lock.images, ""}:
+        if each.model in lock.models or repository in {*lock.images, ""}:
             upgrades.append(each)
     return tuple(upgrades)
 

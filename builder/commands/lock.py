@@ -429,9 +429,10 @@ def _moved_pins(
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
         packages: tuple[PackageChange, ...] = ()
-        if name == "base" and all(side.base and side.base.packages for side in (before, after)):
-            brought = [changes.of_pins(Pins(base=side.base)) for side in (before, after)]
-            packages = changes.changes_between(*brought).packages
+        if name == "base" and before.base and after.base and before.base.packages and after.base.packages:
+            bases = (before.base, after.base)
+            brought = ({package.name: package.version for package in base.packages} for base in bases)
+            packages = changes.package_changes(*brought)
         moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
     if moved and older:
         # With the last pin that moved: the packages, or the base that brings them.

@@ -1,7 +1,7 @@
 """The upgrade command makes new pins, builds a candidate, and decides by its evidence.
 
-The evidence comes first, then the target, the pointers, the report, and the command with its steps.
-A killed upgrade continues from its journal. Pins and pointers move in one transaction.
+The command and the journal's states come first, then the steps: the target, the build, the proof, the measurements, the
+move of the pointers, the server, and the report. A killed upgrade continues from its journal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
-from builder.commands import build, comparing, measuring, servers, why
+from builder.commands import build, comparing, diff, measuring, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
@@ -31,31 +31,268 @@ from builder.serving import image_words, selection
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from builder.base.project import Project
     from builder.building.outlook import BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
+    from builder.evidence.matrix import RunPair
     from builder.evidence.requirements import MissingEvidence
-    from builder.evidence.run_record import Evidence
     from builder.lab.measure.served_model import MeasuredServer
+    from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 
-# The evidence of a candidate: what is measured of its server where that is required.
+@dataclass(frozen=True)
+class UpgradeReport:
+    """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
+    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked: it may be
+    the reason as well."""
+
+    upgrade: Upgrade
+    changes: tuple[str, ...]
+    runs: tuple[RunPair, ...]
+    served: str
+    machine: tuple[str, ...] = ()
+
+
+def upgrade_image(
+    workspace: Workspace,
+    text: str,
+    update: Mapping[str, str | None],
+    *,
+    older: bool = False,
+    machine_differs: bool = False,
+) -> UpgradeReport:
+    """Upgrades the model, or the model of the recipe, called ``text``: builds a candidate with the sources of
+    ``update`` (all if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing.
+    ``older`` allows older packages or sources, ``machine_differs`` a machine that changed since the present image
+    worked.
+
+    An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model is then
+    served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine changed.
+    """
+    fresh = _begun(workspace, text, update, older=older)
+    journal = upgrade_journal.journal_of(workspace.project, fresh.model)
+    with journal.hold():
+        upgrade = _interrupted(workspace.project, fresh)
+        if upgrade is None:
+            if fresh.image_before and not machine_differs:
+                why.require_same_machine(fresh.image_before, _machine_since(workspace, fresh), fresh.model)
+            journal.write(fresh)
+            return _finished(workspace, fresh)
+        if update and dict(update) != dict(upgrade.update):
+            raise ConflictError(
+                f"an upgrade of {fresh.model} to other sources was interrupted",
+                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` gives it up",
+            )
+        workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
+        if not upgrade.result:
+            serve_as_before(workspace, upgrade)
+        return _finished(workspace, upgrade)
+
+
+def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
+    """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
+    fresh = _begun(workspace, text, {})
+    journal = upgrade_journal.journal_of(workspace.project, fresh.model)
+    with journal.hold():
+        upgrade = _interrupted(workspace.project, fresh)
+        if upgrade is None:
+            raise NothingToDoError(f"no upgrade of {fresh.model} was interrupted")
+        if not upgrade.result:
+            is_moved = upgrade.candidate and _is_moved(lock_file.read_project_lock(workspace.project), upgrade)
+            upgrade = _ended(upgrade, "promoted") if is_moved else _ended(upgrade, "aborted", "given up")
+            journal.write(upgrade)
+        return _finished(workspace, upgrade)
+
+
+def preview_upgrade(
+    workspace: Workspace, text: str, update: Mapping[str, str | None]
+) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
+    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded."""
+    return build.preview_build(workspace, _request(workspace, _begun(workspace, text, update)))
+
+
+def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
+    """The upgrade that ``text`` means. Raises UsageError if it means no model, or ``update`` names no source of it."""
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    if text in lock.models:
+        recipe: Recipe | None = selection.select_image(project, lock, text).recipe
+    else:
+        recipe = build_target.find_target(project, text, lock.models).recipe
+    model = text if text in lock.models else recipe.model if recipe else None
+    if recipe is None or not model:
+        hint = (
+            f"`builder build {text} --update SOURCE` builds a definition, `builder upgrade MODEL` upgrades its models"
+        )
+        raise UsageError(f"`{text}` names no model", hint=hint)
+    definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
+    chain = image.load_chain(project, definition, versions.platform(workspace.engine))
+    every = {name: None for part in chain for name in pinning.pin_names(part)}
+    if unknown := [name for name in update if name not in every]:
+        suggestion = did_you_mean(unknown[0], every, code=True)
+        raise UsageError(
+            f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
+        )
+    paired, record = lock.models.get(model), lock.images.get(recipe.repository)
+    before = f"{recipe.repository}:{record.current}" if record and record.current else ""
+    return Upgrade(
+        target=recipe.file,
+        model=model,
+        update=dict(update) or every,
+        before=str(paired.pairing.image) if paired else before,
+        started=words.now(),
+        served=measuring.server_of(workspace, recipe) is not None,
+        older=older,
+    )
+
+
+def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
+    """The upgrade in the journal. Anybody may have written that: ``fresh`` says what is built and served."""
+    upgrade = upgrade_journal.journal_of(project, fresh.model).read()
+    return upgrade and replace(upgrade, target=fresh.target, model=fresh.model)
+
+
+def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """The differences in the machine since the image before worked."""
+    before = upgrade.image_before
+    return why.machine_since(workspace, before, (upgrade.model,)) if before else ()
+
+
+# The steps. Each can be repeated: a build has its cache, evidence that exists is not taken again, and the move is one
+# transaction.
+
+
+def _ended(upgrade: Upgrade, result: Result, *reasons: str) -> Upgrade:
+    return replace(upgrade, result=result, why=reasons)
+
+
+def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
+    """Takes every step that is left. If ^C, SIGTERM or a closed terminal ends this early, the model is served as
+    before."""
+    # Before the servers start: a candidate that answers records the machine again.
+    differences = _machine_since(workspace, upgrade)
+    journal = upgrade_journal.journal_of(workspace.project, upgrade.model)
+    try:
+        if not upgrade.result:
+            upgrade = _decided(workspace, upgrade)
+            journal.write(upgrade)
+        try:
+            notes = _settle(workspace, upgrade)
+        except BuilderError as error:
+            notes = (f"serving: {error.message}",)
+    except BaseException:
+        serve_as_before(workspace, upgrade)
+        raise
+    journal.remove()
+    return _reported(workspace, replace(upgrade, why=(*upgrade.why, *notes)), differences)
+
+
+def _decided(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
+    """Builds the candidate, tests it, and moves pins and pointers if nothing is missing; returns the upgrade with its
+    result. Any error rejects the candidate."""
+    step = "build"
+    try:
+        if not upgrade.candidate:
+            (built,) = build.build_targets(workspace, _request(workspace, upgrade))
+            upgrade = replace(upgrade, candidate=str(built.image))
+            upgrade_journal.journal_of(workspace.project, upgrade.model).write(upgrade)
+        if upgrade.candidate == upgrade.before:
+            return _ended(upgrade, "unchanged")
+        if _is_moved(lock_file.read_project_lock(workspace.project), upgrade):  # it was killed right after the move
+            return _ended(upgrade, "promoted")
+        for step, act in (("prove", _prove), ("measure", _measure), ("promote", _promote)):  # noqa: B007
+            if reasons := act(workspace, upgrade):
+                return _ended(upgrade, "rejected", *reasons)
+        return _ended(upgrade, "promoted")
+    except BuilderError as error:
+        hint = f"; {error.hint}" if step == "build" and error.hint else ""
+        return _ended(upgrade, "rejected", f"{step}: {error.message}{hint}")
+
+
+def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
+    before = upgrade.image_before
+    record = lock_file.read_project_lock(workspace.project).image(before) if before else None
+    return BuildRequest(
+        (upgrade.target,),
+        mods=changes.extra_mods(workspace, before, record) if before and record and not record.adopted else (),
+        models=(upgrade.model,),
+        update=upgrade.update,
+        promote=False,
+        candidate=True,
+        older=upgrade.older,
+    )
+
+
+def _recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe:
+    recipe = build_target.find_target(workspace.project, upgrade.target).recipe
+    if recipe is None:  # it was removed meanwhile
+        raise UsageError(f"{upgrade.target} is no longer a recipe")
+    return recipe
+
+
+def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Proves the candidate unless that is done; returns what is broken, so that it is not measured."""
+    name = upgrade.candidate_image
+    runs = [run for run in store.of_image(workspace.project, name) if run.subject.model == upgrade.model]
+    latest = standing.latest([run for run in runs if not run.foreign], "prove")
+    if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, upgrade.model)):
+        (proved,) = measuring.prove_image(workspace, str(name), (upgrade.target,))
+        latest = proved.evidence
+    broken = latest.findings[:3] if latest.verdict == "fail" else ()
+    return tuple(f"{each.check} at {each.at}: {next(iter(each.text.splitlines()), '')}" for each in broken)
+
+
+# The measurements: what the model requires of the candidate.
 
 
 def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
-    """Whatever ``name`` lacks of the evidence that ``model`` requires."""
+    """The evidence that ``model`` requires and ``name`` lacks."""
     lock = lock_file.read_project_lock(workspace.project)
     return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
 
 
-def _all_lacking(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    return tuple(str(each) for model in upgrade.models for each in _lacking(workspace, upgrade.candidate_image, model))
+def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Measures all that is required; returns what did not pass. The candidate's answers are compared with the current
+    image's if nothing else is missing."""
+    name, model = upgrade.candidate_image, upgrade.model
+    request = measuring.request_as_before(workspace, _recipe(workspace, upgrade))
+    failed = _measure_in_rounds(workspace, upgrade, request)
+    lacking = _lacking(workspace, name, model)
+    if upgrade.image_before and not failed and lacking and {each.kind for each in lacking} == {"same"}:
+        comparing.require_same(workspace, model, upgrade.image_before, name)
+        lacking = _lacking(workspace, name, model)
+    serve_as_before(workspace, upgrade)
+    return (*map(str, lacking), *filter(None, [failed])) if lacking else ()
+
+
+def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeRequest) -> str:
+    """Takes the required probes and figures of the candidate. A figure to compare is measured in turn with the current
+    image, in as many rounds as it takes to tell the two apart; after a failure there is no further round. Returns why
+    the current image failed, or nothing."""
+    name, model = upgrade.candidate_image, upgrade.model
+    failed = ""
+    for number in range(requirements.MOST_ROUNDS):
+        lock = lock_file.read_project_lock(workspace.project)
+        in_turn = requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
+        if number and not in_turn:
+            break
+        if in_turn:
+            workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
+            serve_as_before(workspace, upgrade)
+            failed = measure_current(workspace, model, in_turn)
+        with measuring.candidate_server(workspace, request, name) as server:
+            measured = served_model.find_measured_server(server)
+            if not _probe(workspace, name, model, measured):
+                break
+            if not measure(workspace, name, model, measured, in_turn) or failed:
+                break
+    return failed
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
@@ -119,377 +356,54 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
         if not suitable:
             raise MeasuringError(
                 f"no profile of `builder bench` measures {figure.figure}",
-                hint="write one with that depth and concurrency under `bench:` into builder.yaml",
+                hint="write a profile with that depth and concurrency under `bench:` in builder.yaml",
             )
         profile = next((profile for profile in suitable if profile.name in chosen), suitable[0])
         chosen[profile.name] = profile
     return tuple(chosen.values())
 
 
-# The target of an upgrade: the recipe or definition that is built, its models, and the image that they have.
-
-
-def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
-    """The upgrade that ``text`` means; with ``older``, packages may go back to older versions."""
-    project = workspace.project
-    lock = lock_file.read_project_lock(project)
-    recipe, models, before = _subject(workspace, lock, text)
-    definition = build_target.definition_of(project, build_target.find_target(project, recipe.file if recipe else text))
-    chain = image.load_chain(project, definition, versions.platform(workspace.engine))
-    every = {name: None for part in chain for name in pinning.pin_names(part)}
-    if unknown := [name for name in update if name not in every]:
-        suggestion = did_you_mean(unknown[0], every, code=True)
-        raise UsageError(
-            f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
-        )
-    return Upgrade(
-        target=recipe.file if recipe else definition,
-        models=models,
-        update=dict(update) or every,
-        before=str(before) if before else "",
-        started=words.now(),
-        served=measuring.server_of(workspace, recipe) is not None,
-        older=older,
-    )
-
-
-def _subject(workspace: Workspace, lock: Lock, text: str) -> tuple[Recipe | None, tuple[str, ...], ImageName | None]:
-    """The recipe that ``text`` means, if any, with the models to upgrade and the image that they have now. Raises
-    UsageError for a definition whose image serves models by recipes with different mods."""
-    project = workspace.project
-    if text in lock.models:
-        return selection.select_image(project, lock, text).recipe, (text,), lock.models[text].pairing.image
-    named = build_target.find_target(project, text, lock.models)
-    recipe, definition = named.recipe, named.definition or ""
-    repository = recipe.repository if recipe else image.repository_of(project, definition)
-    record = lock.images.get(repository)
-    before = ImageName(repository, record.current) if record and record.current else None
-    if recipe:
-        paired = lock.models.get(recipe.model or "")
-        return recipe, (recipe.model,) if recipe.model else (), paired.pairing.image if paired else before
-    models = lock.models_on(before) if before else ()
-    recipes = [selection.select_image(project, lock, model).recipe for model in models]
-    if len({tuple(sorted(each.mods)) for each in recipes}) > 1:
-        raise UsageError(
-            f"{definition} serves {', '.join(models)}, by recipes with different mods", hint="upgrade one of the models"
-        )
-    return recipes[-1] if recipes else None, models, before
-
-
-def _target_recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
-    return build_target.find_target(workspace.project, upgrade.target).recipe
-
-
-def _recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | None:
-    """The recipe by which a model is served: that of the target, or of the model's own pairing."""
-    recipe = _target_recipe(workspace, upgrade)
-    if recipe and recipe.model == model:
-        return recipe
-    lock = lock_file.read_project_lock(workspace.project)
-    return selection.select_image(workspace.project, lock, model).recipe if model in lock.models else None
-
-
-# The end of an upgrade: pins, pairings and ``latest`` move to the candidate, all in one transaction.
+# Pins, pairing and ``latest`` move to the candidate, all in one transaction.
 
 
 def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
-    name = upgrade.candidate_image
-    # The pins that the candidate was built with.
+    """Moves pins, pairing and ``latest`` in one transaction, or nothing at all: returns the reasons then. ``latest``
+    moves only from the image before, or from nowhere."""
+    name, before = upgrade.candidate_image, upgrade.image_before
+    # The candidate was built with these pins.
     pins = lock_file.read_record(workspace.project.build_directory(name.repository, name.number)).pins
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
-        if _are_moved(lock, upgrade):
-            return ()
-        # The user may have moved the models that it began with.
-        images = {model: str(lock.models[model].pairing.image) for model in upgrade.models if model in lock.models}
-        moved = [model for model in images if upgrade.before and images[model] != upgrade.before]
-        reasons = tuple(f"{model} was moved to {images[model]} meanwhile" for model in moved)
-        if reasons := reasons or _all_lacking(workspace, upgrade):
-            return reasons
-        moves = _moves(lock, upgrade)
+        paired = lock.models.get(upgrade.model)
+        if paired and before and paired.pairing.image != before:  # by the user
+            return (f"{upgrade.model} was moved to {paired.pairing.image} meanwhile",)
+        if lacking := _lacking(workspace, name, upgrade.model):
+            return tuple(map(str, lacking))
+        moves = [PointerMove(upgrade.model, True, before, name)]
+        current = lock.images[name.repository].current
+        if current is None or before == ImageName(name.repository, current):
+            moves.append(PointerMove(name.repository, False, before, name))
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
         for definition, by_platform in pins.items():
             for platform, of_platform in by_platform.items():
                 lock = lock.with_pins(definition, platform, of_platform)
         lock = pointers.apply_moves(lock, moves)
-        for model in upgrade.models:
-            if recipe := _recipe_of(workspace, upgrade, model):
-                record_of_model = lock.models[model]
-                pairing = replace(record_of_model.pairing, recipe=recipe.file)
-                lock = lock.with_model(model, replace(record_of_model, pairing=pairing))
-        transaction.commit(lock)
+        model = lock.models[upgrade.model]
+        pairing = replace(model.pairing, recipe=upgrade.target)
+        transaction.commit(lock.with_model(upgrade.model, replace(model, pairing=pairing)))
     return ()
 
 
-def _are_moved(lock: Lock, upgrade: Upgrade) -> bool:
-    name = upgrade.candidate_image
-    if not upgrade.models:
-        return lock.images[name.repository].current == name.number
-    return all(model in lock.models and lock.models[model].pairing.image == name for model in upgrade.models)
+def _is_moved(lock: Lock, upgrade: Upgrade) -> bool:
+    paired = lock.models.get(upgrade.model)
+    return paired is not None and paired.pairing.image == upgrade.candidate_image
 
 
-def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
-    """The moves to the candidate: of its models, and of ``latest`` where that is on the image before, or nowhere."""
-    name, origin = upgrade.candidate_image, upgrade.image_before
-    moves = [PointerMove(model, True, origin, name) for model in upgrade.models]
-    current = lock.images[name.repository].current
-    if current is None or origin == ImageName(name.repository, current):
-        moves.append(PointerMove(name.repository, False, origin, name))
-    return tuple(moves)
-
-
-# The report of a finished upgrade: the differences between the two images, and what was measured of both.
-
-
-@dataclass(frozen=True)
-class UpgradeReport:
-    """A finished upgrade: the ``changes`` between the two images, what was measured of both in words, and the image
-    that serves, empty where none does. ``machine`` is what is different in the machine since the image before worked,
-    which may be the reason as well."""
-
-    upgrade: Upgrade
-    changes: tuple[str, ...]
-    measured: tuple[str, ...]
-    served: str
-    machine: tuple[str, ...] = ()
-
-
-def _reported(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """The report of ``upgrade``, with the image that its server is on now."""
-    server = measuring.server_of(workspace, _target_recipe(workspace, upgrade))
-    served = server.image if server and server.head.service.is_up else ""
-    if not upgrade.candidate:
-        return UpgradeReport(upgrade, (), (), served)
-    changed: tuple[str, ...] = ()
-    if upgrade.image_before:
-        move = PointerMove(upgrade.target, True, upgrade.image_before, upgrade.candidate_image)
-        changed = pointers.differences(workspace.project, lock_file.read_project_lock(workspace.project), (move,))
-        recipes = [recipe for _, recipe in _recipes(workspace, upgrade)]
-        changed = (*image_words.lost(workspace, upgrade.before, upgrade.candidate, recipes), *changed)
-    return UpgradeReport(upgrade, changed, tuple(_measured(workspace, upgrade)), served)
-
-
-def _measured(workspace: Workspace, upgrade: Upgrade) -> Iterator[str]:
-    """The last run of each kind of the candidate, with the figures of the image before beside its own."""
-    before = _latest(workspace, upgrade.image_before)
-    for (kind, name), run in _latest(workspace, upgrade.candidate_image).items():
-        earlier = before[kind, name].figures if (kind, name) in before else ()
-        line = [f"{kind} {name}: {run.verdict}"]
-        for figure in run.figures:
-            mean = next((old.mean for old in earlier if (old.name, old.at) == (figure.name, figure.at)), None)
-            depth = f" at {figure.at['depth']}" if "depth" in figure.at else ""
-            was = "" if mean is None else f"{mean:.4g} → "
-            line.append(f"{figure.name}{depth} {was}{figure.mean:.4g} {figure.unit}")
-        yield ", ".join(line)
-
-
-def _latest(workspace: Workspace, name: ImageName | None) -> dict[tuple[str, str], Evidence]:
-    runs = store.look_for_runs(workspace.project, name).runs if name else ()
-    return {(run.kind, run.name): run for run in runs if not run.foreign}
-
-
-# The upgrade command: new pins, a candidate, its evidence, and the decision; a journal lets it go on after a kill.
-
-
-def upgrade_image(
-    workspace: Workspace,
-    text: str,
-    update: Mapping[str, str | None],
-    *,
-    older: bool = False,
-    machine_differs: bool = False,
-) -> UpgradeReport:
-    """Upgrades the model, recipe or definition called ``text``: builds a candidate with the sources of ``update`` (all
-    if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing. A candidate
-    with older packages or sources is built only with ``older``; one is judged only with ``machine_differs`` where the
-    machine is not the one on which the present image worked.
-
-    An interrupted upgrade goes on where it was. Any error on the way rejects the candidate and is in the report; the
-    model is then served as before. Raises ConflictError if the interrupted upgrade was for other sources.
-    """
-    project = workspace.project
-    fresh = _begun(workspace, text, update, older=older)
-    with upgrade_journal.journal_of(project, fresh.subject).hold():
-        upgrade = _interrupted(project, fresh)
-        if upgrade is None:
-            if not machine_differs:
-                _require_same_machine(workspace, fresh)
-            upgrade_journal.journal_of(project, fresh.subject).write(fresh)
-            return _finished(workspace, fresh)
-        if update and dict(update) != dict(upgrade.update):
-            raise ConflictError(
-                f"an upgrade of {fresh.subject} to other sources was interrupted",
-                hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
-            )
-        workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-        if upgrade.stage != "settle":
-            serve_as_before(workspace, upgrade)
-        return _finished(workspace, upgrade)
-
-
-def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """The differences in the machine since the image before worked for one of the models."""
-    if upgrade.image_before is None:
-        return ()
-    lines = (why.machine_since(workspace, upgrade.image_before, model) for model in upgrade.models)
-    return tuple(dict.fromkeys(line for each in lines for line in each))
-
-
-def _require_same_machine(workspace: Workspace, upgrade: Upgrade) -> None:
-    """Raises ConflictError where the machine is not the one on which the image before worked: a candidate would be
-    blamed for what the machine does."""
-    if changes := _machine_since(workspace, upgrade):
-        message = f"the machine is not the one on which {upgrade.before} worked, so that no image can be blamed"
-        raise ConflictError(
-            "\n".join([message, *changes]),
-            hint=f"if {upgrade.before} still works here, `builder restart` records it; `builder why {upgrade.subject}`"
-            " says how to go back; `--machine-differs` goes on all the same",
-        )
-
-
-def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
-    """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
-    project = workspace.project
-    fresh = _begun(workspace, text, {})
-    with upgrade_journal.journal_of(project, fresh.subject).hold():
-        upgrade = _interrupted(project, fresh)
-        if upgrade is None:
-            raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
-        if upgrade.stage == "promote" and _are_moved(lock_file.read_project_lock(project), upgrade):
-            upgrade = upgrade_journal.after(upgrade)
-        elif not upgrade.result:
-            upgrade = upgrade_journal.after(upgrade, ["given up"], aborted=True)
-        upgrade_journal.journal_of(project, fresh.subject).write(upgrade)
-        return _finished(workspace, upgrade)
-
-
-def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
-    """The upgrade in the journal. Anybody may have written that: what is built and served comes from ``fresh``."""
-    upgrade = upgrade_journal.journal_of(project, fresh.subject).read()
-    return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
-
-
-def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left, the journal written before each. If ^C, SIGTERM or a closed terminal ends this
-    early, the model is served as before."""
-    # As it is now: a candidate that answers, and the image before where it is measured again, record the machine anew.
-    differences = _machine_since(workspace, upgrade)
-    try:
-        while upgrade.stage != "done":
-            upgrade = _stepped(workspace, upgrade)
-            upgrade_journal.journal_of(workspace.project, upgrade.subject).write(upgrade)
-    finally:
-        if upgrade.stage != "done":
-            serve_as_before(workspace, upgrade)
-    upgrade_journal.journal_of(workspace.project, upgrade.subject).remove()
-    return replace(_reported(workspace, upgrade), machine=differences)
-
-
-def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
-    """Takes the step of the upgrade's stage; returns the upgrade after it."""
-    steps = {"prove": _prove, "measure": _measure, "promote": _promote, "settle": _settle}
-    try:
-        if upgrade.stage == "build":
-            (result,) = build.build_targets(workspace, _request(workspace, upgrade))
-            return upgrade_journal.after(replace(upgrade, candidate=str(result.image)))
-        return upgrade_journal.after(upgrade, steps[upgrade.stage](workspace, upgrade))
-    except BuilderError as error:
-        hint = f"; {error.hint}" if upgrade.stage == "build" and error.hint else ""
-        return upgrade_journal.after(upgrade, [f"{upgrade.stage}: {error.message}{hint}"])
-
-
-def preview_upgrade(
-    workspace: Workspace, text: str, update: Mapping[str, str | None]
-) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded."""
-    return build.preview_build(workspace, _request(workspace, _begun(workspace, text, update)))
-
-
-def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
-    before = upgrade.image_before
-    record = lock_file.read_project_lock(workspace.project).image(before) if before else None
-    return BuildRequest(
-        (upgrade.target,),
-        mods=changes.extra_mods(workspace, before, record) if before and record and not record.adopted else (),
-        models=upgrade.models,
-        update=upgrade.update,
-        promote=False,
-        candidate=True,
-        older=upgrade.older,
-    )
-
-
-def _recipes(workspace: Workspace, upgrade: Upgrade) -> Iterator[tuple[str, Recipe]]:
-    """The models of the upgrade, each with the recipe that serves it."""
-    for model in upgrade.models:
-        if recipe := _recipe_of(workspace, upgrade, model):
-            yield model, recipe
-
-
-def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Proves the candidate for each model, unless that is done; returns what is broken, so that it is not measured."""
-    name = upgrade.candidate_image
-    broken = []
-    for model, recipe in _recipes(workspace, upgrade):
-        runs = [each for each in store.of_image(workspace.project, name) if each.subject.model == model]
-        latest = standing.latest([each for each in runs if not each.foreign], "prove")
-        if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, model)):
-            (proved,) = measuring.prove_image(workspace, str(name), (recipe.file,))
-            latest = proved.evidence
-        if latest.verdict == "fail":
-            texts = [(each, next(iter(each.text.splitlines()), "")) for each in latest.findings[:3]]
-            broken += [f"{each.check} at {each.at}: {text}" for each, text in texts]
-    return tuple(broken)
-
-
-def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Measures all that is required; returns what did not pass."""
-    failed = [
-        _measure_for(workspace, upgrade, model, measuring.request_as_before(workspace, recipe))
-        for model, recipe in _recipes(workspace, upgrade)
-    ]
-    for model, _ in _recipes(workspace, upgrade):
-        if not any(failed):
-            _compare(workspace, upgrade, model)
-    serve_as_before(workspace, upgrade)
-    reasons = _all_lacking(workspace, upgrade)
-    return (*reasons, *filter(None, failed)) if reasons else ()
-
-
-def _compare(workspace: Workspace, upgrade: Upgrade, model: str) -> None:
-    """Compares the candidate's answers with the current image's where that, and nothing else, is still required."""
-    lacking = _lacking(workspace, upgrade.candidate_image, model)
-    if upgrade.image_before and lacking and {each.kind for each in lacking} == {"same"}:
-        comparing.require_same(workspace, model, upgrade.image_before, upgrade.candidate_image)
-
-
-def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:
-    """Takes the probes and figures that a model requires of the candidate. What is to be compared is measured in turn
-    with the current image, in as many rounds as it takes to tell the two apart; after a failure there is no further
-    round. Returns why the current image failed, or nothing."""
-    name = upgrade.candidate_image
-    failed = ""
-    for number in range(requirements.MOST_ROUNDS):
-        lock = lock_file.read_project_lock(workspace.project)
-        in_turn = requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
-        if number and not in_turn:
-            break
-        if in_turn:
-            workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
-            serve_as_before(workspace, upgrade)
-            failed = measure_current(workspace, model, in_turn)
-        with measuring.candidate_server(workspace, request, name) as server:
-            measured = served_model.find_measured_server(server)
-            if not _probe(workspace, name, model, measured):
-                break
-            if not measure(workspace, name, model, measured, in_turn) or failed:
-                break
-    return failed
+# The server, and the report.
 
 
 def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Leaves the server on what counts now, where one was running at the start; returns notes on that."""
+    """Leaves the server on what counts now, if one was running at the start; returns notes on that."""
     if upgrade.result != "promoted":
         serve_as_before(workspace, upgrade)
         return ()
@@ -503,15 +417,28 @@ def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 
 def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
-    """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
+    """Ends what a candidate left, and starts the model's own server again, as it was, if it ran at the start."""
     work_folder.remove_stale(workspace)
     if recipe := _without_candidates(workspace, upgrade):
         measuring.serve_again(workspace, recipe)
 
 
 def _without_candidates(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
-    """Ends what is left of candidates; returns the recipe of the server that ran at the start, None where none did."""
-    recipe = _target_recipe(workspace, upgrade)
-    if recipe:
-        servers.stop_candidates(workspace, recipe.file, "the candidate of an upgrade")
+    """Ends what is left of candidates; returns the recipe of the server that ran at the start, None if none did."""
+    recipe = _recipe(workspace, upgrade)
+    servers.stop_candidates(workspace, recipe.file, "the candidate of an upgrade")
     return recipe if upgrade.served else None
+
+
+def _reported(workspace: Workspace, upgrade: Upgrade, machine: tuple[str, ...]) -> UpgradeReport:
+    recipe = _recipe(workspace, upgrade)
+    server = measuring.server_of(workspace, recipe)
+    served = server.image if server and server.head.service.is_up else ""
+    before = upgrade.image_before
+    if not before or not upgrade.candidate:
+        return UpgradeReport(upgrade, (), (), served, machine)
+    project, candidate = workspace.project, upgrade.candidate_image
+    lock = lock_file.read_project_lock(project)
+    lost = image_words.lost(workspace, upgrade.before, upgrade.candidate, [recipe])
+    changed = pointers.differences(project, lock, [PointerMove(upgrade.model, True, before, candidate)])
+    return UpgradeReport(upgrade, (*lost, *changed), diff.last_runs(project, lock, before, candidate), served, machine)

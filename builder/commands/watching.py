@@ -117,7 +117,7 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
     upgrades = tuple(upgrade_journal.interrupted_upgrades(workspace.project, lock))
     if text is not None:
         state = _state(workspace.project, lock, running.find_server(workspace, text))
-        own = tuple(upgrade for upgrade in upgrades if upgrade.subject == state.running.model)
+        own = tuple(upgrade for upgrade in upgrades if upgrade.model == state.running.model)
         return ServingOverview((state,), (), own)
     running_servers = running.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:

@@ -1,12 +1,13 @@
-"""The why command: since when a model worked last, and everything that differs now.
+"""The why command: when a model worked last, and everything that differs now.
 
-The states that are known to have worked come first, then the present state and the comparison. Other commands ask about
-the machine alone before they blame an image. Nothing is built, and the network is used for other nodes alone.
+The states that worked come first, then the present state and the comparison, then the machine alone: other commands ask
+about it before they blame an image. Nothing is built, and the network is used only for other nodes.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,11 +15,12 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from builder.base import machine_record, words
-from builder.base.errors import BuilderError, EngineError, NothingToDoError
+from builder.base.errors import BuilderError, ConflictError, EngineError, NothingToDoError
 from builder.base.events import ignore
 from builder.base.machine_record import Machine
 from builder.commands import diff
 from builder.definitions import configuration, container
+from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.evidence import store
 from builder.lab import likely_causes
@@ -29,7 +31,7 @@ from builder.serving import advice, answered, running, selection, server_log
 from builder.serving.answered import OptionsInUse, StartFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from builder.base.events import Diagnosis
     from builder.base.machine_record import MachineChange
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
     from builder.serving.server_log import ChoiceChange
 
 
-# The states that are known to have worked: starts that answered, and runs of evidence that passed.
+# The states that worked: starts that answered, and runs of evidence that passed.
 
 
 @dataclass(frozen=True)
 class WorkingState:
-    """A state in which a model worked: ``how`` that is known, the image with its fingerprint, and the facts of then.
-    The ``served`` of a state whose options are unknown names no recipe."""
+    """A state in which a model worked: ``how`` that is known, the image with its fingerprint, and the facts. If the
+    options are unknown, the ``served`` of the facts names no recipe."""
 
     how: str
     image: ImageName
@@ -59,12 +61,12 @@ class WorkingState:
 
     @property
     def when(self) -> str:
-        """The last time that it worked (RFC 3339 UTC)."""
+        """RFC 3339 UTC."""
         return self.facts.last
 
 
 def working_states(project: Project, lock: Lock, model: str) -> tuple[WorkingState, ...]:
-    """The states that are known to have worked, the latest first. An image that is marked bad has none."""
+    """The states that worked, the latest first. An image that is marked bad has none."""
     return tuple(sorted(_working(project, lock, model), key=lambda state: state.when, reverse=True))
 
 
@@ -78,7 +80,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
         for repository, record in lock.images.items()
         for number, image in record.numbers.items()
     ]
-    # Several names may have one fingerprint: that of the latest pairing counts.
+    # Several names may have one fingerprint: the latest pairing's name counts.
     names = {
         image.fingerprint: name
         for name, image in sorted(every, key=lambda pair: order.get(pair[0], -1))
@@ -91,7 +93,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
     for fingerprint, name in names.items():
         for run in store.look_for_runs(project, name).runs:
             subject = run.subject
-            # What a proof runs is no server; a comparison serves a candidate, by any arguments.
+            # A proof runs no server, and a comparison serves a candidate with any arguments.
             if run.foreign or run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
                 continue
             machines = (subject.machine, *subject.workers) if subject.machine else ()
@@ -105,7 +107,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
 @dataclass(frozen=True)
 class _Now:
     """The present state of a model: its selected image, the machines with the names of their nodes, vLLM's choices in
-    the last start, how it was served then, what the recipe ``alone`` gives, and the cause of a failure."""
+    the last start, its options then, the options that the recipe ``alone`` gives, and the cause of a failure."""
 
     workspace: Workspace
     lock: Lock
@@ -125,16 +127,15 @@ _NODE_SECONDS = 5.0
 _RECENT_LINES = 2000
 
 
-def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: WorkingState | None) -> _Now:
-    """Reads the present state: that of the server, or of the start that failed after the ``last`` working state."""
+def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: WorkingState) -> _Now:
+    """Reads the state of the server, or of the start that failed after the ``last`` working state."""
     server = _server(workspace, selected.recipe.file)
     service = server.head.service if server else None
     lines: list[str] = []
     failed = None
     if server is None:
-        lines, failed = _last_failure(workspace.project, selected, last.when if last else "")
-        left = failed or (last.facts if last else None)
-        nodes = _configured(workspace.project, left.nodes if left else ())
+        lines, failed = _last_failure(workspace.project, selected, last.when)
+        nodes = _configured(workspace.project, (failed or last.facts).nodes)
     else:
         with suppress(EngineError):
             log = containers.container_log(server.head.engine.endpoint, server.head.service.id, tail=_RECENT_LINES)
@@ -159,7 +160,7 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
 
 
 def _server(workspace: Workspace, text: str) -> RunningServer | None:
-    """The own server of a model or a recipe; None if it has none, or its engine does not answer."""
+    """The server of a model or a recipe, or with this name; None if there is none, or its engine does not answer."""
     with suppress(BuilderError):
         return running.pick(workspace.project, running.find_all(workspace), text)
     return None
@@ -170,14 +171,14 @@ def _nodes(server: RunningServer) -> tuple[str, ...]:
 
 
 def _configured(project: Project, nodes: Sequence[str]) -> Sequence[str]:
-    """The nodes if all of them are in builder.yaml."""
+    """The nodes, or none if one of them is not in builder.yaml."""
     configured = {node.name for node in configuration.load_configuration(project).nodes}
     return nodes if configured.issuperset(nodes) else ()
 
 
 def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[Machine, ...]]:
-    """The machines now, with the names of their nodes; the user's own machine has no name. The record of a node that
-    does not answer at once is empty."""
+    """The names of the nodes with their machines; the user's own machine has no name. The record of a node that does
+    not answer at once is empty."""
     if not nodes:
         return ("",), (machine.read_machine(workspace.engine, workspace.environment),)
     engines = nodes_machines.engines(workspace.project, workspace.environment, nodes)
@@ -206,11 +207,10 @@ def _last_failure(
 
 @dataclass(frozen=True)
 class WhyReport:
-    """The answer: when the ``model`` worked last as ``since``; None if nothing is known, or nothing differs.
+    """The last state in which the ``model`` worked is ``since``: None if none is known, or nothing differs.
 
     ``as_now`` is when it last worked exactly as it is now, empty if it never did. ``causes`` are ranked, ``chosen`` are
-    vLLM's choices that differ, ``unknown`` says what could not be compared. ``advisories`` are those that match what is
-    there now, a line each.
+    vLLM's choices that differ, ``unknown`` says what could not be compared, ``advisories`` apply to the present state.
     """
 
     model: str
@@ -225,21 +225,21 @@ class WhyReport:
 
 
 def explain_change(workspace: Workspace, text: str) -> WhyReport:
-    """Compares a model, or the model of a recipe, with the last state in which it worked and that differs from now.
-    Without such a state, the causes are the known faults of what is there now. Raises NothingToDoError if nothing is
-    recorded and no fault is known, and what selecting its image does."""
+    """Compares a model, or the model of a recipe or of a running server, with the last state in which it worked and
+    that differs from now. Raises NothingToDoError if no such state is recorded, and what selecting its image does."""
     lock = lock_file.read_project_lock(workspace.project)
+    if text not in lock.models and (server := _server(workspace, text)):
+        text = server.labels.get(f"{LABEL}.recipe") or text
     selected = selection.select_image(workspace.project, lock, text)
     model = selected.recipe.model or text
     states = working_states(workspace.project, lock, model)
-    now = _read_now(workspace, lock, selected, states[0] if states else None)
     if not states:
-        if causes := tuple(_faults_now(now)):
-            return WhyReport(model, selected.image, now.failure, None, causes=causes)
         raise NothingToDoError(
             f"no start of {model} that answered, and no run that passed, is recorded",
-            hint="`builder run` and `builder bench` record the machine and the image; the next change can be compared",
+            hint="`builder run` and `builder bench` record the machine and the image, to compare the next change with; "
+            "`builder doctor` shows known faults",
         )
+    now = _read_now(workspace, lock, selected, states[0])
     advisories = tuple(present_advisories(workspace.project, selected, now.machines))
     as_now, alike = "", None
     for state in states:
@@ -254,28 +254,16 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
 
 
 def present_advisories(project: Project, selected: SelectedImage, machines: Sequence[Machine]) -> Iterator[str]:
-    """The advisories that apply now, a line each with what to do."""
+    """The advisories that apply now, each with its remedy."""
     facts = advice.machine_facts(machines[0]) if machines else {}
     for each in advised_by_id(project, selected, machines, facts).values():
         yield f"{each.message} → {each.remedy}"
 
 
-def _faults_now(now: _Now) -> Iterator[LikelyCause]:
-    """The advisories on the machines and on the image, as causes."""
-    of_image = now.advised({})
-    for each in now.machines:
-        advised = now.advised(advice.machine_facts(each))
-        yield from (
-            likely_causes.fault_cause("machine", fault) for name, fault in advised.items() if name not in of_image
-        )
-    yield from (likely_causes.fault_cause("image", fault) for fault in of_image.values())
-
-
 def advised_by_id(
     project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: NewFacts
 ) -> dict[str, Diagnosis]:
-    """The advisories that apply to an image on machines with these ``facts``, by id. A machine with a link to others
-    serves with them."""
+    """The advisories that apply to an image on machines with these ``facts``, by id. A linked machine counts as two."""
     count = max(len(machines), 1 + any(each.links for each in machines))
     nodes = configuration.load_configuration(project).nodes[:count] if count > 1 else ()
     diagnoses = advice.of_selection(project, selected, nodes, {**facts, "nodes": count})
@@ -312,7 +300,7 @@ def _machine_changes(
 
 
 def _machine_faults(now: _Now, machines: Sequence[Machine]) -> dict[str, str]:
-    """The known faults of the present kernel and driver that the earlier ``machines`` did not have."""
+    """The known faults of the present kernel and driver that the earlier ``machines`` lacked."""
     broken: dict[str, str] = {}
     for old, new in zip(machines, now.machines, strict=False):
         before = advice.machine_facts(old)
@@ -350,7 +338,6 @@ def _image_causes(
         details.append((5, f"base: {base.before} → {base.after}"))
     details += [(6, f"{each.patch} of {each.source} {each.kind}") for each in difference.changes.patches]
     details += [(4, f"{file.path} {file.kind}") for file in difference.dockerfiles]
-    details += [(4, f"arg {each.name}: {each.before} → {each.after}") for each in difference.args]
     if details or faults or not difference.mods:
         yield likely_causes.image_cause(before, after, details, undo, kind, faults, has_worked=has_worked)
     for mod in difference.mods:
@@ -358,37 +345,50 @@ def _image_causes(
         yield likely_causes.mod_cause(f"mod {mod.name} {mod.kind}", paths, undo, kind)
 
 
-# The machine alone: an image is blamed only if the machine is the one on which the good image worked.
+# The machine alone: an image is blamed only if the machine did not change since the good image worked.
 
-# Parts that decide if and how a server runs. The others come with any update of the system.
+# Parts that decide if and how a server runs. Any update of the system changes others.
 _DECISIVE = frozenset({"kernel", "driver", "parameters", "CMA", "links", "GPU", "memory"})
-# Of the firmware that of the board, the GPU and the links, by the names of the kernel and of fwupd.
+# The firmware of the board, the GPU and the links, by the names of the kernel and of fwupd.
 _VITAL = re.compile(
     r"BIOS|embedded controller|GPU Firmware|Video BIOS|RoCE .*"
     r"|fwupd .*(?:System|Embedded|UEFI Device|SoC|GPU|ConnectX|Power|PD Controller).*"
 )
 
 
-def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
-    """The differences in the machines since the image ``name`` worked for ``model``, a line each; empty if nothing
-    that decides differs, or no machine is recorded."""
+def machine_since(workspace: Workspace, name: ImageName, models: Iterable[str]) -> tuple[str, ...]:
+    """The differences in the machines since the image ``name`` worked for one of the models, a line each; empty if
+    nothing that decides differs, or no machine is recorded."""
+    return tuple(dict.fromkeys(line for model in models for line in _machine_since(workspace, name, model)))
+
+
+def _machine_since(workspace: Workspace, name: ImageName, model: str) -> Iterator[str]:
     lock = lock_file.read_project_lock(workspace.project)
     record = lock.image(name)
-    states = [
+    states = (
         state
         for state in working_states(workspace.project, lock, model)
         if record and state.fingerprint == record.fingerprint and state.facts.machines
-    ]
-    if not states:
-        return ()
-    facts = states[0].facts
+    )
+    if (state := next(states, None)) is None:
+        return
+    facts = state.facts
     nodes: Sequence[str] = () if len(facts.machines) == 1 else facts.nodes
     if len(facts.machines) > 1 and not nodes:
         server = _server(workspace, model)
         nodes = _configured(workspace.project, _nodes(server) if server else ())
     names, machines = _machines(workspace, nodes)
-    return tuple(
-        f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
-        for node, change in _machine_changes(facts.machines, machines, names)
-        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name))
-    )
+    for node, change in _machine_changes(facts.machines, machines, names):
+        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name)):
+            yield f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
+
+
+def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) -> None:
+    """Raises ConflictError if there are ``changes`` of the machine since the image ``name`` worked: another image would
+    be blamed for what the machine does. ``subject`` is what the user typed."""
+    if changes:
+        raise ConflictError(
+            "\n".join([f"the machine changed since {name} worked, so that no image can be blamed", *changes]),
+            hint=f"`builder why {shlex.quote(subject)}` says how to go back; if {name} still works here,"
+            " `builder restart` records that; `--machine-differs` goes ahead anyway",
+        )

@@ -1,4 +1,4 @@
-"""This page compares the contents of two images, the most likely culprits first.
+"""The contents of two images are compared, the most likely culprits first.
 
 The changes come first, then the contents of an image, the two images, the build of today, differences of files as
 text, upstream commits, and edits in a build directory.
@@ -23,7 +23,7 @@ from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
 from builder.definitions.mod import mod_names, name_of
 from builder.engine import versions
-from builder.lock.model import GitPin, Pins, PythonPin, Version
+from builder.lock.model import GitPin, Version
 from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model
 
@@ -68,8 +68,8 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class SourcePatchChange:
-    """A pull request or another patch on a source that was added, removed or changed; ``patch`` is what messages call
-    it. The SHA-256 of its diff on either side."""
+    """A pull request or another patch on a source, by the label of its ``patch``, with the SHA-256 of its diff on
+    either side."""
 
     source: str
     patch: str
@@ -103,7 +103,6 @@ class Changes:
 
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
-    """The differences between the contents of two images."""
     sources = (
         SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
         for name, old, new in differing(before.sources, after.sources)
@@ -115,8 +114,8 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
     return Changes(
         sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
         patches=tuple(patches),
-        packages=_packages(before.packages, after.packages),
-        build_packages=_packages(before.build, after.build),
+        packages=package_changes(before.packages, after.packages),
+        build_packages=package_changes(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
     )
 
@@ -135,11 +134,13 @@ def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Valu
 
 
 def kind_of(before: object, after: object) -> Kind:
-    """The kind of a change between two values, None for one that is missing."""
+    """The kind of a change between two values; None is a missing one."""
     return "added" if before is None else "removed" if after is None else "changed"
 
 
-def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
+def package_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
+    """The packages that differ, those with an older version first. A value is a version, and what else identifies the
+    files after a space."""
     changes = []
     for name, left, right in differing(before, after):
         old, new = (identity.partition(" ")[0] if identity else None for identity in (left, right))
@@ -151,7 +152,7 @@ def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Pack
     return tuple(sorted(changes, key=lambda change: (_ORDER.index(change.kind), change.name)))
 
 
-# The contents of an image, whether they come from a build directory or from the pins of a definition.
+# The contents of an image.
 
 UPSTREAM = {
     "vllm": "https://github.com/vllm-project/vllm.git",
@@ -173,27 +174,6 @@ class ImageContents:
     build: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_pins(pins: Pins) -> ImageContents:
-    """The contents of an image built with ``pins``."""
-    brought = {package.name: package.version for package in pins.base.packages} if pins.base else {}
-    return ImageContents(
-        base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
-        sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
-        git={name: pin.git for name, pin in _git_pins(pins).items()},
-        patches={(name, p.label): p.sha256 for name, pin in _git_pins(pins).items() for p in pin.patches},
-        packages={**brought, **_closure(pins.python)},
-        build=_closure(pins.build),
-    )
-
-
-def _git_pins(pins: Pins) -> dict[str, GitPin]:
-    return {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
-
-
-def _closure(pin: PythonPin | None) -> dict[str, str]:
-    return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
-
-
 def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
     """The SHA-256 of each patch that a part of a build directory takes, by its source and label; no other input has a
     space in its name."""
@@ -205,14 +185,13 @@ def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
     }
 
 
-# Two numbered images to be compared, and their contents as far as they are known of both.
+# Two numbered images, and their contents as far as both are known.
 
 
 @dataclass(frozen=True)
 class ComparedImage:
-    """One of the two images. ``directory`` is None where its build directory is gone or damaged, and for an adopted
-    image, of which ``adopted`` is what was read out of it; ``pairings`` holds the pairing of each model that is, or
-    was, paired with it."""
+    """One of the two images. ``directory`` is None if its build directory is gone or damaged, and for an adopted image,
+    whose contents are ``adopted``; ``pairings`` has the present or former pairing of each model with it."""
 
     name: ImageName
     image: NumberedImage
@@ -227,7 +206,7 @@ class ComparedImage:
 
 
 def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[ComparedImage, str]:
-    """An image that images.lock has, and the error where its build directory cannot be read."""
+    """An image of images.lock, and the error if its build directory cannot be read."""
     image = lock.images[name.repository].numbers[name.number]
     pairings = {
         name_of_model: pairing
@@ -252,14 +231,11 @@ def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) ->
         both = [ImageContents(sources=each.sources, git=each.git) for each in both]
     elif before.adopted or after.adopted:
         both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
-        # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
-        # be in both, as pip and wheel of Debian are.
-        packages_of_adopted = [
-            each.packages for each, side in zip(both, sides, strict=True) if side.directory and not side.knows_base
-        ]
-        for own in packages_of_adopted:
-            kept = [{name: at for name, at in each.packages.items() if name in own} for each in both]
-            both = [replace(each, packages=packages) for each, packages in zip(both, kept, strict=True)]
+        # Without pins of the base, a build does not know its packages: pip and wheel of Debian may be in both images.
+        for own, side in zip(both, sides, strict=True):
+            if side.directory and not side.knows_base:
+                kept = ({name: at for name, at in each.packages.items() if name in own.packages} for each in both)
+                both = [replace(each, packages=packages) for each, packages in zip(both, kept, strict=True)]
     return both[0], both[1]
 
 
@@ -276,15 +252,15 @@ def are_same(before: ComparedImage, after: ComparedImage) -> bool:
 
 
 def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
-    """All that is known of the contents of an image. The sources of an adopted one are taken to be of their own
-    projects, where the commits between two of them can be looked up. Without its build directory only the versions of
-    an image are known, and the addresses of its sources come from the pins of its definition."""
+    """The known contents of an image. An adopted image's sources are taken to be of their own projects, which know the
+    commits between two of them. Without its build directory only the versions of an image are known, and the addresses
+    of its sources come from the pins of its definition."""
     image = side.image
     if image.adopted:
         return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
     pinned = lock.pins_of(image.definition, image.platform)
     commits = [pin.commit for pin in pinned.sources.values()]
-    git = {name: pin.git for name, pin in _git_pins(pinned).items()}
+    git = {name: pin.git for name, pin in pinned.sources.items() if isinstance(pin, GitPin)}
     base = ""
     patches: dict[tuple[str, str], str] = {}
     packages: dict[str, str] = {}
@@ -302,7 +278,7 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
 
 
 def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Version:
-    """The version with the one of the ``commits`` that begins as its own does: a number has only the first digits."""
+    """The version with the one of ``commits`` that begins with its own digits: a number has only the first ones."""
     start = version.commit or "-"
     return replace(version, commit=next((each for each in commits if each and each.startswith(start)), version.commit))
 
@@ -339,7 +315,7 @@ class FileChange:
 
 
 def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
-    """Yields the files that differ between two folders; all files if one folder is missing."""
+    """Yields the files that differ; all files if one folder is missing."""
     names = {
         path.relative_to(folder).as_posix()
         for folder in (before, after)
@@ -351,7 +327,7 @@ def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
 
 
 def of_files(before: Path, after: Path, name: str) -> FileChange | None:
-    """The difference between two files; None if there is none. A file that cannot be read counts as missing."""
+    """None if there is no difference. A file that cannot be read counts as missing."""
     old, new = _content(before), _content(after)
     if old != new:
         return of_contents(old, new, name)
@@ -366,7 +342,7 @@ def of_mode(name: str, *, executable: bool) -> FileChange:
 
 
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
-    """The difference between the contents of two files, of which at most one is missing."""
+    """The difference between two contents, of which at most one is missing."""
     if old is None or new is None:
         return FileChange(name, kind_of(old, new), (), f"{len(old or new or b''):,} bytes")
     before, after = _lines(old), _lines(new)
@@ -406,8 +382,8 @@ _WITHOUT_NETWORK = 5  # commits
 
 @dataclass(frozen=True)
 class UpstreamCommits:
-    """A source that moved, with the commits that it gained and those that it lost (after a force-push, or on the way
-    back); ``unknown_reason`` says why they are not known, if so."""
+    """A source that moved, with the commits that it gained and lost (after a force-push, or on the way back);
+    ``unknown_reason`` says why they are not known."""
 
     change: SourceChange
     gained: CommitRange | None = None
@@ -418,8 +394,8 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter | None, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Every source that moved, with its commits. A repository that does not answer is noted and is no error. Without a
-    filter no network is used: the newest commits are those that the mirror has, if it has both ends."""
+    """The sources that moved, with their commits. A repository that does not answer is no error. Without a filter no
+    network is used: the mirror gives the newest commits, if it has both ends."""
     from builder.sources import mirror
 
     commits = []
@@ -427,9 +403,9 @@ def commits_of(
         old, new = (version.commit or "" if version else "" for version in (change.before, change.after))
         reason, gained, lost = "", None, None
         if change.before is None or change.after is None:
-            reason = "it is in one of the two only"
+            reason = "only one of the two images has it"
         elif old == new:
-            reason = "both are of the same commit" if old else "neither names its commit"
+            reason = "both have the same commit" if old else "neither version names its commit"
         elif not change.git:
             reason = "it was not taken from git, so only versions are known"
         elif not (mirror.is_commit(old) and mirror.is_commit(new)):
@@ -450,13 +426,12 @@ def commits_of(
     return tuple(commits)
 
 
-# Edits in a build directory: files that are no longer what the number was built from. plan.json has the inputs of
-# each step, and images.lock the hash over them; every file is compared with its step. Of the bake file everything
-# counts but the labels: they are of the image, which has a fingerprint.
+# Edits in a build directory since the number was built. plan.json has the inputs of each step, images.lock their hash;
+# each file is compared with its step. Labels in the bake file do not count: the image's fingerprint covers them.
 
 
 def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
-    """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
+    """Yields a line for each file that differs, by its path in the directory."""
     if plan_model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
     try:
@@ -476,7 +451,7 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
 
 
 def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
-    """The Dockerfile, the metadata, scripts and patches that are not what their step takes."""
+    """The Dockerfile, the metadata, scripts and patches that differ from what their step takes."""
     hashes = {
         step if key == "text" else key: sha256
         for step in ("Dockerfile", "build-metadata.yaml")
@@ -504,7 +479,7 @@ def _edited_packages(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator
             return
         listed[path] = {package.name: making.requirement_identity(package) for package in packages}
     to_build, usual = listed.pop("python/build.txt", {}), listed.pop("python/packages.txt", {})
-    # Packages with a requirements file of their own are installed from that one before a build, too.
+    # Packages with their own requirements file are installed from it before a build, too.
     elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
     also = {name: at for name, at in elsewhere.items() if name in required}
     for shown, takes, now in (
@@ -525,14 +500,14 @@ def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str
 
 
 def _outdated(directory: BuildDirectory) -> Iterator[str]:
-    """Yields what is in the bake file as this program writes it, but not as it wrote it for this image."""
+    """Yields what is valid in the bake file, and differs from what was written for this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
         try:
             built = datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"])
             epoch = str(int(built.timestamp()))
         except (ValueError, KeyError, TypeError):
-            epoch = ""  # it is damaged
+            epoch = ""
         if part.target.get("args") != {"SOURCE_DATE_EPOCH": epoch}:
             yield f"`args` of target {name}"
         # The sources whose trees the Dockerfile mounts.

@@ -1,7 +1,7 @@
 """The likely causes of a failure: everything that differs from when a model worked, ranked, each with its undo.
 
-The functions here use only the values that they get. A cause has a weight by what it is. The text of the failure, known
-faults, and what has worked here before change that weight.
+These are pure functions. A cause has a weight by its part. The text of the failure, known faults, and what has worked
+here before change that weight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from builder.base import machine_record, words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from builder.base.events import Diagnosis
     from builder.base.machine_record import Machine, MachineChange
     from builder.serving.answered import OptionsInUse
 
@@ -26,8 +25,8 @@ Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
 
 @dataclass(frozen=True)
 class LikelyCause:
-    """One thing that changed: its ``axis``, the change, its ``details``, and the command or the act that undoes it.
-    ``reasons`` explain its rank; a larger ``weight`` is more likely."""
+    """One thing that changed, with its ``details``, and what undoes it. ``reasons`` explain its rank; a larger
+    ``weight`` is more likely."""
 
     axis: Axis
     text: str
@@ -37,7 +36,7 @@ class LikelyCause:
     reasons: tuple[str, ...] = ()
 
 
-# What the text of a failure says: its kind, and the weights that this kind adds to causes.
+# The kind of a failure by its text, and the weights that this kind adds to causes.
 
 FailureKind = Literal["network", "GPU", "memory", "software", "options", "template", "files", ""]
 
@@ -49,11 +48,10 @@ class _FailureClass(NamedTuple):
 
 
 def _weights(text: str) -> dict[str, int]:
-    """The weights by name in a text such as ``kernel 45, free memory 10``."""
     return {name: int(weight) for name, _, weight in (each.rpartition(" ") for each in text.split(", "))}
 
 
-# The first that matches counts. The texts are those of NCCL, CUDA, vLLM, the Hub and the shell.
+# The first match counts. The texts come from NCCL, CUDA, vLLM, the Hub and the shell.
 _KINDS: Mapping[FailureKind, _FailureClass] = {
     "network": _FailureClass(
         "the link between machines",
@@ -103,27 +101,24 @@ _KNOWN_BAD, _WORKED, _BETWEEN_NODES, _TYPED = 100, -35, 12, 60
 
 
 def failure_kind(text: str) -> FailureKind:
-    """The kind of a failure by the text of its cause; empty if no kind matches."""
     return next((kind for kind, each in _KINDS.items() if text and re.search(each.pattern, text)), "")
 
 
 def _of_kind(kind: FailureKind, part: str) -> int:
-    """The weight that a failure of this kind adds to a cause in this part."""
     return _KINDS[kind].weights.get(part, 0) if kind else 0
 
 
 def _kind_reasons(kind: FailureKind, part: str) -> list[str]:
-    return [f"the failure is one of {_KINDS[kind].words}"] if _of_kind(kind, part) else []
+    return [f"the failure concerns {_KINDS[kind].words}"] if _of_kind(kind, part) else []
 
 
-# The machine. Its weights are those of single parts: an update of the system changes several at once, and of these the
-# kernel and the driver are the ones that stop a server.
+# The machine. An update of the system changes several parts at once: of these, kernel and driver stop a server.
 
 _PARTS: Mapping[str, int] = _weights(
     "GPU 70, memory 62, driver 61, kernel 60, CMA 55, links 50, firmware 44, parameters 43, free memory 40, "
     "power 30, governor 25, toolkit 22, engine 20, distribution 12, processor 10"
 )
-# Firmware that no start depends on, and that which the links and the GPU run.
+# The firmware of the links, and firmware that no start depends on.
 _FIRMWARE = ((r"^RoCE|ConnectX|CX-?7", 52), (r"^NVMe|SSD|Wi-?Fi|Bluetooth|UEFI (?:dbx|db|KEK)|TPM|dbx", 6))
 
 
@@ -134,8 +129,8 @@ def machine_causes(
     nodes: int,
     worked: Iterable[Machine],
 ) -> Iterator[LikelyCause]:
-    """The causes in the machines. Each change has the name of its node, which is empty for a single machine. ``faults``
-    are the known faults by part. ``worked`` are the machines of all starts and runs that are known to have worked."""
+    """The causes in the machines. Each change has the name of its node, empty for a single machine. ``faults`` are the
+    known faults by part, ``worked`` the machines of all states that worked."""
     seen = [machine_record.known_parts(each) for each in worked]
     for node, change in changes:
         part, reasons = change.part, _kind_reasons(kind, change.part)
@@ -200,14 +195,13 @@ _MENTIONED, _SHORTEST_NAME = 40, 5
 
 
 def package_weight(name: str, failure: str) -> int:
-    """The weight of a changed package among those of an image. A package that the failure names has the largest."""
     if mentions(failure, name):
         return _MENTIONED
     return 8 if _KERNEL_PACKAGES.fullmatch(name) else 6 if _START_PACKAGES.fullmatch(name) else 1
 
 
 def mentions(failure: str, name: str) -> bool:
-    """True if the failure names an option, a variable, a package or a value. Short words do not count."""
+    """True if the failure names an option, a variable, a package or a value; short words do not count."""
     if len(name) < _SHORTEST_NAME:
         return False
     pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
@@ -224,8 +218,7 @@ def image_cause(
     *,
     has_worked: bool,
 ) -> LikelyCause:
-    """The image as a cause. ``details`` are its differences with their weights; the heaviest comes first. ``faults``
-    are known to be in it."""
+    """The image as a cause. ``details`` are its differences with their weights, ``faults`` its known faults."""
     ordered = sorted(details, key=lambda pair: -pair[0])
     weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5) + _of_kind(kind, "image")
     reasons = _kind_reasons(kind, "image")
@@ -246,8 +239,8 @@ def mod_cause(text: str, details: Sequence[str], undo: str, kind: FailureKind) -
 def served_causes(
     before: OptionsInUse, after: OptionsInUse, alone: OptionsInUse, model: str, kind: FailureKind, failure: str
 ) -> Iterator[LikelyCause]:
-    """The causes in the recipe, in the options that were typed, in the recipe's template, and in the weights. ``alone``
-    is what the recipe gives without typed options."""
+    """The causes in the recipe and the typed options, in the recipe's template, and in the weights. ``alone`` are the
+    options that the recipe gives."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:
@@ -294,11 +287,5 @@ def _given(value: str | None) -> str:
     return "not given" if value is None else value or "given"
 
 
-def fault_cause(axis: Axis, fault: Diagnosis) -> LikelyCause:
-    """A known fault of the present state, as a cause."""
-    return LikelyCause(axis, fault.message, fault.remedy, _KNOWN_BAD)
-
-
 def ranked(causes: Iterable[LikelyCause]) -> tuple[LikelyCause, ...]:
-    """The causes, the most likely first."""
     return tuple(sorted(causes, key=lambda cause: -cause.weight))

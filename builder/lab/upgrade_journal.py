@@ -1,17 +1,16 @@
-"""The journal of an upgrade, in the state folder, is written before each step, so that a killed upgrade goes on there.
+"""The journal of an upgrade, in the state folder, is written at its begin, when the candidate is built, and when the
+result is known. Each step in between can be repeated, so that a killed upgrade continues from there.
 
-build → prove → measure → promote → settle → done. Every way leads through `settle`, which leaves the server on the
-image that counts. Pins and pointers move in `promote` alone, and only once nothing that is required is missing.
-One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Anybody may have written
-the file: its names keep the grammars of images.lock, and how the model is served is not in it.
+One upgrade of a model runs at a time, by a lock that ends with its process. Anybody may have written
+the file: its names keep the grammars of images.lock, and it does not say how the model is served.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from builder.base.errors import ConflictError
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock
 
 
-Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 # What a journal may hold.
 ModelText: TypeAlias = Annotated[str, checking.pattern("model-name")]
 SourceText: TypeAlias = Annotated[str, checking.pattern("part")]
@@ -38,26 +35,31 @@ ImageText: TypeAlias = Annotated[str, f"(?:{checking.pattern('image-name')})?"]
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade so far. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps each
-    source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
-    start, empty if none; ``served`` is True if its server ran. ``why`` are the reasons of the ``result``."""
+    """An upgrade of ``model`` so far. ``target`` is the file of its recipe, which is built and served; ``update`` maps
+    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
+    start, empty if none; ``served`` is True if its server ran. ``candidate`` is empty until it is built, ``result``
+    until it is known; ``why`` are its reasons."""
 
     target: str
-    models: tuple[ModelText, ...]
+    model: ModelText
     update: Mapping[SourceText, RefText | None]
     before: ImageText
     started: str
     served: bool = False
-    stage: Stage = "build"
     candidate: ImageText = ""
     result: Result = ""
     why: tuple[str, ...] = ()
     older: bool = False
 
     @property
-    def subject(self) -> str:
-        """The name by which an upgrade is found again: its first model, or its target where it has none."""
-        return self.models[0] if self.models else self.target
+    def stage(self) -> str:
+        """The step under way: ``build`` and ``test`` of a candidate, then ``settle``, which serves what counts."""
+        return "settle" if self.result else "test" if self.candidate else "build"
+
+    @property
+    def progress(self) -> str:
+        """The stage in words."""
+        return f"{self.stage} of {self.candidate}" if self.candidate else self.stage
 
     @property
     def candidate_image(self) -> ImageName:
@@ -74,26 +76,12 @@ def _image(text: str) -> ImageName:
     return ImageName(repository, int(number))
 
 
-def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -> Upgrade:
-    """The upgrade after the step of its stage, which failed if there are reasons ``why``; with ``aborted`` the user
-    gave up. A result stays: after it, reasons are only added."""
-    if upgrade.stage == "settle":
-        return replace(upgrade, stage="done", why=(*upgrade.why, *why))
-    if why:
-        return replace(upgrade, stage="settle", result="aborted" if aborted else "rejected", why=tuple(why))
-    if upgrade.stage == "build" and upgrade.candidate == upgrade.before:
-        return replace(upgrade, stage="settle", result="unchanged")
-    following = STAGES[STAGES.index(upgrade.stage) + 1]
-    return replace(upgrade, stage=following, result="promoted" if upgrade.stage == "promote" else "")
-
-
-def journal_of(project: Project, subject: str) -> Journal[Upgrade]:
-    """The journal of the upgrade of ``subject``."""
+def journal_of(project: Project, model: str) -> Journal[Upgrade]:
     return Journal(
-        project.upgrading / f"{quote(subject, safe='')}.json",
+        project.upgrading / f"{quote(model, safe='')}.json",
         Upgrade,
-        format=2,
-        what=f"an upgrade of {subject}",
+        format=3,
+        what=f"an upgrade of {model}",
         while_held="wait for it; ^C there puts everything back",
         if_unreadable=(
             "end it with the version that wrote it, or remove the file: pins and pointers move only at the end"
@@ -101,43 +89,42 @@ def journal_of(project: Project, subject: str) -> Journal[Upgrade]:
     )
 
 
-# ^C and the other signals that a process can handle put the server back. After kill -9 the candidate may still run in
-# the place of the model's own server; the next command ends it, or says how.
+# ^C and other signals put the server back. After kill -9 the candidate may still run in the place of the model's own
+# server; the next command ends it, or says how.
 
 
 @dataclass(frozen=True)
 class InterruptedUpgrade:
-    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``upgrade`` is None where its
-    journal cannot be read, for the reason ``problem``."""
+    """An upgrade that was ended too early; `upgrade` with ``text`` continues it. ``upgrade`` is None if its journal
+    cannot be read, for the reason ``problem``."""
 
-    subject: str
+    model: str
     text: str
     upgrade: Upgrade | None
     problem: str = ""
 
     def __str__(self) -> str:
         if self.upgrade is None:
-            return f"an upgrade of {self.subject} was interrupted: {self.problem}"
-        at = f"{self.upgrade.stage} of {self.upgrade.candidate}" if self.upgrade.candidate else self.upgrade.stage
+            return f"an upgrade of {self.model} was interrupted: {self.problem}"
         command = f"builder upgrade {shlex.quote(self.text)}"
         serves = " serves the model as before and" if self.upgrade.served and not self.upgrade.result else ""
         return (
-            f"an upgrade of {self.subject} was interrupted ({at}): `{command}`{serves} goes on with it, "
-            f"`{command} --abort`{serves} gives it up"
+            f"an upgrade of {self.model} was interrupted ({self.upgrade.progress}): "
+            f"`{command}`{serves} continues it, `{command} --abort`{serves} gives it up"
         )
 
 
 def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
-    """The upgrades of a project that are not over, and that no process is at, by subject."""
+    """The upgrades of a project that no process continues, by model."""
     for path in sorted(project.upgrading.glob("*.json")):
-        subject = unquote(path.stem)
-        journal = journal_of(project, subject)
+        model = unquote(path.stem)
+        journal = journal_of(project, model)
         if journal.is_held:
             continue
         try:
             upgrade = journal.read()
         except ConflictError as error:
-            yield InterruptedUpgrade(subject, subject, None, f"{error.message}; {error.hint}")
+            yield InterruptedUpgrade(model, model, None, f"{error.message}; {error.hint}")
             continue
         if upgrade is not None:  # it has just ended
-            yield InterruptedUpgrade(subject, subject if subject in lock.models else upgrade.target, upgrade)
+            yield InterruptedUpgrade(model, model if model in lock.models else upgrade.target, upgrade)

@@ -1,33 +1,22 @@
-"""Bisections of planted faults, on the engine of ``scripts/engine env``. The suite takes a few of them
-(`test_bisect_faults.py`); by hand:
-
-    python -m tests.commands.bisect_trials faults            all ten, or those whose names follow
-    python -m tests.commands.bisect_trials kills NAME…       killed after every step: the answer has to be the same
-"""
+"""Bisections of planted faults, to their end or killed after each answer."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import client as endpoints
 from builder.engine import containers, images
-from builder.lab.bisect import session
+from builder.lab.bisect import search
 from builder.numbers import claims
-from tests import shared
 from tests.commands import planted_faults
-from tests.conftest import command, remove_all
+from tests.conftest import command
 
 if TYPE_CHECKING:
     from builder.base.project import Project
@@ -40,14 +29,12 @@ _LONGEST = 1200.0
 
 @dataclass(frozen=True)
 class TrialAnswer:
-    """The answer of a bisection: where it was looked for, whether it is right, the steps until the axis was known and
-    those after it, and how often it was killed."""
+    """The answer of a bisection, whether it is right, its steps beside the ends, and how often it was killed."""
 
     axis: str
     unit: str
     is_right: bool
-    to_axis: int
-    on_axis: int
+    steps: int
     seconds: float
     kills: int = 0
 
@@ -55,7 +42,7 @@ class TrialAnswer:
 def arguments(fault: Fault, folder: Path) -> list[str]:
     """The command that looks for a fault."""
     script = str(planted_faults.script(fault, folder))
-    target = ["chat"] if fault.serves else ["trial", "--no-serve"]
+    target = ["chat"] if fault.serves else ["trial"]
     return ["bisect", *target, "--good", "1", "--bad", "3" if fault.name == "a mod" else "2", "--run", script, "--json"]
 
 
@@ -75,7 +62,7 @@ def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
 
 def answers(project: Project) -> int:
     """How many answers a bisection has so far."""
-    begun = session.journal_of(project).read()
+    begun = search.journal_of(project).read()
     return len(begun.done) if begun else 0
 
 
@@ -123,8 +110,7 @@ def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: fl
         and fault.change in change
         and fault.spared not in change
     )
-    on_axis = answer["steps_on_axis"]
-    return TrialAnswer(axis, unit, is_right, answer["steps"] - on_axis, on_axis, seconds, kills)
+    return TrialAnswer(axis, unit, is_right, answer["steps"], seconds, kills)
 
 
 def left_over(endpoint: Endpoint, project: Project) -> list[str]:
@@ -133,60 +119,6 @@ def left_over(endpoint: Endpoint, project: Project) -> list[str]:
     return [
         *(tag for tag in images.image_tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
         *(container["Id"] for container in containers.container_listing(endpoint, f"{claims.PROJECT}={own}")),
-        *(["the journal"] if session.journal_of(project).read() else []),
+        *(["the journal"] if search.journal_of(project).read() else []),
         *map(str, project.work.glob("*")),
     ]
-
-
-@contextmanager
-def _session() -> Iterator[tuple[Endpoint, Path, str]]:
-    """An engine with the two bases, and a folder; all of it is gone at the end."""
-    endpoint = endpoints.find_endpoint(os.environ)
-    folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
-    base = ""
-    try:
-        base = planted_faults.make_base(endpoint, folder)
-        yield endpoint, folder, base
-    finally:
-        if base:
-            remove_all(endpoint, base)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _rows(what: str, names: Sequence[str]) -> Iterator[tuple[str, TrialAnswer | None]]:
-    method = {"faults": look, "kills": look_killed}[what]
-    with _session() as (endpoint, folder, base):
-        for place, fault in enumerate(planted_faults.FAULTS):
-            if names and not any(fault.name == name for name in names):
-                continue
-            own = folder / str(place)
-            own.mkdir()
-            with planted_faults.planting(endpoint, own, base, fault) as planting:
-                try:
-                    result = method(fault, planting, own)
-                    left = left_over(endpoint, planting.project)
-                    assert not left, left
-                except (AssertionError, subprocess.TimeoutExpired) as error:
-                    sys.stderr.write(f"{fault.name}: {error}\n")
-                    result = None
-                yield fault.name, result
-
-
-def _main(what: str, names: Sequence[str]) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):  # in the background of a script, too: what was made is removed
-        signal.signal(each, signal.default_int_handler)
-    heads = ("fault", "axis", "right", "to the axis", "on it", "seconds", "kills")
-    rows = "{:26} {:16} {:5} {:>11} {:>5} {:>7} {:>5}\n"
-    sys.stdout.write(rows.format(*heads))
-    for name, result in _rows(what, names):
-        cells = ("", "no", "", "", "", "")
-        if result:
-            right = "yes" if result.is_right else f"no: {result.unit}"
-            cells = (result.axis, right, result.to_axis, result.on_axis, f"{result.seconds:.1f}", result.kills)  # type: ignore[assignment]
-        sys.stdout.write(rows.format(name, *cells))
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    shared.folder()
-    _main(sys.argv[1], sys.argv[2:])

@@ -330,7 +330,7 @@ def test_the_day_among_64_that_broke_it_is_found(
             f'test "$day" -lt {days[40]}\n',
         )
         script.chmod(0o755)
-        arguments = ("bisect", "small", "--good", "1", "--run", str(script), "--no-serve")
+        arguments = ("bisect", "small", "--good", "1", "--run", str(script))
         assert json.loads(builder(*arguments, "--dry-run", "--json").stdout)["axes"] == [
             "base image (62 images between)"
         ]

@@ -32,7 +32,7 @@ def test_the_fault_is_named(fault: Fault, endpoint: Endpoint, bisect_base: str, 
         answer = bisect_trials.look(fault, planting, tmp_path)
         assert answer.is_right, answer
         if not fault.noise and not fault.holes:  # a wrong turn and a commit that does not build are steps, too
-            assert answer.on_axis <= 10
+            assert answer.steps <= 4 + 10
         assert bisect_trials.left_over(endpoint, planting.project) == []
 
 

@@ -13,10 +13,9 @@ import pytest
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.lock import lock_file
-from builder.lock.model import ImageName
 from tests import json_outputs, projects
 from tests.commands.serving import MODEL, Kitchen
+from tests.commands.upgrade_trials import paired
 from tests.conftest import run_command
 
 pytestmark = pytest.mark.engine
@@ -36,10 +35,6 @@ def change(kitchen: Kitchen, loss: float, mark: str = "") -> None:
     text = path.read_text(encoding="utf-8")
     assert NOTHING in text
     projects.write(path, text.replace(NOTHING, f"LOSS = {loss}  # {mark}"))
-
-
-def paired(kitchen: Kitchen) -> ImageName:
-    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
 
 
 def served(endpoint: Endpoint, kitchen: Kitchen) -> str:

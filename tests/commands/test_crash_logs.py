@@ -256,4 +256,4 @@ def test_the_log_of_a_server_whose_name_begins_alike_is_not_taken(tmp_path: Path
     assert "cause: ValueError: of chat-long" in named
     assert run_command(project, "logs", "--report", environ=WITHOUT_ENGINE).stdout.startswith("chat-candidate did not")
     elsewhere = run_command(project, "logs", "chat", "--report", "--node", "one", code=2, environ=WITHOUT_ENGINE).stderr
-    assert "no failed start left its log on a node `one`" in elsewhere
+    assert "no log of a failed start on a node `one`" in elsewhere

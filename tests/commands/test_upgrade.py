@@ -22,22 +22,13 @@ from builder.lock.model import ImageName
 from tests import projects
 from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
+from tests.commands.upgrade_trials import ROOT, paired
 from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
-ROOT = '"root": sys.argv[2]'
-PROBE = """\
-description: asks what the image thinks of itself
-command: [python3, check.py]
-seconds: 30
-"""
-CHECK = """\
-import os, sys, urllib.request
-address = os.environ["BUILDER_ADDRESS"]
-sys.exit(0 if b"good" in urllib.request.urlopen(f"{address}/models", timeout=10).read() else 1)
-"""
+_SHORT = ("does not start", "dies when asked", "never gets ready")
 
 
 @pytest.fixture
@@ -47,17 +38,7 @@ def builder(kitchen: Kitchen) -> Builder:
 
 def change(kitchen: Kitchen, verdict: str) -> None:
     """Makes the next build's vLLM another one, which the probe finds so."""
-    path = kitchen.project.mods / "standin/vllm"
-    text = path.read_text(encoding="utf-8")
-    assert ROOT in text
-    projects.write(path, text.replace(ROOT, f'"root": "{verdict}"'))
-    projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
-    projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
-    projects.write(kitchen.project.root / "builder.yaml", "requires: {probe: [own]}\n")
-
-
-def paired(kitchen: Kitchen) -> ImageName:
-    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
+    upgrade_trials.change(kitchen, (ROOT, f'"root": "{verdict}"'))
 
 
 def served(endpoint: Endpoint, kitchen: Kitchen) -> tuple[str, str]:
@@ -143,8 +124,8 @@ def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
     builder("run", "chat")
     before, own = paired(kitchen), served(endpoint, kitchen)
     change(kitchen, "good")
-    stages = set()
-    for stage in ("build", "prove", "measure"):
+    moments = set()
+    for moment in ("build", "test", "server"):
         with subprocess.Popen(
             command(kitchen.project, "upgrade", MODEL), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, **kitchen.environ}, start_new_session=True,
@@ -152,16 +133,15 @@ def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
                 state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
-                if state and state.stage == stage and (stage != "measure" or candidates(endpoint, kitchen)):
-                    stages.add(stage)
+                if state and (candidates(endpoint, kitchen) if moment == "server" else state.stage == moment):
+                    moments.add(moment)
                     break
                 time.sleep(0.05)
             os.killpg(process.pid, signal.SIGKILL)
         assert paired(kitchen) == before
         assert served(endpoint, kitchen) == own
-    assert "measure" in stages
-    going_on = builder("upgrade", MODEL)
-    assert "going on with the upgrade that was interrupted: measure" in going_on.stderr
+    assert "server" in moments
+    assert "continuing the interrupted upgrade: test of" in builder("upgrade", MODEL).stderr
     assert served(endpoint, kitchen)[0] == str(paired(kitchen)) != str(before)
     assert not candidates(endpoint, kitchen)
 
@@ -192,18 +172,21 @@ def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: B
     give_up = ("upgrade", MODEL, "--abort")
     killed = upgrade_trials.kill(kitchen, endpoint, lambda _: _proves(kitchen, endpoint), next_command=give_up)
     assert killed
-    assert killed.stage == "prove"
+    assert killed.stage == "test"
     assert not upgrade_trials.at_work(kitchen, endpoint)
 
 
 def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     """True once the upgrade has a container in which it proves; the build has one, too."""
     state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
-    return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
+    return bool(state and state.stage == "test" and upgrade_trials.at_work(kitchen, endpoint))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["does not start", "dies when asked", "never gets ready"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in _SHORT else [pytest.mark.full]) for name in upgrade_trials.REGRESSIONS],
+)
 def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, name: str
 ) -> None:
@@ -228,7 +211,7 @@ def test_ended_by_a_signal_while_the_candidate_has_its_place_the_server_comes_ba
 
     ended = upgrade_trials.kill(kitchen, endpoint, is_in_its_place, number=number)
     assert ended
-    assert ended.stage == "measure"
+    assert ended.stage == "test"
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
 
 
@@ -252,13 +235,13 @@ def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command
 
     killed = upgrade_trials.kill(kitchen, endpoint, is_in_its_place)
     assert killed
-    assert killed.stage == "measure"
+    assert killed.stage == "test"
     assert killed.seconds < upgrade_trials.PUT_BACK_SECONDS
     assert f"`builder upgrade {MODEL} --abort` serves the model as before and gives it up" in killed.told
     # Had the machine gone down with it, the engine would have started the server with the machine.
     assert policies == ["always"]
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
     projects.write(kitchen.project.root / "probes/own/check.py", upgrade_trials.CHECK)
-    assert "going on with the upgrade that was interrupted: measure" in builder("upgrade", MODEL).stderr
+    assert "continuing the interrupted upgrade: test of" in builder("upgrade", MODEL).stderr
     assert served(endpoint, kitchen)[0] == str(paired(kitchen)) != str(before)
     assert not candidates(endpoint, kitchen)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from builder.base.errors import MeasuringError
 from builder.base.project import Project
 from builder.commands import measuring, servers, upgrade
 from builder.evidence import standing, store
@@ -35,7 +36,7 @@ container: small
 command: vllm serve Org/Model-1B
 requires: {bench: {tg at 0: ">= 97 % of current"}}
 """
-UPGRADE = Upgrade("recipes/chat.yaml", (runs.MODEL,), {}, str(OLD), "now", stage="measure", candidate=str(NEW))
+UPGRADE = Upgrade("recipes/chat.yaml", runs.MODEL, {}, str(OLD), "now", candidate=str(NEW))
 
 
 class Machine:
@@ -164,6 +165,33 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
     assert not store.of_image(project, OLD)
 
 
+@pytest.mark.parametrize("fails", ["_prove", "_measure", "_promote", ""])
+def test_only_what_passes_every_step_is_promoted(project: Project, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    taken: list[str] = []
+
+    def step(name: str) -> tuple[str, ...]:
+        taken.append(name)
+        if name == fails == "_measure":
+            raise MeasuringError("no server")
+        return ("it lacks something",) if name == fails else ()
+
+    names = ["_prove", "_measure", "_promote"]
+    for name in names:
+        monkeypatch.setattr(upgrade, name, lambda *_, name=name: step(name))
+    decided = upgrade._decided(workspace(project, NO_ENGINE), UPGRADE)
+    assert decided.result == ("rejected" if fails else "promoted")
+    assert decided.why == {"": (), "_measure": ("measure: no server",)}.get(fails, ("it lacks something",))
+    assert taken == names[: names.index(fails) + 1 if fails else 3]
+
+
+def test_a_candidate_that_is_the_image_before_or_has_its_place_already_is_not_tested(project: Project) -> None:
+    made = workspace(project, NO_ENGINE)
+    assert upgrade._decided(made, replace(UPGRADE, candidate=str(OLD))).result == "unchanged"
+    lock = lock_file.read_lock(project.lock).with_pairing(runs.MODEL, Pairing(NEW, "recipes/chat.yaml"))
+    projects.write(project.lock, text.dump_lock(lock))
+    assert upgrade._decided(made, UPGRADE).result == "promoted"
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), RuntimeError("a mistake")])
 def test_whatever_ends_it_the_model_is_served_as_before(
     project: Project, monkeypatch: pytest.MonkeyPatch, end: BaseException
@@ -173,12 +201,13 @@ def test_whatever_ends_it_the_model_is_served_as_before(
     def measure(*_: object) -> bool:
         raise end
 
+    monkeypatch.setattr(upgrade, "_prove", lambda *_: ())
     monkeypatch.setattr(upgrade, "measure", measure)
     with pytest.raises(type(end)), upgrade_journal.journal_of(project, runs.MODEL).hold():
         upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
-    assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
+    assert [each.model for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
 
 
 def test_what_a_killed_one_left_makes_room_for_the_models_own_server(

@@ -57,7 +57,7 @@ def test_a_start_records_the_machine_and_a_changed_one_keeps_images_from_blame(
         refused = run_command(kitchen.project, *command, code=1, environ=changed).stderr
         assert "so that no image can be blamed" in refused
         assert "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia, since" in refused
-        assert "`--machine-differs` goes on all the same" in refused
+        assert "`--machine-differs` goes ahead anyway" in refused
     ended = run_command(kitchen.project, *bisect, "--machine-differs", "--json", code=1, environ=changed).stdout
     assert json.loads(ended)["machine"][0].startswith("kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia")
 
@@ -132,8 +132,10 @@ def test_the_report_of_a_server_that_runs(kitchen: Kitchen, tmp_path: Path) -> N
     environ: dict[str, Any] = on(kitchen, tmp_path, Tree())
     run_command(kitchen.project, "run", MODEL, environ=environ)
     assert report(kitchen, environ)[0] == f"{kitchen.name} is up"
+    by_name = run_command(kitchen.project, "why", kitchen.name, "--json", environ=environ).stdout
+    assert json.loads(by_name)["model"] == MODEL
 
 
 def test_without_a_server_or_a_log_there_is_no_report(kitchen: Kitchen) -> None:
     refused = run_command(kitchen.project, "logs", MODEL, "--report", code=2, environ=kitchen.environ)
-    assert "no failed start left its log" in refused.stderr
+    assert "no log of a failed start" in refused.stderr

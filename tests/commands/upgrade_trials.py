@@ -1,40 +1,27 @@
-"""Upgrades that go wrong on purpose: worse candidates, and ends by a signal. What is served has to count at all times.
-
-The suite takes a few of each (`test_upgrade.py`); by hand, on the engine of ``scripts/engine env``:
-
-    python -m tests.commands.upgrade_trials regressions 50
-    python -m tests.commands.upgrade_trials kills 50
-"""
+"""Upgrades that go wrong on purpose: worse candidates, and ends by a signal. An image that counts is always served."""
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from builder.base.errors import INTERRUPTED
-from builder.engine import client as endpoints
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims
-from tests import program, projects, shared
+from tests import projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import command, remove_all, run_command
+from tests.conftest import command, run_command
 
 ROOT = '"root": sys.argv[2]'
 PROBE = """\
@@ -201,70 +188,3 @@ def kill(
     assert answering in counts, f"{answering or 'nothing'} answers, {counts} count"
     assert candidate(endpoint, kitchen) is None
     return Killed(state.stage if state else "", seconds, told)
-
-
-@contextmanager
-def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
-    """A project whose model is being served, for trials by hand; all of it is gone at the end."""
-    endpoint = endpoints.find_endpoint(os.environ)
-    repository = shared.unique_name()
-    folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
-    built = serving.make(folder / "built", repository)
-    try:
-        program.run(command(built, "build", "chat"), check=True)
-        kitchen = serving.kitchen(built, folder / "project", repository)
-        environ = {**os.environ, **kitchen.environ}
-        program.run(command(kitchen.project, "run", "chat"), check=True, env=environ)
-        yield kitchen, endpoint
-    except AssertionError as error:  # told before what is left is removed, which may fail for the same reason
-        sys.stderr.write(f"failed: {error}\n")
-        raise
-    finally:
-        for container in containers.container_listing(endpoint, f"org.opencontainers.image.title={repository}", 60):
-            containers.remove_container(endpoint, container["Id"])
-        remove_all(endpoint, repository)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _regressions(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[str, object]]:
-    names = tuple(REGRESSIONS)
-    for number in range(count):
-        name, in_its_place = names[number % len(names)], bool(number % 2)
-        result = regression(kitchen, endpoint, name, f"{number}", in_its_place=in_its_place)
-        yield {"regression": name, "in its place": in_its_place, **vars(result)}
-
-
-def _kills(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[str, object]]:
-    numbers = random.Random(count)  # noqa: S311
-    longest, done, changes = 30.0, 0, 0
-    while done < count:
-        change(kitchen, GOOD, mark=f"{changes}")
-        changes += 1
-        while done < count:
-            after = numbers.uniform(0, longest)
-            restart = ("restart", "chat")  # the pointers may have moved, and the server not yet
-            result = kill(kitchen, endpoint, lambda seconds, after=after: seconds > after, next_command=restart)  # type: ignore[misc]
-            if result is None:
-                break
-            done += 1
-            yield {"after": round(after, 2), **vars(result)}
-        else:
-            with upgrade(kitchen, in_its_place=True) as last:
-                pass
-            assert last.returncode == 0, last.returncode
-        assert served(endpoint, kitchen) == str(paired(kitchen))
-        yield {"upgraded to": str(paired(kitchen))}
-
-
-def _main(what: str, count: int) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):  # in the background of a script, too: what was made is removed
-        signal.signal(each, signal.default_int_handler)
-    trials = {"regressions": _regressions, "kills": _kills}[what]
-    with _own_kitchen() as (kitchen, endpoint):
-        for number, line in enumerate(trials(kitchen, endpoint, count), start=1):
-            sys.stdout.write(f"{number} {json.dumps(line)}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))

@@ -56,8 +56,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class MixedFile:
-    """A file of two builds, None where a build does not have it. It is taken whole with its ``unit``, or in
-    ``segments``, in which ``values`` are marked."""
+    """A file of two builds, None if a build lacks it. It is taken whole with its ``unit``, or in ``segments``, in which
+    ``values`` are marked."""
 
     path: str
     old: StagedFile | None
@@ -67,7 +67,7 @@ class MixedFile:
     values: tuple[Segment, ...] = ()
 
     def mixed(self, taken: Collection[str], chosen: Mapping[str, str]) -> StagedFile | None:
-        """The file with the units ``taken`` as the new build has them, None where it does not exist."""
+        """The file with the units ``taken`` from the new build, None if it does not exist."""
         is_new = self.unit in taken or any(segment.unit in taken for segment in self.segments)
         side = self.new if is_new else self.old
         if side is None or not self.segments:
@@ -108,13 +108,8 @@ class Difference:
         return "".join(file.content.decode() for file in old), "".join(file.content.decode() for file in new)
 
     @property
-    def step_titles(self) -> list[str]:
-        """The titles of the new build's steps, as `bake.load_step_times` has them."""
-        return _TITLE.findall(self.dockerfiles[1])
-
-    @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes, those that are the cheapest to change first."""
+        """The axes, the cheapest to change first."""
         rows: dict[str, list[str]] = {}
         units = (
             *(unit for file in self.files for unit in (file.unit, *(segment.unit for segment in file.segments))),
@@ -133,8 +128,8 @@ def _cost(axis: str) -> tuple[int, str]:
 
 
 def mixed_files(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, StagedFile]:
-    """The files of a mixture: those of the units ``taken`` as the new build has them, or with the values ``chosen`` of
-    a point: the commit of a source, the line of a package."""
+    """The files of a mixture: the units ``taken`` come from the new build, with the values ``chosen`` of a point: the
+    commit of a source, the line of a package."""
     mixed = {file.path: made for file in difference.files if (made := file.mixed(taken, chosen))}
     for definition in difference.parts:
         folder = f"{definition}/" if definition else ""
@@ -165,7 +160,7 @@ def mixed_targets(difference: Difference, taken: Collection[str], chosen: Mappin
     return made
 
 
-# Texts side by side: instructions, the stages of mods, and the values that come from sources.
+# Texts side by side: instructions, the stages of mods, and values from sources.
 
 _HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
@@ -200,7 +195,7 @@ def _instructions(dockerfile: str) -> list[str]:
 
 
 def _title(instruction: str) -> str:
-    """The comment with which the script of an instruction begins; empty where it has none."""
+    """The first comment in the script of an instruction; empty if there is none."""
     comment = _TITLE.search(instruction)
     return comment[1] if comment else ""
 
@@ -260,7 +255,7 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
 
 
 def _is_brought(source: str, part: BuildPart) -> bool:
-    """True where the base image brings a source: then it changes with the base."""
+    """True if the base image brings a source: then it changes with the base."""
     packages = part.takes.get(making.BASE_PACKAGES, {})
     return any(package in packages for package in PACKAGES_BUILT_FROM.get(source, (source,)))
 
@@ -284,14 +279,14 @@ def marked(text: str, values: Sequence[Segment], *, is_new: bool) -> str:
     """The text with a mark for each value, so that two texts differ only in what else differs."""
     for number, value in enumerate(values):
         written = re.escape(value.new if is_new else value.old)
-        if not _COMMIT.fullmatch(written):  # a longer version goes on, a file's name has a suffix
+        if not _COMMIT.fullmatch(written):  # a longer version continues, a file's name has a suffix
             written = rf"(?<![\w.]){written}(?!\w|\.(?:\d|dev|post))"
         text = re.sub(written, _MARK % number, text)
     return text
 
 
 def filled(text: str, values: Sequence[Segment], taken: Collection[str], chosen: Mapping[str, str]) -> str:
-    """A marked text with its values: for the units ``taken`` the new ones, or those that are ``chosen``."""
+    """A marked text with its values: for the units ``taken`` the new or the ``chosen`` ones."""
     for number, value in enumerate(values):
         text = text.replace(_MARK % number, value.chosen(taken, chosen))
     return text
@@ -301,9 +296,8 @@ def filled(text: str, values: Sequence[Segment], taken: Collection[str], chosen:
 
 
 def difference(old: BuildDirectory, new: BuildDirectory, platform: str) -> Difference | None:
-    """The difference between two builds; None where their chains of definitions differ, so that nothing in one has a
-    place in the other. Raises FileProblemsError for a build directory that cannot be read, ValueError for an edited
-    one."""
+    """The difference between two builds; None if their chains of definitions differ, so that they cannot be mixed.
+    Raises FileProblemsError for a build directory that cannot be read, ValueError for an edited one."""
     before, after = ({part.definition: part for part in each.parts} for each in (old, new))
     if list(before) != list(after):
         return None
@@ -344,8 +338,8 @@ class _ComparedPart:
         self.sources = sorted({*old.contexts, *new.contexts, *versioned})
         moved = old.contexts.keys() ^ new.contexts.keys()
         self.moved = re.compile(rf"\b(?:{'|'.join(moved)})\b") if moved else None
-        # Requirement files that only one build has, for packages of one source: those of an index that the source is
-        # taken from. The lines that install them are of that source, too.
+        # Requirement files that only one build has, for packages of one source, which comes from an index of its own.
+        # The lines that install them belong to that source, too.
         self.lone: dict[str, str] = {}
         for path in sorted(old_files.keys() ^ new_files.keys()):
             if path.startswith("python/"):
@@ -406,7 +400,7 @@ class _ComparedPart:
                 yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", PACKAGES), key)
 
     def _source_of(self, package: str) -> str:
-        """The source whose wheel a package is; empty where it is of none."""
+        """The source whose wheel a package is; empty if there is none."""
         for source in self.sources:
             is_own = package in PACKAGES_BUILT_FROM.get(source, (source,)) or package.startswith(f"{source}-")
             if is_own and source in self.axis_of:
@@ -439,7 +433,7 @@ class _ComparedPart:
             yield Segment(old, new, unit)
 
     def _named(self, text: str) -> str:
-        """The unit that a path or a part of the Dockerfile names; empty where it names none."""
+        """The unit that a path or a part of the Dockerfile names; empty if it names none."""
         if mod := _MOD.search(text):
             return self._unit(f"mod {mod['name']}")
         if patch := _PATCH.search(text):

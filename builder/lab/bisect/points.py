@@ -1,7 +1,7 @@
 """The spans of a bisection: what differs between two neighbouring numbers, and the commits or versions between them.
 
-The spans come first, then packages that conflict, vLLM taken as a wheel, the points of any unit, and the build
-directory of a candidate.
+The spans come first, then packages that conflict, vLLM as a wheel, the dated images of others, the points of any unit,
+and the build directory of a candidate.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ from builder.plan.plan_model import StagedFile
 from builder.sources import git, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import SourceTree
     from builder.lab.bisect.search import BisectCandidate
-    from builder.lab.bisect.session import Bisection
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
@@ -67,8 +66,8 @@ _LONGEST_NAME = 40
 
 @dataclass(frozen=True)
 class NumberSpan:
-    """The difference between two numbers: their builds, without parts where nothing of one has a place in the other,
-    and the recipe that serves them, empty where it is the same."""
+    """The difference between two numbers: their builds, without parts if they cannot be mixed, and the recipe that
+    serves them, empty if it is the same."""
 
     old: ImageName
     new: ImageName
@@ -91,14 +90,13 @@ class NumberSpan:
         return next((tree for tree in self.builds.trees if tree.unit == unit and tree.old[0] and tree.new[0]), None)
 
     def package(self, unit: str) -> str:
-        """The package whose line in a requirement file is of this unit alone, on both sides; empty where there is
-        none."""
+        """The package of a unit that is one line in a requirement file on both sides; else empty."""
         own = {segment.key for segment in self.segments if segment.unit == unit and segment.key}
         package = own.pop().removeprefix(PACKAGE_KEY) if len(own) == 1 else ""
         return package if package and all(self.versions(package)) else ""
 
     def versions(self, package: str) -> tuple[str, str]:
-        """The version of a package that differs on either side, empty where it does not exist."""
+        """The version of a package on either side, empty if the side lacks the package."""
         old = new = ""
         for segment in self.segments:
             if segment.key == f"{PACKAGE_KEY}{package}":
@@ -109,47 +107,49 @@ class NumberSpan:
 
     @property
     def bases(self) -> tuple[str, str]:
-        """The base images on either side, each with its digest; empty where they are the same, or another image."""
+        """The base images on either side, each with its digest; empty unless they are two images of one name."""
         values = (value for file in self.builds.files for value in file.values if value.key == mixtures.BASE)
         if (base := next(values, None)) and images.repository(base.old) == images.repository(base.new):
             return base.old, base.new
         return "", ""
 
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
-        """The units of a candidate that the image has to be made for."""
+        """The units of a candidate that are parts of its image."""
         return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{RECIPE},"))
 
     def recipe_text(self, candidate: BisectCandidate) -> str:
-        """The recipe by which a candidate is served; empty for the present one, which serves all but the first number
-        and what is mixed from it."""
+        """The recipe that serves a candidate; empty for the present one, which serves all but the first number and its
+        mixtures."""
         return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 
-def span_reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, int], NumberSpan]:
-    """A function that reads the span of two numbers, each once; ``text`` is the recipe as it is now."""
+def span_reader(
+    project: Project, repository: str, platform: str, recipe: str = "", recipe_before: tuple[int, str] = (0, "")
+) -> Callable[[int, int], NumberSpan]:
+    """A function that reads the span of two numbers, each once. ``recipe`` is its present text, ``recipe_before`` the
+    other text that served the number with it."""
 
     @functools.cache
     def span(old: int, new: int) -> NumberSpan:
-        first, second = ImageName(bisection.repository, old), ImageName(bisection.repository, new)
+        first, second = ImageName(repository, old), ImageName(repository, new)
         builds = None
         try:
             read = build_directory.read_build_directory
-            builds = mixtures.difference(read(project, first), read(project, second), bisection.platform)
+            builds = mixtures.difference(read(project, first), read(project, second), platform)
         except (FileProblemsError, ValueError):  # adopted, gone, damaged or edited
             pass
-        before = bisection.recipe_before if old == bisection.numbers[0] else ""
-        recipe = tuple(
+        before = recipe_before[1] if old == recipe_before[0] else ""
+        segments = tuple(
             Segment(left, right, "" if left == right else f"{RECIPE}, {_flag_or_key(left or right)}")
-            for left, right in (mixtures.pairs(_flags(before), _flags(text), _flag_or_key) if before else ())
+            for left, right in (mixtures.pairs(_flags(before), _flags(recipe), _flag_or_key) if before else ())
         )
-        return NumberSpan(first, second, builds or Difference(bisection.platform, (), {}, {}), recipe)
+        return NumberSpan(first, second, builds or Difference(platform, (), {}, {}), segments)
 
     return span
 
 
 def _flags(text: str) -> list[str]:
-    """The lines of a recipe, cut in front of each flag, with those that go on by a backslash in one: a flag is one unit
-    with its values, on whatever line it is."""
+    """The lines of a recipe, continued lines joined, cut in front of each flag: a flag is one unit with its values."""
     lines = _CONTINUED.sub(" ", text).splitlines(keepends=True)
     return [token for line in lines for token in _BEFORE_FLAG.split(line) if token]
 
@@ -161,18 +161,18 @@ def _flag_or_key(text: str) -> str:
 
 
 def definition(project: Project, name: ImageName) -> str:
-    """The definition that a number was built from; empty where none is recorded."""
+    """The definition that a number was built from; empty if none is recorded."""
     record = lock_file.read_project_lock(project).image(name)
     return (record.definition if record else None) or ""
 
 
 def change_of(span: NumberSpan, unit: str) -> str:
-    """The change that a unit is, as a unified diff of the files that it is in."""
+    """The change of a unit, as a unified diff of its files."""
     old, new = (mixtures.mixed_files(span.builds, taken, {}) for taken in ((), (unit,)))
     contents = {
         path: [side[path].content if path in side else None for side in (old, new)] for path in sorted({*old, *new})
     }
-    # Requirements and recipes are long, and all that matters stands in a unit's own lines.
+    # Requirements and recipes are long: only the unit's own lines are shown.
     long = {file.path: file.segments for file in span.builds.files if "python/" in file.path} | {RECIPE: span.recipe}
     for path, segments in long.items():
         own = [segment for segment in segments if segment.unit == unit]
@@ -185,7 +185,7 @@ def change_of(span: NumberSpan, unit: str) -> str:
     )
 
 
-# Packages that exclude each other, by their own metadata: a mixture with such packages is left out and not built.
+# Packages that exclude each other, by their own metadata: a mixture with such packages is not built.
 
 _SECONDS = 120
 _NO_EXTRA = {"extra": ""}  # of this machine otherwise
@@ -201,8 +201,7 @@ print(json.dumps({
 def conflict_reader(
     workspace: Workspace, spans: Callable[[int, int], NumberSpan]
 ) -> Callable[[int, int, frozenset[str]], str]:
-    """A function that says why the old number cannot have some units of the new one; empty where nothing is known
-    against it."""
+    """A function that says why the old number cannot have some units of the new one; empty if no reason is known."""
 
     installed_in = functools.cache(functools.partial(_installed, workspace))
 
@@ -234,7 +233,7 @@ def _unit_of_packages(span: NumberSpan) -> dict[str, str]:
 
 
 def _conflicts(packages: Packages) -> Iterator[str]:
-    """Yields what a package requires that the others do not fulfil."""
+    """Yields the unmet requirements."""
     versions = {name: version for name, (version, _) in packages.items()}
     for name, (version, requires) in sorted(packages.items()):
         for text in requires:
@@ -243,7 +242,7 @@ def _conflicts(packages: Packages) -> Iterator[str]:
 
 
 def _installed(workspace: Workspace, name: ImageName) -> Packages:
-    """The packages of an image with their requirements; none where they are not known, which leaves out nothing."""
+    """The packages of an image with their requirements; none if they are not known."""
     try:
         with (
             work_folder.create(workspace, "bisect", {}) as work,
@@ -266,8 +265,7 @@ _PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
 def repository(project: Project) -> str:
-    """The repository that gives the order of the commits: the one that a definition of the project takes vLLM from,
-    else vLLM's own."""
+    """The repository with the order of the commits: that of a definition in the project, else vLLM's own."""
     for name in image.definition_names(project):
         try:
             source = image.load_image(project, name, "linux/arm64").git_sources.get(PACKAGE)
@@ -279,7 +277,7 @@ def repository(project: Project) -> str:
 
 
 def _ref(point: str) -> str:
-    """The commit that a point is, the first digits that a version names, or the tag of a release."""
+    """The commit of a point, the first digits that a version names, or the tag of a release."""
     if mirror.is_commit(point):
         return point
     return wheels.named(point) or f"v{point.partition('+')[0]}"
@@ -304,8 +302,8 @@ def _wheel(workspace: Workspace, span: NumberSpan, commit: str, python: PythonRe
 def _require_fitting(
     workspace: Workspace, span: NumberSpan, wheel: CommitWheel, packages: Mapping[str, str], python: str
 ) -> None:
-    """Raises SourceError where a wheel needs other ``packages`` than an image with this Python has: with another torch
-    vLLM could not even be imported. A wheel whose metadata cannot be read may fit."""
+    """Raises SourceError if a wheel needs other ``packages`` than an image with this Python has: with another torch,
+    vLLM cannot be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
         needs = wheels.read_wheel_needs(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
@@ -317,8 +315,7 @@ def _require_fitting(
 
 
 def index(project: Project, span: NumberSpan) -> str:
-    """The address of a commit's index, with ``COMMIT`` in its place: that of either number where it is of a commit;
-    else the project's own, or vLLM's."""
+    """The address of a commit's index, with ``COMMIT`` in its place: a number's, else the project's, or vLLM's."""
     for text, version in zip(span.builds.dockerfiles[::-1], span.versions(PACKAGE)[::-1], strict=True):
         if address := wheels.template(text, version):
             return address
@@ -326,7 +323,7 @@ def index(project: Project, span: NumberSpan) -> str:
 
 
 def _python(project: Project, span: NumberSpan) -> PythonRequirements:
-    """The Python that the wheel is for, as the definition says."""
+    """The Python of the wheel, by the definition."""
     record = lock_file.read_project_lock(project).image(span.new)
     for definition in reversed(image.load_chain(project, record.definition, record.platform) if record else ()):
         if definition.python and PACKAGE in definition.wheel_sources:
@@ -341,8 +338,7 @@ def commit_facts(workspace: Workspace, point: str) -> CommitFacts:
 
 
 def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -> str:
-    """The hint of how to stay on a release or a commit (40 hex digits); empty for a version that names only the first
-    digits of one."""
+    """The hint of how to stay on a release or a commit (40 hex digits); empty if only its first digits are known."""
     if mirror.is_commit(good):
         address = index(project, span).replace(wheels.COMMIT, good)
         written, what = f'{{wheel: {PACKAGE}, index: "{address}"}}', "commit"
@@ -357,8 +353,8 @@ def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -
 
 
 # The images of others between two bases of one name, by the days of their tags: no image is pulled to list them. Inside
-# a day come the commits of vLLM between those of the two images. The image of a commit is the image before, with the
-# wheel of that commit in it; its point is ``TAG+gCOMMIT``.
+# a day come the commits of vLLM between the two images. The image of a commit is the image before, with the commit's
+# wheel; its point is ``TAG+gCOMMIT``.
 
 _IN_BASE = re.compile("(?P<tag>.+)[+]g(?P<commit>[0-9a-f]{40})")
 # Of Ubuntu 22.04: no image of vLLM has an older one.
@@ -390,63 +386,61 @@ def in_base(point: str) -> tuple[str, str]:
 def _images_between(
     workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate]
 ) -> tuple[str, ...]:
-    """The tags with a day between two base images; inside a day the commits of vLLM. Raises SourceError."""
-    old, new = span.bases
-    name = images.repository(old)
+    """The dated tags between two base images; between two neighbours the commits of vLLM. Raises SourceError."""
+    name = images.repository(span.bases[0])
     tags = [tag for _, tag in registry.dated_tags(workspace.engine, name)]
-    by_digest: dict[str, str] = {}
-    ends = []
-    for base, point in ((old, question.after), (new, question.before)):
-        named, _, digest = base.partition("@")
-        tag = point or images.split_tag(named)[1]
-        if tag not in tags:  # a tag such as `latest` has the digest of a dated one
-            by_digest = by_digest or {
-                digest: tag for tag, digest in registry.digests(workspace.engine, name, tags).items()
-            }
-            tag = by_digest.get(digest, "")
-        if not tag:
-            raise SourceError(f"{base} is not one of the {len(tags)} images of {name} that have a date")
-        ends.append(tags.index(tag))
-    between = tags[ends[0] + 1 : ends[1]] or tags[ends[1] + 1 : ends[0]][::-1]
-    if between:
+    points = (question.after, question.before)
+    first, last = (_dated(workspace, base, point, tags) for base, point in zip(span.bases, points, strict=True))
+    old, new = tags.index(first), tags.index(last)
+    if between := tags[old + 1 : new] or tags[new + 1 : old][::-1]:
         return tuple(between)
-    # Inside a day: the commits of both images, and those between.
-    project, url, first = workspace.project, repository(workspace.project), tags[ends[0]]
-    pair, cache = [tags[end] for end in ends], project.engine_cache
-    published = registry.published(workspace.engine, name, pair, span.builds.platform, cache)
+    project, url = workspace.project, repository(workspace.project)
+    published = registry.published(
+        workspace.engine, name, [first, last], span.builds.platform, workspace.project.engine_cache
+    )
     labels = {image.tag: image.labels for image in published}
     commits = []
-    for tag, point, number in zip(
-        pair, (question.after, question.before), (span.old.number, span.new.number), strict=True
-    ):
-        digits = re.search("[0-9a-f]{7,40}", labels.get(tag, {}).get("vllm_commit", ""))
-        commit = digits[0] if digits else _commit_in(workspace, span, tried, point, number)
-        commits.append(vllm_versions.commit_of(project.mirrors, url, commit) if commit else "")
-    old, new = commits
-    if not (old and new) or old == new:
+    for tag, point, number in ((first, points[0], span.old.number), (last, points[1], span.new.number)):
+        if digits := re.search("[0-9a-f]{7,40}", labels.get(tag, {}).get("vllm_commit", "")):
+            commits.append(vllm_versions.commit_of(project.mirrors, url, digits[0]))
+            continue
+        candidate = next((each for each in tried if (mixtures.BASE, point) in each.points), of_number(number))
+        package = _software(workspace, image_of(workspace, span, candidate)[0], span).sources.get(PACKAGE)
+        if not package or not package.commit:
+            return ()
+        commits.append(vllm_versions.commit_of(project.mirrors, url, package.commit))
+    before, after = commits
+    if before == after:
         return ()
     line = functools.partial(vllm_versions.main_line_between, project.mirrors, url)
-    return tuple(f"{first}+g{commit}" for commit in (old, *(line(old, new) or line(new, old)[::-1]), new))
+    inside = line(before, after) or line(after, before)[::-1]
+    return tuple(f"{first}+g{commit}" for commit in (before, *inside, after))
 
 
-def _commit_in(
-    workspace: Workspace, span: NumberSpan, tried: Iterable[BisectCandidate], point: str, number: int
-) -> str:
-    """The first digits of the commit of vLLM in the image that was tried at a point; empty where it names none."""
-    candidate = next((each for each in tried if (mixtures.BASE, point) in each.points), of_number(number))
-    package = _software(workspace, image_of(workspace, span, candidate)[0], span).sources.get(PACKAGE)
-    return (package.commit if package else "") or ""
+def _dated(workspace: Workspace, base: str, point: str, tags: Sequence[str]) -> str:
+    """The dated tag of a base image: its ``point``, its own tag, or one with its digest, as `latest` has. Raises
+    SourceError."""
+    named, _, digest = base.partition("@")
+    tag = point or images.split_tag(named)[1]
+    if tag not in tags:
+        digests = registry.digests(workspace.engine, images.repository(base), tags)
+        tag = next((tag for tag, own in digests.items() if own == digest), "")
+    if not tag:
+        raise SourceError(f"{base} is not one of the {len(tags)} dated images of {images.repository(base)}")
+    return tag
 
 
 def _files_inside(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate, tag: str, commit: str
 ) -> dict[str, StagedFile]:
-    """The files of a candidate whose base is that of ``tag`` with the wheel of a commit in it. Raises SourceError where
-    the commit has no wheel that goes with the packages of the image."""
+    """The files of a candidate whose base has the ``tag`` and the wheel of a commit. Raises SourceError if the commit
+    has no wheel that fits the packages of the image."""
     base = _base_line(workspace, span, tag)
-    # The image before was tried: what it has is read there, in place of the base, which the engine need not have.
-    tried = image_of(workspace, span, replace(candidate, points=((mixtures.BASE, tag),)))[0]
-    software = _software(workspace, str(span.old) if base == span.bases[0] else tried, span)
+    # The engine need not have the base: the candidate on the same base was tried, and has its software.
+    at = replace(candidate, points=((mixtures.BASE, tag),))
+    if base == span.bases[0]:
+        at = replace(candidate, points=(), taken=tuple(unit for unit in candidate.taken if unit != mixtures.BASE))
+    software = _software(workspace, image_of(workspace, span, at)[0], span)
     wheel = _wheel(workspace, span, commit, PythonRequirements(software.python, _GLIBC, ()))
     _require_fitting(workspace, span, wheel, software.packages, software.python)
     values = {mixtures.BASE: base, f"{PACKAGE} version": wheel.version, f"{PACKAGE} commit": commit}
@@ -470,7 +464,7 @@ def _software(workspace: Workspace, image: str, span: NumberSpan) -> InstalledSo
 
 
 def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
-    """The base image with this tag as a Dockerfile names it. Raises SourceError where the registry does not have it."""
+    """The base image with this tag, as a Dockerfile names it. Raises SourceError if the registry does not have it."""
     reference = f"{images.repository(span.bases[0])}:{tag}"
     try:
         digest = registry.manifest_digest(workspace.engine, reference)
@@ -485,8 +479,8 @@ def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
 
 
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate] = ()) -> Row:
-    """The points that a unit has; none where nothing is known between its ends. ``tried`` are the candidates that have
-    images. A repository or an index that does not answer is reported, and leaves the unit as it is."""
+    """The points of a unit; none if nothing is known between its ends. ``tried`` are the candidates with images. A
+    repository or an index that does not answer is reported."""
     unit, after, before = question.unit, question.after, question.before
     listed: tuple[str, ...] = ()
     try:
@@ -504,53 +498,34 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
             if not listed and package == PACKAGE:
                 listed = _wheel_commits(workspace, span, question)
     except SourceError as error:
-        workspace.report(Message(f"{unit}: what lies between cannot be listed: {error.message.splitlines()[0]}"))
+        workspace.report(Message(f"{unit}: the points between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(unit, after, before, listed)
-
-
-def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...] | None:
-    """All commits or images between the ends of a unit, for a plan; None for a unit without any, or where they are not
-    known."""
-    question = ListPoints(span.old.number, span.new.number, unit)
-    if span.tree(unit) or (unit == mixtures.BASE and all(span.bases)):
-        return row(workspace, span, question).points
-    if span.package(unit) != PACKAGE:
-        return None
-    try:
-        return _wheel_commits(workspace, span, question)
-    except SourceError as error:
-        workspace.report(Message(f"which commits lie between is not known: {error.message.splitlines()[0]}"))
-        return None
 
 
 def image_of(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 ) -> tuple[str, tuple[dict[str, StagedFile], dict[str, object]] | None]:
-    """The tag that the image of a candidate has, or will have, and its build directory, None for a number's image.
-    Raises SourceError as `build_of`."""
+    """The tag of a candidate's image, and its build directory as files and targets, None for a number's image. Raises
+    SourceError for a point that cannot be had, or that does not go with the rest."""
     if candidate.number is not None:
         return str(ImageName(span.old.repository, candidate.number)), None
-    build = build_of(workspace, span, candidate)
-    if build is None:
-        return str(span.new if span.units_of_image(candidate) else span.old), None
+    taken = span.units_of_image(candidate)
+    every = {unit for axis in span.builds.axes for unit in axis.units}
+    if not taken or (taken >= every and not candidate.points):
+        return str(span.new if taken else span.old), None
+    build = _build_of(workspace, span, candidate, taken)
     content = json.dumps([plan_model.files_hash(build[0]), build[1]], sort_keys=True)
     return f"{candidate_repository(workspace.project)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}", build
 
 
 def candidate_repository(project: Project) -> str:
-    """The name under which the candidates of a project stand in the engine."""
+    """The repository of a project's candidates in the engine."""
     return f"builder-bisect-{claims.project_identity(project).id[:8].lower()}"
 
 
-def build_of(
-    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
-) -> tuple[dict[str, StagedFile], dict[str, object]] | None:
-    """The build directory of a candidate, its files and targets; None for one whose image exists, a number's. Raises
-    SourceError for a point that cannot be had, or that does not go with the rest."""
-    taken = span.units_of_image(candidate)
-    every = {unit for axis in span.builds.axes for unit in axis.units}
-    if not taken or (taken >= every and not candidate.points):
-        return None
+def _build_of(
+    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate, taken: frozenset[str]
+) -> tuple[dict[str, StagedFile], dict[str, object]]:
     values: dict[str, str] = {}
     added: list[CommitWheel] = []
     tag, commit = in_base(dict(candidate.points).get(mixtures.BASE, ""))

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from builder.base.journal import Journal
+from builder.base.records import RecordError
 from builder.lock import checking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from builder.base.project import Project
 
 
 # A commit or a version, as a journal may hold it.
@@ -44,17 +49,15 @@ class Row:
 
 @dataclass(frozen=True)
 class BisectSubject:
-    """The subject of a search: the numbers in their order, from the end that counts as good to the one that is bad.
+    """The subject of a search: the numbers in their order, from the good end to the bad end.
 
     ``axes`` returns the difference of two neighbouring numbers, the cheapest to change first. ``impossible`` says why a
-    candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not accept. With ``find_fix`` the
-    first number fails, the last one passes, and the search looks for what fixed it. ``single`` is true where the judge
-    never gives two answers for one image."""
+    candidate cannot exist, such as a FlashInfer that the vLLM does not accept, and is empty if it may. ``single`` is
+    true if the judge never gives two answers for one image."""
 
     numbers: tuple[int, ...]
     axes: Callable[[int, int], tuple[Axis, ...]]
     impossible: Callable[[int, int, frozenset[str]], str] = field(default=lambda *_: "")
-    find_fix: bool = False
     single: bool = False
 
 
@@ -70,24 +73,17 @@ class BisectCandidate:
 
     @property
     def number(self) -> int | None:
-        """The number that it is, None where it has to be made."""
+        """Its number, None if it has to be made."""
         return self.old if self.old == self.new else None
 
 
 def of_number(number: int) -> BisectCandidate:
-    """The candidate that a numbered image is."""
     return BisectCandidate(number, number)
 
 
 def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
     """The candidate of these parts, always in the same order, so that equal ones compare equal."""
     return BisectCandidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))
-
-
-def is_inside_axis(axes: Iterable[Axis], tried: BisectCandidate) -> bool:
-    """True for a candidate that takes a part of an axis, or is at a point between two ends."""
-    counts = ((len(set(axis.units) & set(tried.taken)), len(axis.units)) for axis in axes)
-    return bool(tried.points) or any(0 < taken < every for taken, every in counts)
 
 
 # The first bad one in a row: bisection with places that cannot be tried.
@@ -134,9 +130,8 @@ _LEAST_DIFFERENCE = 0.25
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of trying a candidate, once or all times together: how often it ``passed`` and ``failed``.
-    ``skipped`` says why it could not be tried, and is empty where it was. ``seconds`` is how long it took, and ``note``
-    what the judge said."""
+    """The outcome of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it
+    could not be tried; ``note`` is what the judge said."""
 
     candidate: BisectCandidate
     passed: int = 0
@@ -152,7 +147,7 @@ class Trial:
 
 class _Noise:
     """The noise of all trials: how often each candidate passed and failed, and the shares of failures at the two ends.
-    ``is_clean`` is true where no candidate gave two answers."""
+    ``is_clean`` is true if no candidate gave two answers."""
 
     def __init__(self, trials: Iterable[Trial], passing: BisectCandidate, failing: BisectCandidate) -> None:
         self.sums: dict[BisectCandidate, Trial] = {}
@@ -170,7 +165,7 @@ class _Noise:
         return self.sums.get(candidate, Trial(candidate))
 
     def verdict(self, tally: Trial) -> Word | None:
-        """The verdict that these trials allow, None where it takes more of them."""
+        """The verdict of these trials, None if it takes more of them."""
         if tally.skipped:
             return "skip"
         if not tally.tries:
@@ -196,13 +191,14 @@ class _Noise:
         return max(0, min(math.ceil(distance / step), _MOST_AT_ONCE, _MOST - tally.tries))
 
     def _odds(self, passed: int, failed: int) -> float:
-        """The logarithm of how much likelier these trials are where the fault is."""
+        """The logarithm of how much likelier these trials are with the fault than without it."""
         odds = failed * math.log(self.failing / self.passing)
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
-# The search: ends → numbers → axes → units of each axis → points of each unit → the ends of what was found once more.
-# Every verdict that is known is read off the trials, and the first that is missing is the next question.
+# The search: ends → numbers → axes → units of the axis → points of the unit → both sides once more. Axes and units are
+# taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
+# is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
 
 _NOWHERE: Mapping[str, str] = {}
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
@@ -232,8 +228,8 @@ Question: TypeAlias = "TryCandidate | ListPoints"
 
 @dataclass(frozen=True)
 class Culprit:
-    """One part of what was found: a unit, and where it has points the last ``good`` and the first ``bad`` one. Points
-    ``between`` could not be tried: any of them may be the culprit, as may ``bad``."""
+    """A unit, and the last ``good`` and the first ``bad`` of its points, if it has points. Those ``between`` could not
+    be tried: any of them may be the culprit, as may ``bad``."""
 
     axis: str
     unit: str
@@ -244,17 +240,14 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of a search. ``good`` and ``bad`` are the two candidates on either side. They differ in the ``culprits``
-    alone, which make one of the other together; where ``joint``, the culprits could not be tried one by one. ``steps``
-    are the candidates that the search took beside the two ends, and ``steps_on_axis`` those of them on an axis."""
+    """The end of a search. The candidates ``good`` and ``bad`` on either side differ in the ``culprits`` alone: one, or
+    several that could not be tried apart. ``steps`` counts the candidates beside the two ends."""
 
     ending: Ending
     good: BisectCandidate
     bad: BisectCandidate
     culprits: tuple[Culprit, ...] = ()
-    joint: bool = False
     steps: int = 0
-    steps_on_axis: int = 0
 
 
 class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no error)
@@ -264,7 +257,7 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
 
 
 def next_step(subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> Question | Conclusion:
-    """The next question after these answers, or the conclusion where none is open."""
+    """The next question after these answers, or the conclusion if none is open."""
     try:
         return _Search(subject, trials, rows).conclusion()
     except _OpenQuestion as step:
@@ -281,8 +274,7 @@ class _Search:
         self.old, self.new = subject.numbers[0], subject.numbers[-1]
         self.axes: tuple[Axis, ...] = ()
         self.first, self.last = of_number(self.old), of_number(self.new)
-        ends = (self.last, self.first) if subject.find_fix else (self.first, self.last)
-        self.noise = _Noise(trials, *ends)
+        self.noise = _Noise(trials, self.first, self.last)
         self.tried = self.noise.sums.keys() - {self.first, self.last}
 
     def conclusion(self) -> Conclusion:
@@ -297,12 +289,15 @@ class _Search:
         self.axes = self.subject.axes(self.old, self.new)
         if not self.axes:
             return Conclusion("nothing differs", old, new, steps=len(self.tried))
-        chosen, joint = self._smallest()
-        culprits, *sides = self._located(chosen, joint=joint)
+        before, between = self._flip(frozenset(), [frozenset(axis.units) for axis in self.axes])
+        if any(len(group) > 1 for group in between):
+            inside = frozenset().union(*between)
+            units = (unit for axis in self.axes for unit in axis.units if unit in inside)
+            before, between = self._flip(before, [frozenset({unit}) for unit in units])
+        culprits, *sides = self._located(before, before.union(*between))
         for each in sides:
             self._require_sure(each)
-        on_axis = sum(is_inside_axis(self.axes, tried) for tried in self.tried)
-        return Conclusion("found", sides[0], sides[1], culprits, joint, len(self.tried), on_axis)
+        return Conclusion("found", sides[0], sides[1], culprits, len(self.tried))
 
     def _ending_of_ends(self) -> Ending | None:
         wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
@@ -312,22 +307,19 @@ class _Search:
                 return "end untried"
             if tally.tries < wanted:
                 raise _OpenQuestion(TryCandidate(end, wanted - tally.tries))
-            wrong = tally.passed if (end == self.last) != self.subject.find_fix else tally.failed
-            if wrong == tally.tries:
+            if tally.tries == (tally.passed if end == self.last else tally.failed):
                 return "bad end passes" if end == self.last else "good end fails"
         is_alike = not self.noise.is_clean and self.noise.failing - self.noise.passing < _LEAST_DIFFERENCE
         return "alike" if is_alike else None
 
     def _verdict(self, tried: BisectCandidate) -> Word:
-        """The verdict on a candidate, seen from the direction of the search: the last number's is ``bad``."""
         if tried.number in {self.old, self.new}:
             return "good" if tried.number == self.old else "bad"
         tally = self.noise.tally(tried)
         word = self.noise.verdict(tally)
         if word is None:
             raise _OpenQuestion(TryCandidate(tried, self.noise.missing(tally)))
-        turned: dict[Word, Word] = {"good": "bad", "bad": "good"} if self.subject.find_fix else {}
-        return turned.get(word, word)
+        return word
 
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on."""
@@ -335,7 +327,7 @@ class _Search:
             raise _OpenQuestion(TryCandidate(tried, times))
 
     def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
-        """The candidate with these units; a number where the candidate equals one."""
+        """The candidate with these units; a number if it equals one."""
         if not taken:
             return of_number(self.old)
         is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
@@ -347,63 +339,36 @@ class _Search:
             return "skip"
         return self._verdict(self._candidate(taken, points))
 
-    def _smallest(self) -> tuple[frozenset[str], bool]:
-        """The units that are enough to make the old number fail, none of which can be left out; True where some of them
-        could only be tried together."""
-        chosen, joint = self._culprits([frozenset(axis.units) for axis in self.axes], frozenset())
-        for axis in self.axes:
-            inside = [frozenset({unit}) for unit in axis.units if unit in chosen]
-            if len(inside) > 1:
-                rest = chosen - frozenset(axis.units)
-                parts, also = self._culprits(inside, rest)
-                chosen, joint = rest | parts, joint or also
-        return chosen, joint
-
-    def _culprits(self, groups: Sequence[frozenset[str]], always: frozenset[str]) -> tuple[frozenset[str], bool]:
-        """The smallest union of ``groups`` that fails together with what is ``always`` taken. All of them together do,
-        and ``always`` alone does not.
-
-        The first prefix of the row that fails ends with a culprit. With that one taken, the next is looked for in front
-        of it, until nothing in front is needed: a logarithm of trials for each culprit
-        (QuickXplain, https://cdn.aaai.org/AAAI/2004/AAAI04-027.pdf).
+    def _flip(
+        self, before: frozenset[str], row: Sequence[frozenset[str]]
+    ) -> tuple[frozenset[str], Sequence[frozenset[str]]]:
+        """The units with which the old number is still good, and the groups of the ``row`` that then make it bad: one,
+        or several that could not be tried apart. The groups are taken one after the other, in addition to ``before``.
         """
 
-        def first_that_fails(row: Sequence[frozenset[str]], start: int) -> tuple[int, int]:
-            good, bad = edge(
-                len(row) - start + 1,
-                lambda place: self._word(taken.union(*row[: start + place])),
-                _MOST_MISSES_OF_UNITS,
-            )
-            return start + good, start + bad
+        def edge_of(row: Sequence[frozenset[str]]) -> tuple[int, int]:
+            return edge(len(row) + 1, lambda place: self._word(before.union(*row[:place])), _MOST_MISSES_OF_UNITS)
 
-        taken, joint, row = always, False, list(groups)
-        while row and not (taken != always and self._word(taken) == "bad"):
-            start, end = first_that_fails(row, 0)
-            if end - start > 1:  # the other way round, some may be told apart
-                turned = [*row[:start], *row[start:end][::-1]]
-                again = first_that_fails(turned, start)
-                if again[1] - again[0] < end - start:
-                    row, (start, end) = turned, again
-            joint = joint or end - start > 1
-            taken = taken.union(*row[start:end])
-            row = row[:start]
-        return taken - always, joint
+        good, bad = edge_of(row)
+        if bad - good > 1:  # some of them may be tried apart once the last one is taken, which they need
+            turned = [*row[:good], row[bad - 1], *row[good : bad - 1]]
+            again = edge_of(turned)
+            if again[1] - again[0] < bad - good:
+                row, (good, bad) = turned, again
+        return before.union(*row[:good]), row[good:bad]
 
     def _located(
-        self, chosen: frozenset[str], *, joint: bool
+        self, before: frozenset[str], chosen: frozenset[str]
     ) -> tuple[tuple[Culprit, ...], BisectCandidate, BisectCandidate]:
-        """The culprits, each at its point where it has some, and the candidates on either side of the first one."""
-        units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen]
+        """The culprits, each at its point if it has points, and the candidates on either side of the first one."""
+        units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen - before]
         culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
-        first = next((culprit for culprit in culprits if culprit.good or not joint), None)
-        if first is None:
-            return culprits, of_number(self.old), self._candidate(chosen)
-        good = self._candidate(chosen, {first.unit: first.good}) if first.good else None
-        bad = self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
-        return culprits, good or self._candidate(chosen - {first.unit}), bad
+        first = next((culprit for culprit in culprits if culprit.good or culprit.bad), culprits[0])
+        good = self._candidate(chosen, {first.unit: first.good}) if first.good else self._candidate(before)
+        return culprits, good, self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
-        """The culprit between its two nearest points; between those of a merge's own commits where it is a merge."""
+        """The culprit between its two nearest points. A merge has points inside."""
         key = (culprit.unit, culprit.good, culprit.bad)
         points = self.rows.get(key)
         if points is None:
@@ -415,3 +380,73 @@ class _Search:
         bad = points[first - 1] if first <= len(points) else culprit.bad
         closer = Culprit(culprit.axis, culprit.unit, good, bad, points[last : first - 1])
         return self._at_point(chosen, closer) if first == last + 1 else closer
+
+
+# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
+# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
+# of the model's server come from what the user types again, from recipes/, and from the engine.
+
+JudgeKind = Literal["script", "probe", "prove", "same", "user"]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
+    answers as the first number's, or the ``user``.
+    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
+    choose the program."""
+
+    kind: JudgeKind
+    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
+
+    @property
+    def recorded(self) -> Judge:
+        """The judge as the journal has it, to compare with the one that is typed again."""
+        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
+    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
+    ``waiting`` is the candidate that the user is judging. With ``unstartable`` the bad end does not start, and that is
+    the fault."""
+
+    target: str
+    repository: Annotated[str, checking.pattern("repository")]
+    numbers: tuple[int, ...]
+    judge: Judge
+    started: str
+    served: bool = False
+    done: tuple[Trial, ...] = ()
+    rows: tuple[Row, ...] = ()
+    waiting: BisectCandidate | None = None
+    unstartable: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.numbers) < 2:
+            raise RecordError("expected two numbers or more", ("numbers",))
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The good end and the bad end."""
+        return self.numbers[0], self.numbers[-1]
+
+
+def journal_of(project: Project) -> Journal[Bisection]:
+    """The journal of a project's bisection; a project has one at a time."""
+    return Journal(
+        project.bisecting / "journal.json",
+        Bisection,
+        format=4,
+        what="a bisection",
+        while_held="`builder bisect status` shows its progress; ^C there pauses it",
+        if_unreadable=(
+            "end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin again"
+        ),
+    )
+
+
+def write_bisection(project: Project, bisection: Bisection) -> None:
+    """Writes the bisection to disk before this returns."""
+    journal_of(project).write(replace(bisection, judge=bisection.judge.recorded))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from builder.base import files, words, yaml_file
+from builder.base import files, yaml_file
 from builder.base.errors import UsageError
 from builder.base.http_client import NoAnswerError
 from builder.lab.measure import outcome, served_model
@@ -66,22 +66,14 @@ class ForcedPrompts:
 
 
 @dataclass(frozen=True)
-class Sessions:
-    """Saved requests of the owner, and their digest. Only servers of this machine get them."""
-
-    requests: tuple[Messages, ...] = ()
-    digest: str = ""
-
-
-@dataclass(frozen=True)
 class TextPlan:
     """The prompts to make: by the ``seed``, up to ``deepest`` tokens (0: the whole context), and ``times`` as many as
-    usual."""
+    usual. Only servers of this machine get the owner's ``sessions``, which are saved requests."""
 
     seed: int = 0
     deepest: int = 0
     times: int = 1
-    sessions: Sessions = Sessions()
+    sessions: tuple[Messages, ...] = ()
 
     def depths(self, context: int) -> tuple[int, ...]:
         """The depths that a context has room for, and its own end if that is well beyond them."""
@@ -123,7 +115,7 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
         prompts.append(_prompt(tokens, [TOOLS] * (len(tokens) // LENGTH), depths))
     except NoAnswerError as error:
         left_out.append(f"{TOOLS}: the server renders no tool calls: {str(error)[:200]}")
-    for number, request in enumerate(plan.sessions.requests, 1):
+    for number, request in enumerate(plan.sessions, 1):
         try:
             tokens = _rendered(served, request)
         except NoAnswerError as error:
@@ -307,7 +299,7 @@ def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
 # The owner's own sessions: requests to /v1/chat/completions as they were sent, a JSON file each, or one a line.
 
 
-def read_sessions(folder: Path) -> Sessions:
+def read_sessions(folder: Path) -> tuple[Messages, ...]:
     """The requests in the files of a folder. Raises UsageError for a file without a request and an empty folder."""
     requests: list[Messages] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -324,7 +316,7 @@ def read_sessions(folder: Path) -> Sessions:
         raise UsageError(
             f"{folder} holds no saved requests", hint="save requests to /v1/chat/completions there, as .json or .jsonl"
         )
-    return Sessions(tuple(requests), words.sha256_of(json.dumps(requests, sort_keys=True).encode()))
+    return tuple(requests)
 
 
 def _session(data: Any) -> Messages:

@@ -12,13 +12,13 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from builder.base import records
+from builder.base import records, words
 from builder.base.errors import MeasuringError
 from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding
 from builder.lab.measure import outcome
 from builder.lab.measure.outcome import Outcome
-from builder.lab.same import checked_questions, forced_texts
+from builder.lab.same import forced_texts, text_rating
 
 if TYPE_CHECKING:
     from builder.evidence.run_record import Verdict
@@ -236,14 +236,15 @@ def likeness_outcome(
         figures.append(Figure("right_answers", {}, "ratio", "higher", (likeness.right[1] / likeness.questions,)))
     settings: dict[str, int | float | str] = {**reference, "seed": plan.seed, "times": plan.times}
     settings["deepest"] = plan.deepest
-    if plan.sessions.requests:
-        settings |= {"sessions": len(plan.sessions.requests), "sessions_digest": plan.sessions.digest}
+    if plan.sessions:
+        digest = words.sha256_of(json.dumps(plan.sessions, sort_keys=True).encode())
+        settings |= {"sessions": len(plan.sessions), "sessions_digest": digest}
     first, second = sides
-    words = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
+    verdicts = [each.compared.verdict for each in (*likeness.totals, *likeness.cells)]
     counts = {
         "texts": sum(each.texts for each in likeness.cells),
-        "different": words.count("different"),
-        "unclear": words.count("cannot tell"),
+        "different": verdicts.count("different"),
+        "unclear": verdicts.count("cannot tell"),
         "prompts_differ": len(likeness.prompts_differ),
         "answers_differ": int(likeness.answers_differ),
     }
@@ -265,7 +266,7 @@ def likeness_outcome(
 
 def same_digest() -> str:
     """The digest of the texts and questions."""
-    questions = [vars(each) for each in checked_questions.questions()]
+    questions = [vars(each) for each in text_rating.questions()]
     return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
 
 

@@ -7,11 +7,15 @@ without a drafter, and such a request reads no cached prefix (vllm/sampling_para
 
 from __future__ import annotations
 
+import functools
 import math
+import random
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
@@ -19,7 +23,7 @@ from builder.base.errors import MeasuringError
 from builder.base.http_client import NoAnswerError
 from builder.lab.measure import served_model
 from builder.lab.measure.outcome import MeasuringProgress
-from builder.lab.same import checked_questions, forced_texts
+from builder.lab.same import forced_texts
 from builder.lab.same.forced_texts import ForcedPrompts  # noqa: TC001 (a type of a record)
 
 if TYPE_CHECKING:
@@ -78,13 +82,14 @@ def rate_image(
         own = forced_texts.compose_prompts(served, plan)
         given = (prompts or own).prompts
         total = 2 * sum(len(prompt.tokens) for prompt in given)
-        marks = [(time.monotonic(), 0)]
+        done = 0
 
         def rate(prompt: ForcedPrompt) -> RatedPrompt:
+            nonlocal done
             rated = rate_prompt(served, prompt.tokens, spelled)
-            marks.append((time.monotonic(), marks[-1][1] + len(prompt.tokens)))
-            left = seconds_left(marks, total)
-            report(MeasuringProgress(f"{what} rates {len(given)} prompts twice", marks[-1][1] / total, left))
+            done += len(prompt.tokens)
+            left = (time.monotonic() - began) * (total / done - 1) if done > total / 10 else None
+            report(MeasuringProgress(f"{what} rates {len(given)} prompts twice", done / total, left))
             return rated
 
         alone = tuple(map(rate, given))
@@ -99,18 +104,11 @@ def rate_image(
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
 
 
-def seconds_left(marks: Sequence[tuple[float, int]], total: int) -> float | None:
-    """The seconds for the rest of ``total`` tokens. A mark is a time and the number of tokens that were rated by then.
-    The first text warms the server up and does not count; None until a twentieth of all was rated after it."""
-    (first, before), (now, done) = marks[min(1, len(marks) - 1)], marks[-1]
-    return (now - first) * (total - done) / (done - before) if done - before > total / 20 else None
-
-
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
     """The ratings of an image, and which questions it answers rightly."""
-    began, questions = time.monotonic(), checked_questions.questions()
+    began = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        right = tuple(pool.map(lambda each: checked_questions.is_right(served, each), questions))
+        right = tuple(pool.map(lambda each: is_right(served, each), questions()))
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
 
@@ -137,3 +135,108 @@ def _score(token: int, candidates: Mapping[str, Mapping[str, Any]], spelled: dic
     likeliest = min(candidates, key=lambda each: int(candidates[each]["rank"]))
     spelled.setdefault(likeliest, str(candidates[likeliest].get("decoded_token") or "")[:40])
     return value, int(likeliest)
+
+
+# A hundred questions with a checkable answer: sums, dates, copying, sorting and spelling, the same ones every time.
+
+COUNT = 100
+_ANSWER_SECONDS, _ANSWER_TOKENS = 300.0, 64
+_WORDS = ("anchor", "barrel", "candle", "drum", "envelope", "fiddle", "gate", "hammer", "inkwell", "kettle", "mirror")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True)
+class CheckedQuestion:
+    """A question, and its only right answer."""
+
+    text: str
+    answer: str
+
+
+@functools.cache
+def questions() -> tuple[CheckedQuestion, ...]:
+    numbers = random.Random(COUNT)  # noqa: S311 (the same questions every time)
+    makers = (_sum, _day, _copy, _sort, _spell)
+    made: dict[str, CheckedQuestion] = {}
+    while len(made) < COUNT:
+        question = makers[len(made) % len(makers)](numbers)
+        made.setdefault(question.text, question)
+    return tuple(made.values())
+
+
+def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
+    """True if the server answers rightly, without sampling; False if it answers wrongly or not at all."""
+    message = {"role": "user", "content": f"{question.text} Reply with the answer alone."}
+    body = {"messages": [message], "max_tokens": _ANSWER_TOKENS, "temperature": 0, "seed": 0}
+    body["chat_template_kwargs"] = {"enable_thinking": False}  # templates that do not know it ignore it
+    try:
+        # Templates that know no such setting ignore it.
+        answer = served_model.complete(
+            served, {**body, "chat_template_kwargs": {"enable_thinking": False}}, _ANSWER_SECONDS
+        )
+        content = answer["choices"][0]["message"]["content"]
+    except (NoAnswerError, LookupError, TypeError):
+        return False
+    return is_answer(str(content or ""), question.answer)
+
+
+def is_answer(text: str, answer: str) -> bool:
+    """True if the last line of ``text`` is the answer or ends with it. Marks around it do not count."""
+    lines = [line for line in text.replace("*", "").replace("`", "").splitlines() if line.strip()]
+    if not lines:
+        return False
+    last = re.sub(r"(?<=\d),(?=\d{3})", "", lines[-1]).strip(" .!\"'").casefold()
+    return re.search(rf"(?:^|[\s:=\"']){re.escape(answer.casefold())}$", last) is not None
+
+
+def _sum(numbers: random.Random) -> CheckedQuestion:
+    first, second = numbers.randint(12, 999), numbers.randint(3, 99)
+    return numbers.choice(
+        (
+            CheckedQuestion(f"What is {first} + {second * 7}?", str(first + second * 7)),
+            CheckedQuestion(f"What is {first} - {second}?", str(first - second)),
+            CheckedQuestion(f"What is {first} * {second}?", str(first * second)),
+            CheckedQuestion(f"What is the remainder when {first} is divided by {second}?", str(first % second)),
+        )
+    )
+
+
+def _day(numbers: random.Random) -> CheckedQuestion:
+    day, later = date(2024, 1, 1) + timedelta(numbers.randint(0, 700)), numbers.randint(2, 40)
+    if numbers.random() < 0.5:
+        weekday = _DAYS[(day + timedelta(later)).weekday()]
+        return CheckedQuestion(f"If today is {_DAYS[day.weekday()]}, which weekday is it in {later} days?", weekday)
+    until = (day + timedelta(later)).isoformat()
+    return CheckedQuestion(f"Which date is {later} days after {day.isoformat()}? Write it as YYYY-MM-DD.", until)
+
+
+def _copy(numbers: random.Random) -> CheckedQuestion:
+    code = "-".join(f"{numbers.randrange(16**4):04x}" for _ in range(numbers.randint(2, 6)))
+    return CheckedQuestion(f"Repeat this code exactly: {code}", code)
+
+
+def _sort(numbers: random.Random) -> CheckedQuestion:
+    taken = numbers.sample(range(10, 99), numbers.randint(4, 7))
+    if numbers.random() < 0.5:
+        taken = sorted(taken, key=lambda _: numbers.random())
+        text = f"Sort these numbers from small to large, separated by commas: {', '.join(map(str, taken))}."
+        return CheckedQuestion(text, ", ".join(map(str, sorted(taken))))
+    chosen = numbers.sample(_WORDS, 5)
+    text = f"Sort these words by the alphabet, separated by commas: {', '.join(chosen)}."
+    return CheckedQuestion(text, ", ".join(sorted(chosen)))
+
+
+def _spell(numbers: random.Random) -> CheckedQuestion:
+    word, other = numbers.sample(_WORDS, 2)
+    letter = numbers.choice(word)
+    return numbers.choice(
+        (
+            CheckedQuestion(f"Write the word `{word}` backwards.", word[::-1]),
+            CheckedQuestion(f"How many letters has the word `{word}`? Write a number.", str(len(word))),
+            CheckedQuestion(
+                f"How often is the letter `{letter}` in `{word}`? Write a number.", str(word.count(letter))
+            ),
+            CheckedQuestion(f"Write the last letter of `{word}` and the first of `{other}`.", word[-1] + other[0]),
+            CheckedQuestion(f"Write `{word} {other}` in capital letters.", f"{word} {other}".upper()),
+        )
+    )

@@ -10,9 +10,8 @@ import pytest
 
 from builder.base.errors import ConflictError
 from builder.base.project import Project
-from builder.lab.bisect import search, session
-from builder.lab.bisect.search import Row, Trial
-from builder.lab.bisect.session import Bisection, Judge
+from builder.lab.bisect import search
+from builder.lab.bisect.search import Bisection, Judge, Row, Trial
 from tests import projects
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 COMMIT = "c" * 40
 BEGUN = Bisection(
     "chat", "vllm-node", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
-    platform="linux/amd64", recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
+    served=True,
     done=(Trial(search.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
     rows=(Row("vllm", "", "", (COMMIT, "5.20.0+cpu")),),
 )  # fmt: skip
@@ -31,7 +30,7 @@ BEGUN = Bisection(
 def journal_text(project: Project) -> str:
     """The journal as it is written, which this leaves in the project."""
     project.bisecting.mkdir(parents=True, exist_ok=True)
-    session.write_bisection(project, BEGUN)
+    search.write_bisection(project, BEGUN)
     return (project.bisecting / "journal.json").read_text()
 
 
@@ -44,15 +43,15 @@ def written(project: Project, **planted: object) -> dict[str, Any]:
 def test_it_gives_back_names_and_verdicts_and_nothing_that_runs(tmp_path: Path) -> None:
     project = Project(tmp_path)
     text = journal_text(project)
-    read = session.journal_of(project).read()
-    assert read == replace(BEGUN, judge=BEGUN.judge.recorded, recipe="", recipe_before="", platform="")
+    read = search.journal_of(project).read()
+    assert read == replace(BEGUN, judge=BEGUN.judge.recorded)
     assert not [word for word in ("judge.sh", "/home", "recipes/", "name: chat") if word in text]
-    assert session.journal_of(Project(tmp_path / "other")).read() is None
+    assert search.journal_of(Project(tmp_path / "other")).read() is None
 
 
 PLANTED: list[dict[str, object]] = [
-    {"judge": {"kind": "script", "name": "/tmp/evil", "serves": False}},
-    {"judge": {"kind": "shell", "name": "", "serves": False}},
+    {"judge": {"kind": "script", "name": "/tmp/evil"}},
+    {"judge": {"kind": "shell", "name": ""}},
     {"recipe": "/tmp/evil.yaml"},
     {"recipe_before": "volumes: ['/:/host']"},
     {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},
@@ -71,10 +70,10 @@ PLANTED: list[dict[str, object]] = [
 def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
     project = Project(tmp_path)
     written(project)
-    assert session.journal_of(project).read()
+    assert search.journal_of(project).read()
     written(project, **planted)
     with pytest.raises(ConflictError, match="not a journal of a bisection"):
-        session.journal_of(project).read()
+        search.journal_of(project).read()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -83,4 +82,4 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (project.bisecting / "journal.json").unlink()
     (project.bisecting / "journal.json").symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(ConflictError, match="not a journal of a bisection"):
-        session.journal_of(project).read()
+        search.journal_of(project).read()

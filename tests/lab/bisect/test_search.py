@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builder.building import work_folder
 from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
 from builder.definitions.source_patches import SourcePatch
-from builder.lab.bisect import mixtures
+from builder.lab.bisect import mixtures, search
 from builder.lab.bisect.mixtures import Difference, Segment
-from builder.lab.bisect.search import Axis, Conclusion
+from builder.lab.bisect.search import (
+    Axis,
+    BisectCandidate,
+    BisectSubject,
+    Conclusion,
+    ListPoints,
+    Row,
+    Trial,
+    TryCandidate,
+)
 from builder.lock.model import BasePin, GitPin, LockedPackage, WheelPin
+from builder.numbers import build_directory
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
 from tests import projects, shipped_files
-from tests.lab.bisect.histories import History, conclude
-from tests.lab.bisect.recorded import record
 from tests.plan import shipped
 from tests.plan.test_making import MAKE_PINS as PINS
 from tests.plan.test_making import cpu_plan
@@ -29,8 +40,15 @@ from tests.plan.test_making import cpu_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.numbers.build_directory import BuildDirectory
+
 
 LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
+
+
+def record(folder: Path, plan: Plan) -> BuildDirectory:
+    work_folder.write_work_folder(folder, plan.files)
+    return build_directory.parse_build_directory(folder, folder.name, lambda file: (folder / file).read_bytes())
 
 
 def between(root: Path, old: Plan, new: Plan) -> Difference:
@@ -270,6 +288,77 @@ def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
 
 # The search over made-up histories, with noise and holes: what it finds, and in how many steps.
 
+
+@dataclass
+class History:
+    """Two neighbouring numbers among several; the last ones, from ``broken`` on, have the ``fault``: units, and the
+    point from which on one has it. ``failing`` and ``passing`` are the shares of trials that fail with it and
+    without."""
+
+    axes: tuple[Axis, ...]
+    fault: Mapping[str, str]
+    points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    holes: frozenset[str] = frozenset()
+    together: frozenset[str] = frozenset()
+    numbers: int = 2
+    broken: int = 2
+    failing: float = 1.0
+    passing: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)  # noqa: S311
+
+    def subject(self) -> BisectSubject:
+        numbers = tuple(range(1, self.numbers + 1))
+        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible)  # noqa: ARG005
+
+    def impossible(self, old: int, new: int, taken: frozenset[str]) -> str:  # noqa: ARG002
+        inside = self.together & taken
+        return "they go together" if inside and inside != self.together else ""
+
+    def has_fault(self, tried: BisectCandidate) -> bool:
+        if tried.number is not None:
+            return tried.number >= self.broken
+        points = dict(tried.points)
+        for unit, since in self.fault.items():
+            if unit not in tried.taken:
+                return False
+            row = self.points.get(unit, ())
+            if since and unit in points and (since not in row or row.index(points[unit]) < row.index(since)):
+                return False
+        return True
+
+    def answer(self, question: TryCandidate) -> Iterator[Trial]:
+        tried = question.candidate
+        if self.holes & set(dict(tried.points).values()):
+            yield Trial(tried, skipped="does not start")
+            return
+        fails = self.failing if self.has_fault(tried) else self.passing
+        for _ in range(question.times):
+            failed = self.random.random() < fails
+            yield Trial(tried, int(not failed), int(failed))
+
+    def row(self, question: ListPoints) -> Row:
+        points = () if question.after or question.before else self.points.get(question.unit, ())
+        return Row(question.unit, question.after, question.before, points)
+
+
+def conclude(history: History, most: int = 4000) -> tuple[Conclusion, tuple[Trial, ...]]:
+    """The conclusion, and all trials that led there. Each step starts from the answers alone."""
+    trials: tuple[Trial, ...] = ()
+    rows: tuple[Row, ...] = ()
+    for _ in range(most):
+        step = search.next_step(history.subject(), trials, rows)
+        if isinstance(step, Conclusion):
+            return step, trials
+        if isinstance(step, ListPoints):
+            rows = (*rows, history.row(step))
+        else:
+            trials = (*trials, *history.answer(step))
+    raise AssertionError("it does not end")
+
+
 COMMITS = tuple(f"c{number:04}" for number in range(1022))
 PACKAGES = tuple(f"package p{number}" for number in range(64))
 NEVER = "none of them"
@@ -293,8 +382,10 @@ def names(found: Conclusion) -> dict[str, tuple[str, str]]:
 def test_one_unit_is_found_wherever_it_is(unit: str, broken: int, data: st.DataObject) -> None:
     numbers = data.draw(st.integers(broken, 12))
     found, _ = conclude(History(AXES, {unit: ""}, numbers=numbers, broken=broken))
-    assert (found.ending, list(names(found)), found.joint) == ("found", [unit], False)
-    assert (found.good.number, found.bad.taken) == (broken - 1, (unit,))
+    assert (found.ending, list(names(found))) == ("found", [unit])
+    every = {each for axis in AXES for each in axis.units}
+    good, bad = (every if each.number == broken else {*each.taken} for each in (found.good, found.bad))
+    assert (found.good.old, bad - good, good - bad) == (broken - 1, {unit}, set())
 
 
 @pytest.mark.slow
@@ -314,9 +405,9 @@ def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from([unit for axis in AXES for unit in axis.units]), min_size=2, max_size=3))
-def test_what_fails_only_together_is_found_together(units: set[str]) -> None:
+def test_of_what_fails_only_together_the_last_one_is_found(units: set[str]) -> None:
     found, _ = conclude(History(AXES, dict.fromkeys(units, "")))
-    assert set(names(found)) == units
+    assert list(names(found)) == [[unit for axis in AXES for unit in axis.units if unit in units][-1]]
 
 
 @pytest.mark.slow
@@ -380,8 +471,14 @@ def test_what_cannot_be_taken_apart_is_named_together() -> None:
     together = frozenset({"vllm", "base"})
     found, trials = conclude(History(AXES, {"vllm": ""}, together=together))
     assert names(found).keys() == together
-    assert found.joint
     assert all(together & set(trial.candidate.taken) in (set(), together) for trial in trials)
+
+
+def test_what_goes_together_is_named_without_its_neighbours() -> None:
+    together = frozenset({"package p1", "vllm"})
+    axes = (Axis("python packages", PACKAGES[:3]), Axis("vllm", ("vllm",)), Axis("base", ("base",)))
+    found, _ = conclude(History(axes, {"vllm": ""}, together=together))
+    assert names(found).keys() == together
 
 
 def test_the_ends_are_looked_at_first() -> None:
@@ -389,10 +486,3 @@ def test_the_ends_are_looked_at_first() -> None:
     assert conclude(both_good)[0].ending == "bad end passes"
     both_bad = History(AXES, {"vllm": ""}, broken=1, numbers=2)
     assert conclude(both_bad)[0].ending == "good end fails"
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1021))
-def test_what_mended_it_is_found_in_the_other_direction(place: int) -> None:
-    found, _ = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, find_fix=True))
-    assert names(found)["vllm"][1] == COMMITS[place]
