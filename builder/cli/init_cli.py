@@ -225,8 +225,6 @@ def _print_plan(planned: Migration) -> None:
     shown = [("" if before[0] == row[0] else row[0], *row[1:]) for before, row in pairwise([("",), *rows])]
     if rows:
         output.print_table(("", "THERE", "HERE"), shown)
-    for image in planned.untagged:
-        print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
     for part in planned.wanted:
         if part.state == "differs":
             print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
@@ -320,7 +318,6 @@ def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[
         "missing_mods": list(planned.missing),
         "containers": data(planned.containers, "container recipes number? image=tag? definition?"),
         "images": data(planned.images, "image=tag repository"),
-        "untagged": data(planned.untagged, "image=id vllm size created command"),
         "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],
         "notes": planned.notes,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.base.errors import Problem
-    from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UntaggedImage, UpstreamCommit
+    from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UpstreamCommit
     from builder.moving.settings import SettingsPlan
     from builder.moving.shipped import Contents, PlannedFile, Selection
     from builder.numbers.workspace import Workspace
@@ -292,7 +292,6 @@ class Migration:
     settings: SettingsPlan | None
     containers: tuple[ContainerState, ...]
     images: tuple[AdoptableImage, ...]
-    untagged: tuple[UntaggedImage, ...]
     knows_images: bool
     notes: tuple[str, ...]
     replace: bool
@@ -364,16 +363,12 @@ def plan_migration(
         for entry, name in renamed.items()
     )
     adoptable: tuple[AdoptableImage, ...] = ()
-    untagged: tuple[UntaggedImage, ...] = ()
     try:
         adoptable = checkout.adoptable(workspace, readable) if with_images else ()
         states, knows_images = checkout.container_states(workspace, readable, adoptable, ask_engine=True), True
     except BuilderError as error:
         states, knows_images = checkout.container_states(workspace, readable, (), ask_engine=False), False
         notes.append(f"nothing is known of images: {error.message}")
-    if with_images and knows_images:
-        untagged, unread = checkout.untagged(workspace, readable)
-        notes += [checkout.unread_text(unread)] if unread else []
     if scripts := checkout.edited(upstream, there.root, there.launch_scripts):
         notes.append(f"not taken: {', '.join(scripts)}: what such a script starts is the `command:` of a recipe")
     if dockerfiles := checkout.edited(upstream, there.root, there.dockerfiles) if upstream else ():
@@ -389,7 +384,6 @@ def plan_migration(
         settings=settings_plan,
         containers=states,
         images=adoptable,
-        untagged=untagged,
         knows_images=knows_images,
         notes=tuple(notes),
         replace=replace,

@@ -8,8 +8,6 @@ import hashlib
 import json
 import posixpath
 import re
-import shlex
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,19 +17,15 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files, words, yaml_file
 from builder.base.errors import (
     BuilderError,
-    BuildFailedError,
-    ImageContentsError,
     ImageStateError,
     Location,
     Problem,
     UsageError,
 )
-from builder.base.events import Diagnosis, Message
+from builder.base.events import Diagnosis
 from builder.definitions import image, mod, recipe
-from builder.definitions.configuration import NOTHING_REQUIRED
 from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.engine import containers, images, installed
-from builder.engine.client import EngineHTTPError
+from builder.engine import images
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies
@@ -271,8 +265,6 @@ _NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0
 _LOCAL_NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
 # An image with vLLM for a GPU has 19 GB and more.
 _AS_LARGE_AS_VLLM = 5_000_000_000
-_READING_SECONDS = 20
-_LOOKING_SECONDS = 40
 # Numbers, and the names that images have while they get one.
 _OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
 
@@ -290,30 +282,6 @@ class AdoptableImage:
     @property
     def repository(self) -> str:
         return images.repository(self.tag)
-
-
-@dataclass(frozen=True)
-class UntaggedImage:
-    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` (empty if
-    not known) are those that it most likely served; ``promote`` where that repository has no number yet."""
-
-    id: str
-    size: int
-    created: str
-    vllm: str
-    repository: str
-    model: str
-    promote: bool
-
-    @property
-    def contents(self) -> str:
-        return f"vllm {self.vllm}, {words.size_text(self.size)}, made {words.ago_text(self.created)}"
-
-    @property
-    def command(self) -> str:
-        argv = ["builder", "adopt", self.id, "--as", self.repository]
-        argv += ["--model", self.model] if self.model else []
-        return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
 
 
 @dataclass(frozen=True)
@@ -353,12 +321,10 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
 
 
-def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
-    """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
-    in the time that this may take. Left out are what builds of this program have left, its numbers and their bases, and
-    what other images stand on. The others are looked into where anything that is recorded of them names vLLM, or where
-    they are as large as it is: their vLLM is read in a container, for no metadata has its version. Raises as
-    `adoptable` does."""
+def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
+    """Lists the images that have lost their name and may hold vLLM, the newest first: their metadata names vLLM, or
+    they are as large as an image with it. Left out are what builds of this program have left, numbers, their bases, and
+    layers of other images. Raises as `adoptable` does."""
     lock = lock_file.read_project_lock(workspace.project)
     listed = {
         entry["Id"]: entry["Size"]
@@ -366,42 +332,13 @@ def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[Unt
         if making.INPUT_HASH not in (entry.get("Labels") or {})
         and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
     }
-    repository, model = _likely(lock, recipes)
-    promote = repository not in lock.images or not lock.images[repository].numbers
-    holding, unread, ends = [], 0, time.monotonic() + _LOOKING_SECONDS
-    for details in _unknown(workspace, lock, listed) if listed else ():
-        short, seconds = details.id.removeprefix("sha256:")[:12], ends - time.monotonic()
-        vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
-        if vllm is None:
-            unread += 1
-        elif vllm:
-            size = listed[details.id]
-            holding.append(UntaggedImage(short, size, details.created, vllm, repository, model, promote))
-    return tuple(holding), unread
-
-
-def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
-    holding, unread = untagged(workspace, recipes)
-    for each in holding:
-        message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
-        whose = "" if each.model else "; `--model MODEL` pairs it with a model"
-        yield Diagnosis("untagged", "warning", message, f"`{each.command}` gives it a number{whose}")
-    if unread:
-        message, _, remedy = unread_text(unread).partition(": ")
-        yield Diagnosis("untagged", "warning", message, remedy)
-
-
-def unread_text(count: int) -> str:
-    lists = "`docker image ls --filter dangling=true` lists them"
-    return f"{words.counted(count, 'image')} without a name could not be looked into in time: {lists}"
-
-
-def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[images.ImageDetails]:
-    """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
+    if not listed:
+        return
     recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
     bases = retention.base_digests(workspace.project, lock)
     every = images.all_images(workspace.engine)
-    unknown = []
+    counts = Counter(recipe.repository for recipe in recipes if _LOCAL_NAME.fullmatch(recipe.repository))
+    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
     for details in sorted(every, key=lambda each: each.created, reverse=True):
         is_below = any(
             len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
@@ -410,37 +347,14 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> lis
         is_base = any(name.partition("@")[2] in bases for name in (*details.digests, f"@{details.id}"))
         if details.id not in listed or is_below or is_base or images.fingerprint(details) in recorded:
             continue
-        history = images.history(workspace.engine, details)
-        text = json.dumps([*details.config.items(), *details.labels.items(), *history]).lower()
-        if "vllm" in text or installed.METADATA in text or listed[details.id] >= _AS_LARGE_AS_VLLM:
-            unknown.append(details)
-    return unknown
-
-
-def _vllm(workspace: Workspace, details: images.ImageDetails, shown: str, seconds: float) -> str | None:
-    """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
-    workspace.report(Message(f"looking into {shown}, which has no name"))
-    try:
-        software = installed.read_installed(
-            workspace.engine, details.id, containers.reading_labels(), details.platform, seconds
-        )
-    except ImageContentsError:
-        return ""
-    except (ImageStateError, EngineHTTPError, BuildFailedError):
-        return None
-    return software.packages.get("vllm", "")
-
-
-def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
-    """The repository and the model that an image without a name most likely served: the repository that most recipes
-    name, and their model where they have one alone that nothing serves yet."""
-    local = [each for each in recipes if each.number is None and _LOCAL_NAME.fullmatch(each.repository)]
-    counts = Counter(recipe.repository for recipe in local)
-    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
-    named = [each for each in local if each.repository == repository and each.model]
-    model = next((each.model for each in named), None) or ""
-    is_clear = len({each.model for each in named}) == 1 and all(each.requires == NOTHING_REQUIRED for each in named)
-    return repository, model if is_clear and model not in lock.models else ""
+        metadata = [*details.config.items(), *details.labels.items(), *images.history(workspace.engine, details)]
+        size = listed[details.id]
+        if "vllm" in json.dumps(metadata).lower() or size >= _AS_LARGE_AS_VLLM:
+            short = details.id.removeprefix("sha256:")[:12]
+            made = f"{words.size_text(size)}, made {words.ago_text(details.created)}"
+            message = f"{short} ({made}) has no name and may hold vLLM; `docker image prune` deletes it"
+            remedy = f"`builder adopt {short} --as {repository} --no-promote` gives it a number"
+            yield Diagnosis("untagged", "warning", message, remedy)
 
 
 def container_states(
