@@ -84,9 +84,9 @@ def _update_command(kind: Kind) -> click.Command:
     def update(context: Context, copies: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
         from builder.commands import mods
 
-        planned = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
-        code = make_copies(context, planned.copies, mods.add_mods, yes=yes, force=force)
-        planned.require_all()
+        planned, faults = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
+        code = make_copies(context, planned, mods.add_mods, yes=yes, force=force)
+        mods.raise_all(faults)
         return code
 
     return update
@@ -160,7 +160,13 @@ def make_copies(
 def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Making) -> None:
     notes = make(project, planned)
     for each in planned:
-        print_result(_outcome(each))
+        what, commit = f"{each.kind}s/{each.name}", each.commit
+        if each.before is None:
+            print_result(f"{what}: copied, commit {commit}")
+        elif each.replaces and each.is_shipped:
+            print_result(f"{what}: commit {commit} replaces the copy that came with builder, which nobody edited")
+        else:
+            print_result(f"{what}: {'replaced by' if each.changes else 'unchanged in'} commit {commit}")
     for note in notes:
         print_note(f"note: {note}")
 
@@ -173,18 +179,9 @@ def _print_difference(planned: PlannedCopy) -> None:
     for line in diff_cli.of_files(planned.changes, full=True):
         print_line(line)
     if planned.edited:
-        print_result(f"edited here since it was copied, and lost: {', '.join(planned.edited)}")
+        print_result(f"these files were edited here, and the edits would be lost: {', '.join(planned.edited)}")
     elif planned.loses:
-        print_result("what is here is not a copy, and would be lost")
-
-
-def _outcome(planned: PlannedCopy) -> str:
-    what, commit = f"{planned.kind}s/{planned.name}", planned.commit
-    if planned.before is None:
-        return f"{what}: copied, commit {commit}"
-    if planned.replaces and planned.is_shipped:
-        return f"{what}: commit {commit} replaces the one that came with builder, which nobody edited"
-    return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"
+        print_result("the files here are not a copy, and would be lost")
 
 
 class _AgainstCommand(click.Command):
@@ -306,10 +303,10 @@ def pin(context: Context, mod: str) -> None:
     """
     from builder.commands.mods import pin_mod_files
 
-    for pinned in pin_mod_files(context.project, mod, os.environ, print_message):
-        print_result(pinned.address)
-        before = f" in place of {pinned.before}" if pinned.before else ""
-        print_result(f"  sha256 {pinned.sha256}{', as before' if pinned.before == pinned.sha256 else before}")
+    for address, digest, before in pin_mod_files(context.project, mod, os.environ, print_message):
+        print_result(address)
+        changed = f" (before: {before})" if before else ""
+        print_result(f"  sha256 {digest}{', unchanged' if before == digest else changed}")
 
 
 @mods.command()
@@ -348,20 +345,14 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
     keys = "target state holds hint=is_hint excluded_by=excluded missing"
+    tried = "file package against state=outcome.state problem=outcome.problem offsets=outcome.offsets"
+    tried += " reduced=outcome.reduced"
     script = verdicts[0].script
     return {
         **data(mod, "mod=name requires"),
-        "checks": [{**data(each, keys), "patches": list(map(_tried_json, each.tried))} for each in verdicts],
+        "checks": [{**data(each, keys), "patches": data(each.tried, tried)} for each in verdicts],
         "script": data(script, "file=name applies_patches patches downloads run_time"),
     }
-
-
-def _tried_json(tried: TriedPatch) -> dict[str, Any]:
-    shifts = [
-        {**data(shift, "file hunk? hunks line context?"), "offset": shift.offset if shift.context is None else None}
-        for shift in tried.outcome.shifts
-    ]
-    return {**data(tried, "file package against state=outcome.state problem=outcome.problem"), "shifts": shifts}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
@@ -392,22 +383,30 @@ def verdict_text(verdict: ModVerdict) -> str:
 
 
 def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
-    """The line of a verdict; for patches that a script applies, a line for each, as it may well leave some out."""
+    """The line of a verdict; for patches that a script applies, a line for each, as the script may leave some out."""
     texts = [verdict_text(verdict)]
     if verdict.is_hint and verdict.tried and not verdict.excluded:
-        texts = [f"hint: {_hint_text(tried, verdict)}" for tried in verdict.tried]
+        texts = [f"hint: {_patch_text(tried, verdict)}" for tried in verdict.tried]
     for number, text in enumerate(texts):
         yield ("", "" if number else verdict.target or "-", text)
 
 
-def _hint_text(tried: TriedPatch, verdict: ModVerdict) -> str:
-    several = len(verdict.tried) > 1
-    if tried.outcome.state != "fails":
-        text = _patch_text(tried, verdict)
-        return text if not several or text.startswith(tried.file) else f"{tried.file}: {text}"
-    first, *others = tried.outcome.problem.split("; ")
-    more = f", and {words.counted(len(others), 'place')} more" if others else ""
-    return f"{tried.file + ' ' if several else ''}does not apply to {tried.against}: {first}{more}"
+def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
+    outcome = tried.outcome
+    file = f"{tried.file}: " if len(verdict.tried) > 1 else ""
+    on = "" if tried.against == verdict.target else f" on {tried.against}"
+    if outcome.state == "not tried":
+        return f"{file}not tried: {outcome.problem}"
+    if outcome.state == "fails":
+        return f"{file}{'does not apply' if verdict.is_hint else 'FAILS'}{on}: {outcome.problem}"
+    if outcome.state == "in place":
+        return f"{file}in place already{on.replace(' on ', ' in ')}"
+    if outcome.reduced:
+        return f"{file}applies{on} (fuzz): {'; '.join(outcome.reduced)}"
+    if outcome.offsets:
+        hunks, furthest = words.counted(len(outcome.offsets), "hunk"), max(map(abs, outcome.offsets))
+        return f"{file}applies{on} (offset): {hunks} up to {words.counted(furthest, 'line')} away"
+    return f"{file if verdict.is_hint else ''}applies{on}"
 
 
 def _nothing_tried(verdict: ModVerdict) -> str:
@@ -416,18 +415,13 @@ def _nothing_tried(verdict: ModVerdict) -> str:
         packages = dict.fromkeys(patch.package for patch in mod.patches)
         ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
         return f"its patches are to {' and '.join(packages)}: {ways} tries them"
-    if script is None:
-        return "no patches to check"
-    if script.instead:
+    if script and script.instead:
         return "it cannot be baked"
-    if script.only_copies:
-        return f"no patches to check; {script.name} only copies files"
-    if script.patches:
-        files = ", ".join(script.patches)
-        return f"{script.name} applies {files} itself, and nothing here tells to what: not tried"
-    if script.applies_patches:
-        return f"{script.name} applies patches that do not lie beside it: nothing tells whether they fit"
-    return f"no patches to check; {script.name} is tried only in a build"
+    if script and script.patches:
+        return f"{script.name} applies {', '.join(script.patches)} itself, to a place that is not known: not tried"
+    if script and script.applies_patches:
+        return f"{script.name} applies patches that do not lie beside it: not tried"
+    return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"
 
 
 def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
@@ -439,31 +433,11 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
             yield "a recipe that names it is built without it"
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
-        yield f"a hint only: {script.name} applies them itself, perhaps elsewhere, perhaps not all"
+        yield f"a hint only: {script.name} applies the patches itself, perhaps elsewhere, perhaps not all"
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
     if script and script.downloads and mod.network:
         way = "; `files:` of a mod.yaml would" if {"curl", "wget"} & set(script.downloads) else ""
-        yield f"it downloads with {' and '.join(script.downloads)}: nothing pins what comes{way}"
+        yield f"it downloads with {' and '.join(script.downloads)}: no hash pins the download{way}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
     yield f"{is_proven} in each image that is built"
-
-
-def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
-    outcome = tried.outcome
-    file = f"{tried.file}: " if len(verdict.tried) > 1 else ""
-    on = "" if tried.against == verdict.target else f" on {tried.against}"
-    if outcome.state == "not tried":
-        return f"{file}not tried: {outcome.problem}"
-    if outcome.state == "fails":
-        return f"{file}FAILS{on}: {outcome.problem}"
-    if outcome.state == "in place":
-        return f"{file}in place already{on.replace(' on ', ' in ')}"
-    reduced = [str(shift) for shift in outcome.shifts if shift.context]
-    if reduced:
-        return f"{file}applies{on} (fuzz): {'; '.join(reduced)}"
-    if outcome.shifts:
-        count, furthest = len(outcome.shifts), max(abs(shift.offset) for shift in outcome.shifts)
-        hunks, lines_away = words.counted(count, "hunk"), words.counted(furthest, "line")
-        return f"{file}applies{on} (offset): {hunks} up to {lines_away} away"
-    return f"applies{on}"

@@ -127,7 +127,7 @@ def test_the_name_of_a_mod_will_do_whose_place_is_known(typed: Typed) -> None:
     assert "mods/lost: copied" in typed.run("mods", "add", "lost")
     assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"
     assert "mods/found: copied" in typed.run("mods", "add", "lost", "--as", "found")
-    assert "no place of a mod `losst` is known" in (told := typed.run("mods", "add", "losst", code=2))
+    assert "no repository is known for the mod `losst`" in (told := typed.run("mods", "add", "losst", code=2))
     assert "did you mean lost?" in told
 
 
@@ -140,7 +140,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
     (document,) = json.loads(typed.run("mods", "list", "--json"))["mods"]
     assert (document["edited"], document["source"]["path"]) == (["house.jinja"], "mods/house")
     output = typed.run("mods", "update", "--yes", code=1)
-    assert "edited here since it was copied, and lost: house.jinja" in output
+    assert "these files were edited here, and the edits would be lost: house.jinja" in output
     assert "`--force` replaces it all the same" in output
     assert typed.template() == "mine\n"
     typed.run("mods", "update", "--yes", "--force")
@@ -173,7 +173,7 @@ def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -
 def test_what_a_person_brings_replaces_a_shipped_mod_that_nobody_edited(typed: Typed) -> None:
     typed.ship()
     output = typed.run("mods", "add", f"{typed.url}//mods/house")
-    assert "replaces the one that came with builder, which nobody edited" in output
+    assert "replaces the copy that came with builder, which nobody edited" in output
     assert typed.template() == "one\n"
     assert not (typed.project.mods / "house/ours.jinja").exists()
     # From now on it is a copy like others.
@@ -199,7 +199,7 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     assert "house: the project has the mod that came with builder; --with-mods takes the repository's own" in output
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
-    assert "replaces the one that came with builder, which nobody edited" in output
+    assert "replaces the copy that came with builder, which nobody edited" in output
     assert typed.template() == "one\n"
 
 
@@ -284,10 +284,9 @@ def test_a_program_gets_every_hunk(there: ModProject) -> None:
     (fix,) = document["mods"]
     assert (fix["mod"], fix["requires"]) == ("fix", {"vllm": "<0.25"})
     part, fails = fix["checks"]
-    (shift,) = part["patches"][0].pop("shifts")
-    line = shift.pop("line")
-    assert shift == {"file": INC, "hunk": 2, "hunks": 2, "offset": None, "context": [2, 2]}
-    assert line in range(30, 50)
+    (place,) = part["patches"][0].pop("reduced")
+    assert place.startswith(f"{INC}: at line ")
+    assert part["patches"][0].pop("offsets") == []
     assert part == {
         "target": "vllm 0.22.0",
         "state": "applies",
@@ -348,7 +347,7 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
-    known = "no patches to check; run.sh is tried only in a build"
+    known = "no patches to check; run.sh runs only in a build"
     proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
     output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
@@ -367,9 +366,9 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
     output = run(there, "check", "loose").stdout.splitlines()
     assert output == [
         "loose",
-        f"  wheel  hint: one.patch does not apply to vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
+        f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  a hint only: run.sh applies them itself, perhaps elsewhere, perhaps not all",
+        "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
         "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
@@ -394,8 +393,8 @@ def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: 
     script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
     projects.add_mod(there.project.root, "far", script, {})
     assert run(there, "check", "far").stdout.splitlines()[1:3] == [
-        "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
-        "  it downloads with curl: nothing pins what comes; `files:` of a mod.yaml would",
+        "  run.sh applies patches that do not lie beside it: not tried",
+        "  it downloads with curl: no hash pins the download; `files:` of a mod.yaml would",
     ]
 
 
