@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.base import words
+from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_result, verbosity_options
@@ -34,7 +35,7 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
 
     with progress.reporter() as report:
         result = transfers.copy_image(context.workspace(report), image, nodes)
-    failed = {node: outcome.error for node, outcome in result.outcomes.items() if outcome.error}
+    failed = {node: outcome for node, outcome in result.outcomes.items() if isinstance(outcome, BuilderError)}
     reached = ", ".join(node for node in result.outcomes if node not in failed)
     if reached:
         output.print_result(f"{result.image} is on {reached}{', and latest there' if result.latest else ''}")
@@ -175,7 +176,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     from builder.commands import transfers as command
 
     with progress.reporter() as report:
-        downloads = command.download_model(context.workspace(report), command.DownloadRequest(what, revision, nodes))
+        downloads = command.download_model(context.workspace(report), what, revision, nodes)
     if as_json:
         models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
         print_json({"models": models, "copied_to": nodes})

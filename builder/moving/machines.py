@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from builder.base.errors import BuilderError, NodeError
-from builder.base.events import Message
+from builder.base.events import Message, ignore
 from builder.definitions import configuration
 from builder.engine import client as endpoints
 
@@ -33,11 +33,24 @@ def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) 
 
 
 def ask_machines(
-    engines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T], seconds: float, report: Report
+    engines: Mapping[str, Endpoint],
+    work: Callable[[str, Endpoint], T],
+    seconds: float = threading.TIMEOUT_MAX,
+    report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
-    """Asks all nodes at once; returns by node what ``work`` returned, or why it did not. A node that has not answered
-    after so many ``seconds`` is left: its thread ends with the process. Reports which nodes are waited for."""
-    results = _started(engines, work)
+    """Runs ``work`` for all nodes at once; returns by node its result or its BuilderError. A node that has not answered
+    after so many ``seconds`` is left: its thread ends with the process, as it does after ^C. Reports which nodes are
+    waited for."""
+    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
+
+    def work_on(node: str, engine: Endpoint) -> None:
+        try:
+            results.put((node, work(node, engine)))
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            results.put((node, error))
+
+    for node, engine in engines.items():
+        threading.Thread(target=work_on, args=(node, engine), daemon=True).start()
     began = time.monotonic()
     answers: dict[str, T | BuilderError] = {}
     moments = [moment for moment in (_SILENT_SECONDS, seconds) if moment <= seconds]
@@ -57,34 +70,3 @@ def ask_machines(
         hint=f"`--timeout SECONDS` waits longer, as does `node_timeout` in {configuration.FILE}",
     )
     return {node: answers.get(node, overdue) for node in engines}
-
-
-def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
-    """Runs ``work`` for all nodes in parallel and returns its results by node. The first exception is raised at once,
-    so errors of a single node should be returned."""
-    results = _started(machines, work)
-    collected: dict[str, T] = {}
-    for _ in machines:
-        node, result = results.get()
-        if isinstance(result, BaseException):
-            raise result
-        collected[node] = result
-    return {node: collected[node] for node in machines}
-
-
-def _started(
-    machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]
-) -> queue.Queue[tuple[str, T | BaseException]]:
-    """Starts ``work`` for each node in a daemon thread; returns the queue of the results and exceptions. After ^C
-    nothing waits for a node that hangs, and its connection ends with the process."""
-    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
-
-    def run(node: str, engine: Endpoint) -> None:
-        try:
-            results.put((node, work(node, engine)))
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            results.put((node, error))
-
-    for node, engine in machines.items():
-        threading.Thread(target=run, args=(node, engine), daemon=True).start()
-    return results

@@ -33,9 +33,9 @@ _SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """The facts: the driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the
-    GPU's compute capability, empty where ``silence`` says why `nvidia-smi` does not tell; sizes in bytes by their names
-    in /proc/meminfo; and if earlyoom is running."""
+    """The driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the GPU's compute
+    capability, empty where ``silence`` says why `nvidia-smi` does not report it; sizes in bytes by their names in
+    /proc/meminfo; and if earlyoom is running."""
 
     driver: str
     kernel: str
@@ -50,7 +50,14 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     if not is_spark(proc):
         return None
     machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
-    capability, silence = _compute_capability(environ)
+    capability = silence = ""
+    try:
+        output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
+        capability = (output.strip().splitlines() or [""])[0].strip()
+    except NodeError as error:
+        silence = error.message
+    if not silence and not re.fullmatch(r"\d+\.\d+", capability):
+        capability, silence = "", f"it says {capability or 'nothing'}"
     return SparkFacts(
         driver=machine.driver,
         kernel=machine.kernel,
@@ -66,20 +73,10 @@ def is_spark(proc: Path) -> bool:
     return "GB10" in machine_record.parse_machine(files, {}).gpu.split()
 
 
-def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
-    try:
-        output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
-    except NodeError as error:
-        return "", error.message
-    line = (output.strip().splitlines() or [""])[0].strip()
-    return (line, "") if re.fullmatch(r"\d+\.\d+", line) else ("", f"it says {line or 'nothing'}")
-
-
-# The choice of a node's settings for serving together with others, from what its machine says. A DGX Spark has two
-# sockets of a ConnectX-7, and each is two devices to the system. One cable, to another Spark or to a switch, brings
-# two links up; three Sparks in a ring bring up all four. See the NVIDIA DGX Spark playbooks
-# (https://build.nvidia.com/spark/connect-two-sparks) and NCCL's environment variables
-# (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+# The choice of a node's settings for serving together with others. A DGX Spark has two sockets of a ConnectX-7, and
+# each is two devices to the system. One cable, to another Spark or to a switch, brings two links up; three Sparks in a
+# ring bring up all four (https://build.nvidia.com/spark/connect-two-sparks; the environment variables of NCCL are in
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
 
 # The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
 _COORDINATION = ("enP7s7", "wlP9s9")
@@ -87,9 +84,8 @@ _COORDINATION = ("enP7s7", "wlP9s9")
 
 @dataclass(frozen=True)
 class LinkChoice:
-    """The settings for a node: the interface and the address at which others reach it, its RoCE devices, and more
-    environment. ``shape`` says what its links are for; ``problems`` what keeps them from working. ``interface`` and
-    ``address`` are empty where none can be chosen."""
+    """The settings for a node: the interface and the address at which others reach it (empty where there is none), its
+    RoCE devices, and environment. ``shape`` says what its links are for; ``problems`` what keeps them from working."""
 
     shape: str
     interface: str
@@ -122,8 +118,8 @@ def choose_link(facts: MachineFacts) -> LinkChoice:
 
 
 def address_problems(facts: MachineFacts) -> tuple[str, ...]:
-    """Problems with the addresses of the interfaces whose link is up: the first of each socket needs an address, and no
-    two interfaces may share a subnet, since the system would answer for both on one."""
+    """Problems with the interfaces whose link is up: the first of each socket needs an address, and no two may share a
+    subnet, since the system would answer for both on one."""
     linked = [interface for link in facts.links if link.is_up and (interface := facts.interface(link.interface))]
     missing = [each.name for each in linked if not each.addresses and not _is_second(each.name)]
     problems = [f"{name} is up and has no IPv4 address" for name in missing]
@@ -143,11 +139,9 @@ def _is_second(name: str) -> bool:
     return "P" in name
 
 
-# The facts that a machine tells of itself: its interfaces, its RoCE devices and their links, its models, its clock.
-# ``ibdev2netdev`` (of NVIDIA's DOCA) tells which interface a RoCE device has and if its link is up, as ``rocep1s0f1
-# port 1 ==> enp1s0f1np1 (Up)``; where it is missing, the kernel's own files in ``/sys/class/infiniband`` do:
-# https://docs.kernel.org/admin-guide/abi-stable.html (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and
-# ``BUILDER_PROC`` name other folders than /sys, /dev and /proc, on a machine that keeps them elsewhere.
+# The facts that a machine reports: its interfaces, its RoCE devices and their links, its models, its clock. The
+# kernel's files say which interface a RoCE device has: https://docs.kernel.org/admin-guide/abi-stable.html
+# (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and ``BUILDER_PROC`` name other folders than /sys, /dev and /proc.
 
 _SCRIPT = r"""
 set -u
@@ -162,19 +156,10 @@ sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
 for file in "$devices"/infiniband/*; do
   if [ -e "$file" ]; then echo "verbs ${file##*/}"; fi
 done
-links=
-if command -v ibdev2netdev >/dev/null 2>&1; then links=$(ibdev2netdev 2>/dev/null); fi
-if [ -z "$links" ]; then
-  links=$(
-    for net in "$sysfs"/class/infiniband/*/device/net/*; do
-      [ -e "$net" ] || continue
-      device=${net%/device/net/*}
-      case $(cat "$net/operstate" 2>/dev/null) in up) state=Up ;; *) state=Down ;; esac
-      echo "${device##*/} port 1 ==> ${net##*/} ($state)"
-    done
-  )
-fi
-printf '%s\n' "$links" | sed 's/^/link /'
+for net in "$sysfs"/class/infiniband/*/device/net/*; do
+  device=${net%/device/net/*}
+  if [ -e "$net" ]; then echo "link ${device##*/} ${net##*/} $(cat "$net/operstate" 2>/dev/null)"; fi
+done
 hub=${1:-}
 case $hub in '~/'*) hub=$HOME/${hub#'~/'} ;; esac
 for folder in "$hub"/models--*/snapshots/*/; do
@@ -184,7 +169,6 @@ command -v ip >/dev/null 2>&1 || { echo 'it has no `ip` (iproute2)' >&2; exit 1;
 echo "addresses $(ip -j address show | tr -d '\n')"
 """
 _SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/([^/]+)/")
-_LINK = re.compile(r"(\S+) port \d+ ==> (\S+) \((\w+)\)")
 
 
 @dataclass(frozen=True)
@@ -212,10 +196,9 @@ class RoceLink:
 @dataclass(frozen=True)
 class MachineFacts:
     """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
-    ``snapshots`` are those in the folder of models that was asked about, each as (ORG--NAME, commit); ``clock_offset``
-    is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release;
-    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10.
-    ``parameters`` are the kernel's."""
+    ``snapshots`` are the models in its cache, each as (ORG--NAME, commit); ``clock_offset`` is how far its clock is
+    ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release, ``parameters`` are the
+    kernel's; ``driver`` is empty where none is loaded, and None where there is no GB10."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -250,17 +233,16 @@ def gather_facts(environ: Mapping[str, str], host: str, hub: str = "") -> Machin
 def parse_facts(text: str, before: float, after: float) -> MachineFacts:
     """Reads what the script printed between the times ``before`` and ``after`` of this machine's clock. Raises
     NodeError for anything else, such as what a login script prints."""
-    lines = [line.partition(" ")[::2] for line in text.splitlines()]
     values: dict[str, list[str]] = {}
-    for key, value in lines:
+    for key, _, value in (line.partition(" ") for line in text.splitlines()):
         values.setdefault(key, []).append(value)
-    links = [match for value in values.get("link", ()) if (match := _LINK.search(value))]
+    links = [value.split(" ", 2) for value in values.get("link", ())]
     try:
         interfaces = tuple(_interface(entry) for entry in json.loads(values["addresses"][0]))
         clock = float(values["time"][0])
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
-        raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
+        raise NodeError(f"its list of interfaces cannot be read: {text.strip()[:200]!r} ({error})") from None
     files = {
         "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
         "proc/cmdline": values.get("parameters", [""])[0],
@@ -271,7 +253,10 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
-        links=tuple(RoceLink(match[1], match[2], match[3] == "Up") for match in links),
+        links=tuple(
+            RoceLink(device, interface, state == "up")
+            for device, interface, state in sorted(links, key=lambda link: (_is_second(link[1]), link[0]))
+        ),
         verbs=tuple(values.get("verbs", ())),
         snapshots=frozenset(
             (match[1], match[2]) for value in values.get("snapshot", ()) if (match := _SNAPSHOT.match(value))
@@ -376,50 +361,62 @@ def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     return None
 
 
-# Checks of a DGX Spark: what would keep an image from being built there, or a model from being served.
-# What is known to go wrong with its driver and its kernel, `builder advisories` has.
+# Checks of a DGX Spark: what would keep an image from being built there, or a model from being served. `builder
+# advisories` has what is known to go wrong with its driver and its kernel.
 
 GIB = 1 << 30
 # The images have CUDA 13, which wants this driver: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
 OLDEST_DRIVER = 580
 # A job of FlashInfer's build takes 8 GiB, and the desktop and page cache some more.
 MEMORY_TO_BUILD = 16 * GIB
-# Swap in use by more than this share of it: what is served waits for the disk.
-SWAP_IN_USE = 0.25
+SWAP_IN_USE = 0.25  # from this share on, servers wait for the disk
 _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brings the driver with its own updates"
 
 
 def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
-    yield driver(facts.driver)
-    yield kernel(facts.kernel)
+    yield check_driver(facts.driver)
+    yield Diagnosis("kernel", "ok", facts.kernel or "unknown")
     yield _gpu(facts, architectures)
-    yield _memory(facts)
-    yield _swap(facts)
-    yield _earlyoom(facts)
+    total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
+    message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, shared with the GPU"
+    if available >= MEMORY_TO_BUILD:
+        yield Diagnosis("memory", "ok", message)
+    else:
+        remedy = "a build from source needs memory: `builder status` shows the servers, and `builder stop` ends one"
+        yield Diagnosis("memory", "warning", message, remedy)
+    total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
+    message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
+    if not total:
+        yield Diagnosis("swap", "ok", "none: the kernel ends what does not fit into memory")
+    elif total - free <= SWAP_IN_USE * total:
+        yield Diagnosis("swap", "ok", message)
+    else:
+        remedy = "end what holds the memory, then `sudo swapoff -a && sudo swapon -a` brings back what was moved out"
+        yield Diagnosis("swap", "warning", message, remedy)
+    if facts.earlyoom:
+        yield Diagnosis("earlyoom", "ok", "running")
+    else:  # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
+        message = "not running: a Spark whose memory is all in use freezes"
+        remedy = "`sudo apt install earlyoom` for the whole machine; `builder run --earlyoom` for one server"
+        yield Diagnosis("earlyoom", "warning", message, remedy)
 
 
-def driver(version: str) -> Diagnosis:
+def check_driver(version: str) -> Diagnosis:
     """Checks the ``version`` of a GB10's driver; empty where the kernel has not loaded one."""
     if not version:
         return Diagnosis("driver", "error", "the kernel has a GB10, and no version of NVIDIA's driver", _UPDATE)
-    major = int(version.partition(".")[0])
-    if major < OLDEST_DRIVER:
-        message = f"NVIDIA {version}; CUDA 13, which the images have, wants {OLDEST_DRIVER} or later"
+    if int(version.partition(".")[0]) < OLDEST_DRIVER:
+        message = f"NVIDIA {version}; CUDA 13, which the images have, requires {OLDEST_DRIVER} or later"
         return Diagnosis("driver", "error", message, _UPDATE)
     return Diagnosis("driver", "ok", f"NVIDIA {version}")
-
-
-def kernel(release: str) -> Diagnosis:
-    """Tells the ``release`` of the kernel, as `uname -r` prints it."""
-    return Diagnosis("kernel", "ok", release or "unknown")
 
 
 def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
     capability = facts.compute_capability
     if facts.silence:
-        remedy = "`nvidia-smi` by hand shows more; where it hangs, the driver is wedged, and only a restart helps"
-        message = f"nvidia-smi does not tell the compute capability: {facts.silence}"
+        message = f"nvidia-smi does not report the compute capability: {facts.silence}"
+        remedy = "run `nvidia-smi` by hand; if it hangs, the driver is stuck, and the machine needs a restart"
         return Diagnosis("GPU arch", "error", message, remedy)
     others = [
         f"{definition} ({architecture})"
@@ -431,33 +428,3 @@ def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
         remedy = f"`gpu_arch: {capability}a` under `args:` in their image.yaml"
         return Diagnosis("GPU arch", "warning", message, remedy)
     return Diagnosis("GPU arch", "ok", f"compute capability {capability}")
-
-
-def _memory(facts: SparkFacts) -> Diagnosis:
-    total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
-    message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, which the GPU shares"
-    if available >= MEMORY_TO_BUILD:
-        return Diagnosis("memory", "ok", message)
-    remedy = "`builder status` shows what is served, and `builder stop` ends it: a build from source needs the memory"
-    return Diagnosis("memory", "warning", message, remedy)
-
-
-def _swap(facts: SparkFacts) -> Diagnosis:
-    total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
-    if not total:
-        return Diagnosis("swap", "ok", "none: what does not fit into memory is ended, and not slowed down")
-    message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
-    if total - free <= SWAP_IN_USE * total:
-        return Diagnosis("swap", "ok", message)
-    remedy = "the machine slows down until it does not answer: end what holds the memory, then "
-    remedy += "`sudo swapoff -a && sudo swapon -a` brings back what was moved out"
-    return Diagnosis("swap", "warning", message, remedy)
-
-
-def _earlyoom(facts: SparkFacts) -> Diagnosis:
-    if facts.earlyoom:
-        return Diagnosis("earlyoom", "ok", "running")
-    # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
-    message = "not running: a Spark whose memory is all in use ends nothing, it freezes"
-    remedy = "`sudo apt install earlyoom` for all that runs here, builds too; `builder run --earlyoom` for one server"
-    return Diagnosis("earlyoom", "warning", message, remedy)

@@ -122,7 +122,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert f"it is number 2: the engine has {repository}:1, which images.lock does not" in done.stdout
     told = " ".join(done.stderr.split())
-    assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
+    assert f"{repository}:latest was left unchanged: it belongs to the project in {small.root} on " in told
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run_command(other, "verify").stdout

@@ -492,8 +492,12 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
     try:
         if tree := span.tree(unit):
             ends = (after or tree.old[1], before or tree.new[1])
-            listed = vllm_versions.commits_between(
-                workspace.project.mirrors, tree.new[0], *ends, lambda text: workspace.report(Message(text))
+            listed = vllm_versions.main_line_between(
+                workspace.project.mirrors,
+                tree.new[0],
+                *ends,
+                lambda text: workspace.report(Message(text)),
+                inside_merge=True,
             )
         elif unit == mixtures.BASE and all(span.bases):
             listed = () if in_base(after)[0] else _images_between(workspace, span, question, tried)

@@ -47,26 +47,18 @@ def test_a_machine_that_is_a_node_keeps_its_name_and_what_it_has() -> None:
     text = f"CLUSTER_NODES=203.0.113.1,203.0.113.2\n{LINK}"
     nodes, notes = settle(text, there)
     assert nodes["desk"] == {"address": "203.0.113.1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}
-    assert "desk has another `interface` in builder.yaml, which stays" in notes["ETH_IF"]
+    assert "desk keeps its other `interface` in builder.yaml" in notes["ETH_IF"]
     assert settle(text, there, replace=True)[0]["desk"] == {"address": "203.0.113.1", **AS_WRITTEN}
 
 
 def test_a_second_time_changes_nothing() -> None:
-    text = f"CLUSTER_NODES=127.0.0.1,203.0.113.2\nCOPY_HOSTS=203.0.113.2,203.0.113.3\n{LINK}"
+    text = f"CLUSTER_NODES=127.0.0.1,203.0.113.2\n{LINK}"
     first = settle(text)[0]
-    assert first["spark3"] == {"engine": "ssh://203.0.113.3"}
     existing = [
         Node(name, **{**values, **({"rdma": tuple(values["rdma"])} if "rdma" in values else {})})
         for name, values in first.items()
     ]
     assert settle(text, *existing)[0] == {}
-
-
-def test_in_a_ring_the_hosts_to_copy_to_are_no_further_machines() -> None:
-    text = "CLUSTER_NODES=203.0.113.1,203.0.113.2\nCOPY_HOSTS=198.51.100.2\nCONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING=1\n"
-    nodes, notes = settle(text)
-    assert set(nodes) == {"spark1", "spark2"}
-    assert "another way to one of the nodes" in notes["COPY_HOSTS"]
 
 
 def test_an_address_is_this_machines_if_it_can_be_bound_to() -> None:
@@ -96,7 +88,9 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
     planned = plan(Project(tmp_path), text)
     assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
     assert "geheim" not in repr(planned)
-    assert outcome(planned, "CONTAINER_HF_TOKEN").startswith("none: every server has HF_TOKEN of whoever starts it")
+    assert outcome(planned, "CONTAINER_HF_TOKEN").startswith(
+        "none: a server gets HF_TOKEN from the environment of whoever starts it"
+    )
     assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
 
 
@@ -109,7 +103,7 @@ def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
     assert "NCCL_DEBUG: WARN # quiet" in planned.after
     assert "# ours\nregistry: lan:5000 # rack\n" in planned.after
     assert "  NEW: 'yes'\n" in planned.after
-    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` has another NCCL_DEBUG already, which stays"
+    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` keeps its other NCCL_DEBUG"
     assert "NCCL_DEBUG: INFO # quiet" in plan(Project(tmp_path), env, replace=True).after
     (tmp_path / "builder.yaml").write_text(planned.after)
     assert not plan(Project(tmp_path), env).changed
@@ -130,8 +124,8 @@ def test_a_value_that_builder_yaml_would_refuse_is_left_out(tmp_path: Path) -> N
         Project(tmp_path), "CLUSTER_NODES=203.0.113.1,203.0.113.2,a b\nETH_IF=much-too-long-for-one\nIB_IF=roce0\n"
     )
     assert not planned.error
-    assert "left out, as no such name: much-too-long-for-one" in outcome(planned, "ETH_IF")
-    assert "left out, as no such name: a b" in outcome(planned, "CLUSTER_NODES")
+    assert "left out, not a valid name: much-too-long-for-one" in outcome(planned, "ETH_IF")
+    assert "left out, not a valid name: a b" in outcome(planned, "CLUSTER_NODES")
     assert planned.after.count("rdma: [roce0]") == 2
     assert "interface" not in planned.after
 

@@ -130,7 +130,7 @@ def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc", driver="570.133.20")
     driver = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["driver"]
     assert driver.verdict == "error"
-    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, wants 580 or later"
+    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, requires 580 or later"
     assert "apt full-upgrade" in driver.remedy
 
 
@@ -159,7 +159,7 @@ def test_memory_that_others_hold(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc")
     (proc / "meminfo").write_text(spark_proc.meminfo(9), encoding="utf-8")
     memory = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["memory"]
-    assert (memory.verdict, memory.message) == ("warning", "9 of 120 GiB available, which the GPU shares")
+    assert (memory.verdict, memory.message) == ("warning", "9 of 120 GiB available, shared with the GPU")
     assert "builder stop" in memory.remedy
 
 

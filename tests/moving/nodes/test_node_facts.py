@@ -71,14 +71,15 @@ def test_no_two_interfaces_may_share_a_subnet() -> None:
     assert node_facts.address_problems(machine.facts(others, machine.PAIR)) == ()
 
 
-# What a machine says of itself: through the program of NVIDIA, and by the kernel's files where it is missing.
+# What a machine reports.
 
 HERE = "unix:///var/run/docker.sock"
 
 
-def test_ibdev2netdev_is_asked(tmp_path: Path) -> None:
-    machine.programs(tmp_path / "bin", machine.PAIR, {"enp1s0f1np1": "192.168.177.11/24"})
-    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BUILDER_DEV": str(tmp_path / "dev")}
+def test_its_interfaces_and_its_clock(tmp_path: Path) -> None:
+    folders = machine.network(tmp_path, machine.PAIR, {"enp1s0f1np1": "192.168.177.11/24"})
+    folders["BUILDER_DEV"] = str(tmp_path / "dev")
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **folders}
     facts = node_facts.gather_facts(environ, HERE)
     assert [link.device for link in facts.links if link.is_up] == list(machine.PAIR)
     interface = facts.interface("enp1s0f1np1")
@@ -89,7 +90,7 @@ def test_ibdev2netdev_is_asked(tmp_path: Path) -> None:
     assert facts.name == os.uname().nodename.partition(".")[0]
 
 
-def test_the_kernels_files_say_the_same(tmp_path: Path) -> None:
+def test_its_links_and_its_models(tmp_path: Path) -> None:
     machine.sysfs(tmp_path / "sys", *machine.PAIR)
     (tmp_path / "dev/infiniband").mkdir(parents=True)
     (tmp_path / "dev/infiniband/uverbs0").touch()
@@ -132,7 +133,7 @@ def test_a_folder_of_models_may_be_in_the_home(tmp_path: Path) -> None:
     "text", ["", "Welcome to spark1\n", "time 1\nname a\naddresses [{}]\n", "time x\nname a\naddresses []"]
 )
 def test_anything_else_is_an_error(text: str) -> None:
-    with pytest.raises(NodeError, match="does not say which interfaces"):
+    with pytest.raises(NodeError, match="its list of interfaces cannot be read"):
         node_facts.parse_facts(text, 0, 1)
 
 
