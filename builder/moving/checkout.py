@@ -49,14 +49,11 @@ ENV_FILE = ".env"
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout at ``root``: its recipes and mods by name, each with its path (a mod is a folder or a zip file), and
-    the paths of scripts in ``examples/``, which start a server without a recipe, and of Dockerfiles."""
+    """A checkout at ``root``: its recipes and mods by name, each with its path (a mod is a folder or a zip file)."""
 
     root: Path
     recipes: Mapping[str, Path]
     mods: Mapping[str, Path]
-    launch_scripts: tuple[str, ...]
-    dockerfiles: tuple[str, ...]
 
     def shown(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
@@ -65,27 +62,22 @@ class Checkout:
 def find_checkout(folder: Path) -> Checkout:
     """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
-    hint = "name the folder of the checkout, where launch-cluster.sh and recipes/ are"
-    if not root.is_dir():
-        raise UsageError(f"{folder} is no folder", hint=hint)
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
         raise UsageError(
-            f"{folder} is no checkout of spark-vllm-docker: no recipes/, no mods/, no .env and none of its scripts",
-            hint=hint,
+            f"{folder} is not a checkout of spark-vllm-docker: no recipes/, no mods/, no .env and none of its scripts",
+            hint="name the folder of the checkout, where launch-cluster.sh and recipes/ are",
         )
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
         root,
         {path.relative_to(root / "recipes").with_suffix("").as_posix(): path for path in recipes},
         {path.name.removesuffix(".zip"): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
-        tuple(sorted(f"examples/{path.name}" for path in (root / "examples").glob("*.sh"))),
-        tuple(sorted(path.name for path in root.glob("Dockerfile*"))),
     )
 
 
 def choose_checkout(checkout: Checkout, texts: Sequence[str]) -> tuple[str, ...]:
-    """The names of the recipes that ``texts`` name, as the launcher there takes them: a name or a path, with or without
-    suffix; all of them where there are none. Raises UsageError for one that is not there, or that several have."""
+    """The names of the recipes that ``texts`` name: a name or a path, with or without suffix, as the launcher there
+    takes them; all recipes if there are no texts. Raises UsageError for an unknown or an ambiguous one."""
     return tuple(dict.fromkeys(_choose_one(checkout, text) for text in texts)) or tuple(checkout.recipes)
 
 
@@ -99,14 +91,14 @@ def _choose_one(checkout: Checkout, text: str) -> str:
     if len(matching) > 1:
         raise UsageError(f"`{text}` names several recipes: {', '.join(matching)}", hint="name one with its folder")
     if not matching:
-        hint = words.did_you_mean(name, checkout.recipes) or "without a name, all of its recipes are meant"
+        hint = words.did_you_mean(name, checkout.recipes) or "without names, the command takes all recipes"
         raise UsageError(f"{checkout.root} has no recipe `{text}`", hint=hint)
     return matching[0]
 
 
 def mod_at(checkout: Checkout, entry: str) -> Path | None:
-    """The folder or zip file of the mod that a recipe calls ``entry``: a path from the checkout's top, or a name in
-    ``mods/``. None where it is not there, or lies outside."""
+    """The folder or zip file of the mod that a recipe calls ``entry``: a path in the checkout, or a name in ``mods/``.
+    None where it is missing, or lies outside."""
     for path in (checkout.root / entry, checkout.root / "mods" / entry):
         real = path.resolve()
         if real.is_relative_to(checkout.root) and real != checkout.root and _is_mod(path):
@@ -206,8 +198,8 @@ class UpstreamCommit:
 
 
 def find_upstream_commit(root: Path) -> UpstreamCommit | None:
-    """Finds the commit that the checkout at ``root`` shares with the repository that it was cloned from, without asking
-    that. None where it is no clone, or git cannot tell."""
+    """Finds the commit that the checkout at ``root`` shares with the repository that it was cloned from, without the
+    network. None where it is not a clone."""
     if not (root / ".git").is_dir():
         return None
     repository = git.GitRepository(root / ".git", git.split(""))
@@ -240,16 +232,6 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
     if upstream is None or not there or here != there:
         return None
     return Origin(upstream.url, path, upstream.ref, upstream.commit, copies.origin_digests(files))
-
-
-def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` in the checkout that are there and not as upstream has them."""
-    there = {path: "" for path in paths if (root / path).is_file()}
-    for path in there:
-        with suppress(OSError):
-            there[path] = _blob(files.read_plain_file((root / path).resolve(), LARGEST_TEXT))
-    blobs = upstream.blobs if upstream else {}
-    return tuple(path for path, blob in there.items() if blob != blobs.get(path))
 
 
 def _blob(content: bytes) -> str:
@@ -286,8 +268,8 @@ class AdoptableImage:
 
 @dataclass(frozen=True)
 class ContainerState:
-    """A container that so many ``recipes`` name. What serves them, if anything: ``number`` is the current image of that
-    repository, ``tag`` an image of the engine without a number; ``definition`` is what builds such images."""
+    """A container that so many ``recipes`` name, and what serves them: the current ``number`` of that repository, or an
+    image of the engine without a number (``tag``); ``definition`` is the definition that builds such images."""
 
     container: str
     recipes: int
@@ -297,10 +279,9 @@ class ContainerState:
 
 
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
-    """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
-    of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
-    number becomes what that tag means. Raises EngineError where no engine answers, LockError for a damaged
-    images.lock."""
+    """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but of a
+    registry's only the one that a recipe names. ``latest`` comes first in its repository, as the first number becomes
+    current. Raises EngineError where no engine answers, LockError for a damaged images.lock."""
     containers = filter(_NAME.fullmatch, {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)})
     references = {":".join(images.split_tag(name)) if "/" in name else images.repository(name) for name in containers}
     lock = lock_file.read_project_lock(workspace.project)
@@ -314,8 +295,7 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
         numbers = lock.images[repository].numbers if repository in lock.images else {}
-        fingerprints = {record.fingerprint for record in numbers.values()}
-        if details is not None and images.fingerprint(details) not in fingerprints:
+        if details and images.fingerprint(details) not in {record.fingerprint for record in numbers.values()}:
             promote = not numbers and tag.endswith(":latest")
             collected.append(AdoptableImage(tag, details.size, details.created, promote))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
