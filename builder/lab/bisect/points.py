@@ -308,7 +308,9 @@ def _require_fitting(
     vLLM could not even be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
-        needs = wheels.read_wheel_needs(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
+        needs = wheels.read_requirements(
+            workspace.project.state / "wheels", wheel, f"{PACKAGE}-{wheel.version}", settings.ca_file
+        )
     except SourceError:
         return
     wants = PythonRequirements(python, _GLIBC, ())

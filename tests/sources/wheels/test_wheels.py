@@ -490,5 +490,8 @@ def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
     version = "0.32.1.dev7+gabcdef012.cu130"
     made = make_wheel(tmp_path / "files", "vllm", version, requires=("torch==2.11.0", "numpy"))
     with serving(tmp_path / "files") as served:
-        wheel = CommitWheel(version, f"{served.url}/{made.name}", sha256(made))
-        assert wheels.read_wheel_needs(tmp_path / "cache", "vllm", wheel, None) == ("torch==2.11.0", "numpy")
+        wheel = Wheel(f"{served.url}/{made.name}", sha256(made))
+        assert wheels.read_requirements(tmp_path / "cache", wheel, f"vllm-{version}", None) == (
+            "torch==2.11.0",
+            "numpy",
+        )
