@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
-    from builder.moving.checkout import ContainerState
     from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents
 
@@ -241,8 +240,6 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
         yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
         yield "mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}"
-    for state in planned.containers:
-        yield "container", state.container, f"{_source(planned, state)}; {words.counted(state.recipes, 'recipe')}"
     for image in planned.images:
         size = words.size_text(image.size)
         yield "image", image.tag, f"gets the next number of {image.repository}, as it is ({size})"
@@ -261,17 +258,6 @@ def _state(planned: Migration, part: PlannedCopy) -> str:
         "same": "the same here",
     }
     return others.get(part.state) or f"left out: {part.reason}"
-
-
-def _source(planned: Migration, state: ContainerState) -> str:
-    if state.number:
-        return f"{state.number} serves it"
-    if state.tag:
-        number = any(image.tag == state.tag for image in planned.images)
-        return "the image below serves it" if number else f"the engine's {state.tag} serves it, without a number"
-    if state.definition:
-        return f"`builder build {state.definition}` makes it"
-    return "no definition and no known image: pull or build it, then `builder adopt`"
 
 
 def _print_result(result: MigrationResult) -> None:
@@ -305,7 +291,6 @@ def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[
             for part in planned.parts
         ],
         "missing_mods": list(planned.missing),
-        "containers": data(planned.containers, "container recipes number? image=tag? definition?"),
         "images": data(planned.images, "image=tag repository"),
         "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],

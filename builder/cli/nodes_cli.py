@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Diagnosis
     from builder.commands.nodes import Discovery, NodeState
-    from builder.moving.node_facts import LinkChoice
+    from builder.moving.machines import LinkChoice
 
 
 _timeout_option = click.option(
@@ -77,7 +77,6 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
     Ends with 1 if a machine could not be asked.
     """
     from builder.commands import nodes as command
-    from builder.definitions import configuration
 
     discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
     if not as_json:
@@ -88,9 +87,9 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
             print_line(output.line(line))
     written = discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json)
     if written:
-        configuration.write_change(context.project, discovery)
+        command.write_nodes(context.project, discovery)
     if as_json:
-        shown = [_discovered_json(node, *found) for node, found in discovery.nodes.items()]
+        shown = [_discovered_json(node, *answer) for node, answer in discovery.nodes.items()]
         print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
     elif written:
         print_result("builder.yaml is written; `builder nodes check` tries it")
@@ -98,7 +97,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
         print_result("nothing was written; --yes writes without asking")
     else:
         print_result("builder.yaml has these settings already")
-    return 1 if any(isinstance(found, BuilderError) for _, found in discovery.nodes.values()) else 0
+    return 1 if any(isinstance(answer, BuilderError) for _, answer in discovery.nodes.values()) else 0
 
 
 @nodes.command()
@@ -129,23 +128,23 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
 
 
 def _discovered_rows(discovery: Discovery) -> Iterator[tuple[str, str, str]]:
-    for node, (_, found) in discovery.nodes.items():
-        if isinstance(found, BuilderError):
-            yield node, "unknown", found.message + (f"; {found.hint}" if found.hint else "")
+    for node, (_, answer) in discovery.nodes.items():
+        if isinstance(answer, BuilderError):
+            yield node, "unknown", answer.message + (f"; {answer.hint}" if answer.hint else "")
             continue
-        settings = {"link": found.shape, "interface": found.interface, "address": found.address}
-        rows = [*settings.items(), ("rdma", ", ".join(found.rdma))]
-        rows += [("env", f"{name}={value}") for name, value in found.env.items()]
-        rows += [("problem", problem) for problem in found.problems]
+        settings = {"link": answer.shape, "interface": answer.interface, "address": answer.address}
+        rows = [*settings.items(), ("rdma", ", ".join(answer.rdma))]
+        rows += [("env", f"{name}={value}") for name, value in answer.env.items()]
+        rows += [("problem", problem) for problem in answer.problems]
         shown = [row for row in rows if row[1]]
         yield from ((node if not number else "", *row) for number, row in enumerate(shown))
 
 
-def _discovered_json(node: str, host: str, found: LinkChoice | BuilderError) -> dict[str, Any]:
-    if isinstance(found, BuilderError):
+def _discovered_json(node: str, host: str, answer: LinkChoice | BuilderError) -> dict[str, Any]:
+    if isinstance(answer, BuilderError):
         nothing = dict.fromkeys(("link", "address", "interface"))
-        return {"node": node, "engine": host, "error": found.message, **nothing, "rdma": [], "env": {}, "problems": []}
-    settings = data(found, "link=shape address? interface? rdma env problems")
+        return {"node": node, "engine": host, "error": answer.message, **nothing, "rdma": [], "env": {}, "problems": []}
+    settings = data(answer, "link=shape address? interface? rdma env problems")
     return {"node": node, "engine": host, "error": None, **settings}
 
 

@@ -70,23 +70,15 @@ def export_image(
 
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
-    """The files of the number's build directory that another machine takes; the user is told of those left out."""
-    folder = build_directory.path_of(project, name)
-    if not folder.is_dir():
-        report(Message(f"the build directory of {name} is gone: it goes without"))
-        return {}
+    """The files of the number's build directory; none, with a report, where another machine would not take them."""
     try:
         files = _recorded_files(project, name, recorded)
+        fault = archive.build_fault(name, recorded, files)
     except (FileProblemsError, OSError) as error:
-        report(Message(f"the build directory of {name} is damaged, and goes without: {error}"))
-        return {}
-    for path in [path for path in files if archive.unwelcome(path)]:
-        report(Message(f"{project.relative(folder / path)} goes without: {archive.unwelcome(path)}"))
-        del files[path]
-    if fault := archive.build_fault(name, recorded, files):
-        report(Message(f"the build directory of {name} goes without: {fault}"))
-        return {}
-    return files
+        fault = str(error)
+    if fault:
+        report(Message(f"the archive gets no build directory of {name}: {fault}"))
+    return {} if fault else files
 
 
 def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
@@ -118,9 +110,8 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
 
 @dataclass(frozen=True)
 class ImportedImage:
-    """The imported image. ``layers`` were read from the file, ``bytes`` in all; none where all of it was here
-    ``already``. ``current`` is true if it is the current number; ``models`` are those that the import paired with
-    it, ``evidence`` how many runs of others are new here."""
+    """The imported image: the number of ``layers`` and ``bytes`` read from the file, 0 if the image was here
+    ``already``; the ``models`` that the import paired with it, and how many runs of others are new (``evidence``)."""
 
     image: ImageName
     already: bool
@@ -190,8 +181,8 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
             f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
-            hint="two machines that build need a repository each, or one images.lock: build it there again as"
-            " another number, and export that",
+            hint="two machines that build need a repository each, or one images.lock: build it there again, and export"
+            " that number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
@@ -254,9 +245,9 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
 
 
 def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
-    """Returns ``lock`` with the number of the archive. Its models are paired with it where they have no pairing and it
-    has the evidence that they require; it becomes current where its repository has no current number and no model
-    waits for evidence; the pins of its build count where there are none."""
+    """Returns ``lock`` with the number of the archive. Models without a pairing are paired with it if it has the
+    evidence that they require. It becomes current if its repository has no current number and no model lacks evidence.
+    The pins of its build count where there are none."""
     name = contents.name
     after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
     after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))

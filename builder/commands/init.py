@@ -27,7 +27,7 @@ from builder.engine import client as endpoints
 from builder.engine import machine, versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import checkout, copies, node_facts, settings, shipped
+from builder.moving import checkout, copies, machines, shipped
 from builder.numbers import images_lock
 from builder.numbers.workspace import open_workspace
 from builder.sources import foreign_files
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.errors import Problem
-    from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UpstreamCommit
-    from builder.moving.settings import SettingsPlan
+    from builder.moving.checkout import AdoptableImage, Checkout, SettingsPlan, UpstreamCommit
     from builder.moving.shipped import Contents, PlannedFile, Selection
     from builder.numbers.workspace import Workspace
 
@@ -49,7 +48,7 @@ _CHECKOUT = "spark-vllm-docker"
 
 def machine_findings(project: projects.Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
     """Tells what this machine has that a project can use: one after the other, as it is looked up."""
-    yield _machine(node_facts.read_spark_facts(environ, proc), proc)
+    yield _machine(machines.read_spark_facts(environ, proc), proc)
     try:
         workspace = open_workspace(project, environ, ignore)
     except BuilderError as error:
@@ -78,7 +77,7 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
             yield from checkout.untagged_findings(workspace, every)
 
 
-def _machine(spark: node_facts.SparkFacts | None, proc: Path) -> Diagnosis:
+def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
     memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
     if spark is None:
@@ -152,7 +151,7 @@ def init_project(
 
 
 def suited(proc: Path) -> tuple[Contents, str]:
-    if node_facts.is_spark(proc):
+    if machines.is_spark(proc):
         return "spark", "this is a DGX Spark"
     if any(proc.glob(processes.GPUS)):
         return "all", "this machine has an NVIDIA GPU"
@@ -287,7 +286,6 @@ class Migration:
     run_time: Mapping[str, str]
     missing: Mapping[str, str]
     settings: SettingsPlan | None
-    containers: tuple[ContainerState, ...]
     images: tuple[AdoptableImage, ...]
     notes: tuple[str, ...]
     replace: bool
@@ -352,9 +350,7 @@ def plan_migration(
     adoptable: tuple[AdoptableImage, ...] = ()
     try:
         adoptable = checkout.adoptable(workspace, readable) if with_images else ()
-        states = checkout.container_states(workspace, readable, adoptable, ask_engine=True)
     except BuilderError as error:
-        states = checkout.container_states(workspace, readable, (), ask_engine=False)
         notes.append(f"the images are not known: {error.message}")
     return Migration(
         checkout=there,
@@ -364,7 +360,6 @@ def plan_migration(
         run_time=dict(_run_time(there, mods)),
         missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
         settings=planned_settings,
-        containers=states,
         images=adoptable,
         notes=tuple(notes),
         replace=replace,
@@ -377,7 +372,7 @@ def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replac
         return None
     env = checkout.parse_env_file(read_text(path, str(path)), str(path))
     here = workspace.engine.host if machine.is_here(workspace.engine.host) else endpoints.DEFAULT_HOST
-    planned = settings.plan_settings(workspace.project, env, here, replace=replace)
+    planned = checkout.plan_settings(workspace.project, env, here, replace=replace)
     notes += [f"no setting is taken over: {planned.error}"] if planned.error else []
     notes += map(str, env.problems)
     return planned

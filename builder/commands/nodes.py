@@ -16,8 +16,8 @@ from builder.engine import client as endpoints
 from builder.engine import containers, images, machine, versions
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.moving import machines, node_facts
-from builder.moving.node_facts import LinkChoice
+from builder.moving import machines
+from builder.moving.machines import LinkChoice
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, select_any, select_image
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.configuration import Configuration, Node
     from builder.engine.client import Endpoint
-    from builder.moving.node_facts import MachineFacts
+    from builder.moving.machines import MachineFacts
     from builder.numbers.status import ImageState
     from builder.serving.selection import ServedImage
 
@@ -233,7 +233,7 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
     fingerprints = {}
     hub = f"{node.models.rstrip('/')}/hub" if node.models else str(hub_cache.hub(environ))
     try:
-        facts = node_facts.gather_facts(environ, engine.host, hub)
+        facts = machines.gather_facts(environ, engine.host, hub)
     except BuilderError as error:
         facts = error
     try:
@@ -259,9 +259,9 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
         yield Diagnosis("engine", "ok", seen.engine)
         yield from _image_findings(node, looked, wanted)
     if not isinstance(seen.facts, BuilderError):
-        yield from node_facts.check_links(node, nodes, seen.facts)
+        yield from machines.check_links(node, nodes, seen.facts)
         if seen.facts.driver is not None:
-            yield node_facts.check_driver(seen.facts.driver)
+            yield machines.check_driver(seen.facts.driver)
         yield Diagnosis("kernel", "ok", seen.facts.kernel or "unknown")
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
@@ -330,7 +330,7 @@ def discover_nodes(
     engines = _engines(project, environ, names)
 
     def ask(_: str, engine: Endpoint) -> LinkChoice:
-        return node_facts.choose_link(node_facts.gather_facts(environ, engine.host))
+        return machines.choose_link(machines.gather_facts(environ, engine.host))
 
     answers = machines.ask_machines(engines, ask, timeout or config.node_timeout, report)
     chosen = {node: _settings(config, node, each) for node, each in answers.items() if isinstance(each, LinkChoice)}
@@ -338,6 +338,11 @@ def discover_nodes(
     after = configuration.with_node_settings(before, settings) if settings else before
     configuration.document(after)
     return Discovery(before, after, {node: (engines[node].host, answer) for node, answer in answers.items()})
+
+
+def write_nodes(project: Project, discovery: Discovery) -> None:
+    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    configuration.write_change(project, discovery)
 
 
 def _settings(config: Configuration, name: str, choice: LinkChoice) -> dict[str, Any]:

@@ -132,9 +132,9 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     address = configuration.load_configuration(workspace.project).registry
     present = machines.ask_machines(engines, partial(_has_already, job, address))
     outcomes: dict[str, PulledLayers | BuilderError | None] = {
-        node: found if isinstance(found, BuilderError) else None for node, found in present.items()
+        node: answer if isinstance(answer, BuilderError) else None for node, answer in present.items()
     }
-    if lacking := {node: engines[node] for node, found in present.items() if found is False}:
+    if lacking := {node: engines[node] for node, answer in present.items() if answer is False}:
         with _source_registry(job, address) as (source, digest):
             outcomes |= machines.ask_machines(lacking, partial(_pull, job, source, digest))
     if caches := traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded):

@@ -5,40 +5,41 @@ Nothing of .env is run. A value that bash would compute is reported as a problem
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import posixpath
 import re
+import socket
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from builder.base import files, words, yaml_file
+from builder.base import files, redaction, words, yaml_file
 from builder.base.errors import (
     BuilderError,
-    ImageStateError,
     Location,
     Problem,
     UsageError,
 )
 from builder.base.events import Diagnosis
-from builder.definitions import image, mod, recipe
-from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.definitions import cluster, configuration, container, mod, recipe
+from builder.definitions.fields import LARGEST_TEXT, env_text, read_text
 from builder.engine import images
 from builder.lock import lock_file
-from builder.lock.model import Lock
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
 from builder.numbers import retention
 from builder.plan import making
-from builder.serving import selection
 from builder.sources import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.project import Project
+    from builder.definitions.configuration import Node
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
 
@@ -183,6 +184,130 @@ def _value(text: str) -> str:
     return collected
 
 
+# The .env of a checkout becomes settings in builder.yaml; a key without an equivalent there is reported.
+
+_LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
+_DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
+_NOT_HERE = {
+    "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
+    "MASTER_PORT": f"none: several nodes meet at port {cluster.MASTER_PORT} of the first, or `-- --master-port N`",
+    "COPY_HOSTS": "none: `builder copy IMAGE NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
+    "LOCAL_IP": "none: the node whose address this machine has is this machine; all others are reached by ssh",
+    "ETH_IF": _DISCOVERS,
+    "IB_IF": _DISCOVERS,
+}
+
+
+@dataclass(frozen=True)
+class SettingsPlan(configuration.ConfigurationChange):
+    """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
+
+    outcomes: Mapping[str, str]
+    error: str = ""
+
+
+def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: bool) -> SettingsPlan:
+    """Plans builder.yaml with the settings of ``env``. What is there already stays, unless ``replace`` is wanted."""
+    before = ""
+    try:
+        before = configuration.present_text(project)
+        existing = configuration.load_configuration(project)
+        nodes, outcomes = settle_nodes(env, existing.nodes, own_engine)
+        variables = _variables(env, configuration.document(before).get("env") or {}, outcomes, replace=replace)
+        after = configuration.with_node_settings(before, nodes) if nodes else before
+        after = configuration.with_environment(after, variables) if variables else after
+        configuration.document(after)
+    except BuilderError as error:
+        return SettingsPlan(before, before, {}, error.message)
+    return SettingsPlan(before, after, {key: outcomes.get(key) or _other(key) for key in env.values})
+
+
+def settle_nodes(
+    env: EnvFile, existing: Sequence[Node], own_engine: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The nodes to add for the machines in CLUSTER_NODES of ``env``, by name, and what that key becomes. A machine that
+    is a node already stays as it is. ``own_engine`` is the address of this machine's engine."""
+    key = "CLUSTER_NODES"
+    listed = [part for part in map(str.strip, env.value(key).split(",")) if part]
+    hosts = [login for login in dict.fromkeys(listed) if _LOGIN.fullmatch(login)]
+    notes = [f"left out, not a valid name: {login}" for login in listed if login not in hosts]
+    if len(hosts) < 2:
+        return {}, {key: "; ".join(["one machine needs no node", *notes])} if listed else {}
+    own = next((login for login in hosts if is_own(_address(login))), None)
+    nodes: dict[str, dict[str, Any]] = {}
+    for number, login in enumerate(hosts, start=1):
+        address, is_here = _address(login), login == own
+        node = next((each for each in existing if _is_at(each, address, is_here=is_here)), None)
+        name = node.name if node else _name(address, number, {*nodes, *(each.name for each in existing)})
+        if node is None:
+            nodes[name] = {"engine": own_engine if is_here else f"ssh://{login}", "address": address}
+        notes.append(f"{name} is {address}" + (", this machine" if is_here else ""))
+    return nodes, {key: "; ".join(notes)}
+
+
+def is_own(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(ipaddress.IPv4Address(address)), 0))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _address(login: str) -> str:
+    return login.rpartition("@")[2]
+
+
+def _is_at(node: Node, address: str, *, is_here: bool) -> bool:
+    is_own = is_here and (node.engine.startswith("unix://") or node.engine == "default")
+    return address in (node.address, urlsplit(node.engine).hostname) or (is_own and node.address is None)
+
+
+def _name(address: str, number: int, taken: set[str]) -> str:
+    try:
+        ipaddress.ip_address(address)
+        stem, name = "spark", f"spark{number}"
+    except ValueError:
+        stem = name = address.strip("-.") or "spark"
+    while name in taken:
+        number += 1
+        name = f"{stem}{number}"
+    return name
+
+
+def _variables(
+    env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
+) -> dict[str, str | None]:
+    """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
+    variables: dict[str, str | None] = {}
+    for key, value in env.values.items():
+        name = key.removeprefix("CONTAINER_")
+        if name in (key, "", "NAME"):
+            continue
+        shell = f"`export {name}=…` in your shell's profile"
+        if name in container.SECRETS:
+            outcomes[key] = f"none: a server gets {name} from the environment of whoever starts it; {shell}"
+            continue
+        wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
+        if wanted is None:
+            outcomes[key] += f", without its value, which looks like a secret: {shell}"
+        is_other = name in existing and wanted != (None if existing[name] is None else env_text(existing[name]))
+        if name not in existing or (is_other and replace):
+            variables[name] = wanted
+        elif is_other:
+            outcomes[key] = f"`env` keeps its other {name}"
+    return variables
+
+
+def _other(key: str) -> str:
+    if key in _NOT_HERE:
+        return _NOT_HERE[key]
+    if key == "CLUSTER_NODES":
+        return "empty"
+    suggestion = words.did_you_mean(key, ("CLUSTER_NODES", *_NOT_HERE))
+    return f"none: nothing reads it{f'; {suggestion}' if suggestion else ''}"
+
+
 # Git never ends where a setting includes a pipe that nobody writes to.
 _SECONDS = 30
 
@@ -266,18 +391,6 @@ class AdoptableImage:
         return images.repository(self.tag)
 
 
-@dataclass(frozen=True)
-class ContainerState:
-    """A container that so many ``recipes`` name, and what serves them: the current ``number`` of that repository, or an
-    image of the engine without a number (``tag``); ``definition`` is the definition that builds such images."""
-
-    container: str
-    recipes: int
-    number: str = ""
-    tag: str = ""
-    definition: str = ""
-
-
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
     """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but of a
     registry's only the one that a recipe names. ``latest`` comes first in its repository, as the first number becomes
@@ -335,29 +448,6 @@ def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterat
             message = f"{short} ({made}) has no name and may hold vLLM; `docker image prune` deletes it"
             remedy = f"`builder adopt {short} --as {repository} --no-promote` gives it a number"
             yield Diagnosis("untagged", "warning", message, remedy)
-
-
-def container_states(
-    workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage], *, ask_engine: bool
-) -> tuple[ContainerState, ...]:
-    """The state of the container of each recipe; unless ``ask_engine``, as far as files tell. Raises as `adoptable`."""
-    lock = lock_file.read_project_lock(workspace.project) if ask_engine else Lock()
-    counts = Counter(recipe.container for recipe in recipes)
-    first = {recipe.container: recipe for recipe in recipes}
-    collected = []
-    for container, count in sorted(counts.items()):
-        definition = image.of_repository(workspace.project, first[container].repository) or ""
-        number = tag = ""
-        with suppress(ImageStateError):  # the number that serves it, whichever model that has
-            number = str(selection.for_recipe(lock, replace(first[container], model=None)).image)
-        if ask_engine and not number and _NAME.fullmatch(container):
-            full = ":".join(images.split_tag(container))
-            if full in {each.tag for each in adoptable_images}:
-                tag = full
-            elif images.inspect_image(workspace.engine, container):
-                tag = container
-        collected.append(ContainerState(container, count, number, tag, definition))
-    return tuple(collected)
 
 
 def plan_part(

@@ -203,6 +203,7 @@ _STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node
 # What the nodes of builder.yaml decide: their commands leave names for the user to fill in.
 _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_BRAND = "nvidia"  # builder serves on no other
 
 
 class _Sourced(NamedTuple):
@@ -226,7 +227,6 @@ class _Making:
         self.profile = _mapping(profiles, hardware)
         generation = self.profile.get("generation") or self.profile.get("gpu_generation")
         self.generation = str(generation[0] if isinstance(generation, list) and generation else generation)
-        self.brand = str(self.profile.get("brand", "")).lower()
         self.gpus = self.profile["gpu_count"] if isinstance(self.profile.get("gpu_count"), int) else 1
         self.variants = _mapping(self.data, "variants")
         self.variant_key = variant
@@ -240,7 +240,7 @@ class _Making:
 
     def _require_served(self) -> None:
         """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
-        if self.brand != "nvidia":
+        if str(self.profile.get("brand", "")).lower() != _BRAND:
             raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
             raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
@@ -248,10 +248,10 @@ class _Making:
         needs = _mapping(self.variant, "precision_hardware")
         if not self.variant.get("precision_hardware") and self.variant.get("precision") in ("nvfp4", "fp4"):
             needs = {"brand": "NVIDIA", "generation": "blackwell"}
-        wanted = needs.get("generation") or self.generation, str(needs.get("brand") or self.brand).lower()
+        wanted = needs.get("generation") or self.generation, str(needs.get("brand") or _BRAND).lower()
         if _mapping(self.data, "meta", "hardware").get(self.hardware) == "unsupported":
             raise UsageError(f"{self.file} says that {self.hardware} is not supported")
-        if wanted != (self.generation, self.brand) or self.hardware not in supported:
+        if wanted != (self.generation, _BRAND) or self.hardware not in supported:
             others = ", ".join(key for key in self.variants if key != self.variant_key)
             hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else ""
             raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
@@ -260,7 +260,7 @@ class _Making:
         """The value of a map by the hardware's name, generation or brand; the value itself where it is no map."""
         if not isinstance(value, dict):
             return value
-        keys = (self.hardware, self.generation, self.brand, "default")
+        keys = (self.hardware, self.generation, _BRAND, "default")
         return next((value[key] for key in keys if value.get(key) is not None), None)
 
     def _choose_strategy(self) -> tuple[str, int]:
@@ -364,8 +364,7 @@ class _Making:
 
     def _first_of(self, path: YamlPath) -> YamlPath | None:
         layers = _mapping(self.data, *map(str, path))
-        brand = self.brand if self.brand == "nvidia" else self.generation
-        return next(((*path, key) for key in (self.generation, brand) if layers.get(key)), None)
+        return next(((*path, key) for key in (self.generation, _BRAND) if layers.get(key)), None)
 
     def _of_feature(self, key: str) -> Iterator[YamlPath]:
         path: YamlPath = ("features", key)
@@ -379,10 +378,10 @@ class _Making:
                 return
             path = (*path, "modes", mode)
             overlays = _mapping(modes, mode, "hardware_overrides")
-            keys = (self.hardware, self.generation, self.brand, "default")
+            keys: tuple[str, ...] = (self.hardware, self.generation, _BRAND, "default")
         else:
             overlays = _mapping(feature, "hardware_overrides")
-            keys = (self.generation, *(("nvidia",) if self.brand == "nvidia" else ()))
+            keys = (self.generation, _BRAND)
         overlay = next((each for each in keys if isinstance(_mapping(overlays, each).get("args"), list)), None)
         yield (*path, *(("hardware_overrides", overlay) if overlay else ()))
 
@@ -436,7 +435,7 @@ class _Making:
             value = _mapping(self.data, *parents).get(last)
             if isinstance(value, dict):
                 is_by_brand = any(brand in value for brand in ("nvidia", "amd", "tpu", "intel"))
-                value = value.get(self.brand) if is_by_brand else value
+                value = value.get(_BRAND) if is_by_brand else value
             if isinstance(value, dict):  # by the version of CUDA
                 value = value.get("cu130") or value.get("cu129")
             if isinstance(value, str):

@@ -34,7 +34,7 @@ from builder.lock.model import (
 )
 from builder.pins import agreement, packages, vendored
 from builder.pins.resolver import answered
-from builder.sources import local_checkouts, python
+from builder.sources import foreign_files, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,9 +144,9 @@ def _as_it_is(source: GitSource) -> tuple[GitSource, bytes]:
     diff. Any other source is what it is. Raises SourceError."""
     if source.checkout is None:
         return source, b""
-    state = local_checkouts.read_checkout(source.checkout)
-    own = (source_patches.local_changes(state.diff),) if state.diff else ()
-    return replace(source, ref=state.commit, patches=(*own, *source.patches)), state.diff
+    commit, diff = foreign_files.read_checkout(source.checkout)
+    own = (source_patches.local_changes(diff),) if diff else ()
+    return replace(source, ref=commit, patches=(*own, *source.patches)), diff
 
 
 def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> Inherited:
@@ -398,7 +398,7 @@ def _resolve_some(task: _Task, pins: Pins, sources: Mapping[str, GitSource], mov
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
     """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
-    for url in local_checkouts.remotes_with(checkout, source.ref):
+    for url in foreign_files.remotes_with(checkout, source.ref):
         if isinstance(task.resolver.commits([("", url, source.ref)])[""], GitPin):
             return url
     return source.git

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
-from builder.sources import mirror
-from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_in_project
+from builder.definitions.source_patches import LARGEST_PATCH
+from builder.sources import mirror, patches
+from builder.sources.git import (
+    GitRepository,
+    Notify,
+    discard,
+    printable,
+    run_checked,
+    run_in_project,
+    shorten,
+    split,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.sources.git import GitResult
@@ -222,3 +234,78 @@ def _line(result: GitResult) -> str:
 
 def _verified(folder: Path, revision: str) -> str:
     return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
+
+
+# A local checkout as a source (``path:``): the commit that it is at, and its changes as one diff on top of that. Its
+# changes are those of tracked files, and the untracked files that git does not ignore. Nothing in it is changed.
+
+# An address that others may reach, too; that of ssh in the form of scp as well.
+_REMOTE = re.compile(r"(?:https?|ssh|git)://.+")
+_SCP = re.compile(r"(?P<host>[\w.-]+@[\w.-]+):(?P<path>[^/:].*)")
+
+
+def read_checkout(folder: Path) -> tuple[str, bytes]:
+    """The commit (40 hex digits) of a checkout, and the diff of its changes, empty where it has none. Raises
+    SourceError where ``folder`` is not the top of a checkout, and for changes that a diff cannot hold."""
+    import tempfile
+
+    top = run_in_project(folder, "rev-parse", "--show-toplevel").text if folder.is_dir() else ""
+    commit = commit_of(folder) if top else ""
+    if not commit or not folder.samefile(top):
+        reason = f"{folder} lies in the one at {top}" if top else f"{folder} is no checkout of git with a commit"
+        raise SourceError(f"`path` names no checkout: {reason}", hint="correct the `path` of the source in image.yaml")
+    # An index of its own, which begins as that of the checkout: git then reads only what was changed since.
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
+        own = folder / _git(folder, "rev-parse", "--git-path", "index")
+        if own.exists():
+            shutil.copyfile(own, index)
+        environ = {
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": name,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{folder / objects}"',
+        }
+        _git(folder, "add", "--all", environ=environ)
+        tree = _git(folder, "write-tree", environ=environ)
+        _refuse_submodules(folder, commit, tree, environ)
+        diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
+    if len(diff) > LARGEST_PATCH:
+        raise SourceError(
+            f"{folder} has changes of more than {LARGEST_PATCH >> 20} MiB beside its commit",
+            hint="commit them, or name in .gitignore what is no source",
+        )
+    return commit, diff
+
+
+def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:
+    """The addresses of the remotes that have the commit, as far as the checkout knows, without logins."""
+    refs = _git(folder, "for-each-ref", f"--contains={commit}", "--format=%(refname:lstrip=2)", "refs/remotes").split()
+    addresses = []
+    for name in _git(folder, "remote").splitlines():
+        url = run_in_project(folder, "config", "--get", f"remote.{name}.url").text
+        if scp := _SCP.fullmatch(url):
+            url = f"ssh://{scp['host']}/{scp['path']}"
+        if _REMOTE.fullmatch(url) and any(ref.startswith(f"{name}/") for ref in refs):
+            addresses.append(split(url).url)
+    return tuple(addresses)
+
+
+def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[str, str]) -> None:
+    """Raises SourceError for a submodule, or another repository inside, that is not as the commit has it."""
+    raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
+    moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
+    states = _git(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked").splitlines()
+    # The third field tells of a submodule: its commit, its tracked files, its untracked ones.
+    dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
+    if changed := sorted({*moved, *dirty}):
+        raise SourceError(
+            f"{folder} has a submodule or another repository that is not as its commit has it: {', '.join(changed)}",
+            hint="commit it there and here, or put it back: `git submodule update`",
+        )
+
+
+def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
+    result = run_in_project(folder, *arguments, environ=environ)
+    if result.status:
+        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}")
+    return result.text

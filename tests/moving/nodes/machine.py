@@ -6,13 +6,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from builder.moving import node_facts
+from builder.moving import machines
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.moving.node_facts import MachineFacts
+    from builder.moving.machines import MachineFacts
 
 
 # Every device of a DGX Spark with its interface.
@@ -54,7 +54,7 @@ def facts(
         *(f"link {device} {name} {'up' if device in links else 'down'}" for device, name in LINKS.items()),
         f"addresses {addresses(up, down)}",
     ]
-    return node_facts.parse_facts("\n".join(lines), 999.0, 1001.0)
+    return machines.parse_facts("\n".join(lines), 999.0, 1001.0)
 
 
 def network(folder: Path, links: tuple[str, ...], up: dict[str, str]) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions.configuration import Node
-from builder.moving import node_facts
-from builder.moving.node_facts import MachineFacts
+from builder.moving import machines
+from builder.moving.machines import MachineFacts
 from tests import spark_proc
 from tests.moving.nodes import machine
 
@@ -27,13 +27,13 @@ FACTS = machine.facts(ADDRESSES, machine.PAIR, down=("enp1s0f0np0",))
 
 
 def wrong(node: Node, facts: MachineFacts = FACTS, other: Node = TWO) -> list[tuple[str, str, str]]:
-    checks = node_facts.check_links(node, (node, other), facts)
+    checks = machines.check_links(node, (node, other), facts)
     return [(check.subject, check.verdict, f"{check.message} → {check.remedy}") for check in checks if check.remedy]
 
 
 def test_all_is_well() -> None:
     assert [
-        (check.subject, check.verdict, check.message) for check in node_facts.check_links(ONE, (ONE, TWO), FACTS)
+        (check.subject, check.verdict, check.message) for check in machines.check_links(ONE, (ONE, TWO), FACTS)
     ] == [
         ("interface", "ok", "enp1s0f1np1, 192.168.177.11"),
         ("devices", "ok", "rocep1s0f1, roceP2p1s0f1"),
@@ -107,10 +107,10 @@ def test_a_shared_subnet() -> None:
 
 def found(proc: Path, programs: Path, architectures: dict[str, str] | None = None) -> dict[str, Diagnosis]:
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    facts = node_facts.read_spark_facts(environ, proc)
+    facts = machines.read_spark_facts(environ, proc)
     assert facts is not None
     return {
-        diagnosis.subject: diagnosis for diagnosis in node_facts.check_spark(facts, architectures or {"tf5": "12.1a"})
+        diagnosis.subject: diagnosis for diagnosis in machines.check_spark(facts, architectures or {"tf5": "12.1a"})
     }
 
 
@@ -122,8 +122,8 @@ def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
 
 def test_another_machine_is_not_looked_at(tmp_path: Path) -> None:
     spark_proc.write(tmp_path, available=20, model="NVIDIA H200")
-    assert node_facts.read_spark_facts(os.environ, tmp_path) is None
-    assert node_facts.read_spark_facts(os.environ, tmp_path / "none") is None
+    assert machines.read_spark_facts(os.environ, tmp_path) is None
+    assert machines.read_spark_facts(os.environ, tmp_path / "none") is None
 
 
 def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
