@@ -1,4 +1,4 @@
-"""Files are read from repositories that others may have written: a mirror, or the project's own history.
+"""Files are read from repositories that others may have written: a mirror, the project's own history, a local checkout.
 
 Only plain files leave a mirror, at paths that stay in their folder. Nothing is checked out, so no hook, filter or
 submodule of a repository ever runs."""
@@ -41,8 +41,8 @@ _MOST_TOLD = 10
 
 
 def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> tuple[str, tuple[str, ...]]:
-    """Returns the commit that ``ref`` (also ``HEAD``) is now, and the sorted paths of all its files that have plain
-    names; keeps the commit in the mirror. Raises SourceError."""
+    """Returns the commit of ``ref`` (also ``HEAD``), which the mirror keeps, and the sorted paths of its files with
+    plain names. Raises SourceError."""
 
     def find(repository: GitRepository) -> tuple[str, tuple[str, ...]]:
         commit = ref.lower()
@@ -58,9 +58,9 @@ def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
 def read_foreign_files(
     mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard
 ) -> tuple[PlainFile, ...]:
-    """Returns the file ``path`` of ``commit``, or all files below the folder of that name, sorted by path; a link to
-    another of them becomes a copy of it. Raises SourceError with everything that cannot be taken: links that lead out,
-    submodules, unfit names, content that is too large or only a pointer to Git LFS."""
+    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path; a link to another of
+    them becomes a copy. Raises SourceError with everything that cannot be taken: links that lead out, submodules, unfit
+    names, too large content, and pointers to Git LFS."""
 
     def read_all(repository: GitRepository) -> tuple[PlainFile, ...]:
         mirror.ensure_commit(repository, commit)
@@ -138,8 +138,7 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
     shown = [f"{printable(name.encode(errors='replace').decode())}: {reason}" for name, reason in wrong.items()]
     if len(shown) > _MOST_TOLD:
         shown[_MOST_TOLD:] = [f"and {len(shown) - _MOST_TOLD} more"]
-    lines = "\n".join(shown)
-    raise SourceError(f"{repository.address.url} has what is not copied:\n{lines}")
+    raise SourceError(f"{repository.address.url} has files that are not copied:\n" + "\n".join(shown))
 
 
 # Files and folders of the project as its own git history has them. The repository may be the work of others: a clone
@@ -156,9 +155,8 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
         raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
     commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
-        raise UsageError(
-            f"git knows no revision `{revision}`", hint="`git log images.lock` shows those that changed it"
-        )
+        hint = "`git log images.lock` shows the revisions that changed it"
+        raise UsageError(f"git has no revision `{revision}`", hint=hint)
     content = run_in_project(folder, "cat-file", "blob", f"{commit}:./{name}")
     return None if content.status else content.output
 
@@ -192,9 +190,9 @@ def last_change(folder: Path, name: str, before: str) -> str:
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
-    """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
-    folder ``into``; False where there is no such folder or revision, or no git. Links and submodules are left out. `git
-    archive` would run the filters and signature programs that the repository's configuration names."""
+    """Writes the files of the folder ``name`` of the project, as they were in ``revision``, into the folder ``into``;
+    False where there is no such folder or revision, or no git. Leaves out links and submodules. `git archive` would run
+    programs that the repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):

@@ -166,7 +166,7 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for address in (f"ext::sh -c touch% {mark}", f"--upload-pack=touch {mark}//x", f"fd::7,8/{mark}//x"):
-        assert "is no address of a repository" in typed.run("mods", "add", "--", address, code=2)
+        assert "is not the address of a repository" in typed.run("mods", "add", "--", address, code=2)
     assert not mark.exists()
 
 

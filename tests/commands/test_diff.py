@@ -477,7 +477,7 @@ def test_a_project_in_a_folder_of_its_repository(diff_lock_numbers: Kept, tmp_pa
 @pytest.mark.parametrize("revision", ["nothing", "--all", "-h", "HEAD~9", ""])
 def test_an_unknown_revision_is_a_mistake(diff_lock_numbers: Kept, revision: str) -> None:
     history(diff_lock_numbers)
-    with pytest.raises(UsageError, match=f"git knows no revision `{revision}`"):
+    with pytest.raises(UsageError, match=f"git has no revision `{revision}`"):
         diff_lock_between(diff_lock_numbers, revision)
 
 

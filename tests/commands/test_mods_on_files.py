@@ -138,7 +138,7 @@ def test_several_are_named_and_taken_together(community: Community) -> None:
 def test_it_may_have_another_name_here(community: Community) -> None:
     community.add("//mods/house", "ours")
     assert mod_names(community.project) == ("ours",)
-    with pytest.raises(UsageError, match="`a/b` is no name for a mod"):
+    with pytest.raises(UsageError, match="`a/b` is not a valid name of a mod"):
         community.add("//mods/house", "a/b")
 
 
@@ -216,7 +216,7 @@ def test_a_link_or_a_zip_in_its_place_stays(community: Community) -> None:
     with pytest.raises(ConflictError, match="mods/house is a link"):
         community.add("//mods/house")
     projects.write(community.file("mods/other.zip"), "x")
-    with pytest.raises(ConflictError, match=r"mods/other\.zip is there"):
+    with pytest.raises(ConflictError, match=r"mods/other\.zip exists"):
         community.add("//mods/other")
 
 
@@ -251,7 +251,7 @@ def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
     projects.write(community.file("mods/house.source"), "url: 1\n")
     house, other = mods.list_mods(community.project)
-    assert "mods/house.source:1:1: no origin of a copy" in house.problem
+    assert "mods/house.source:1:1: not the origin of a copy" in house.problem
     assert house.mod
     assert (other.problem, other.edited) == ("", ())
 
@@ -549,7 +549,7 @@ def test_what_is_not_pinned_is_said(mods_check_pinned_there: ModProject) -> None
         ("fix", "git", "not tried", True),
     ]
     assert (
-        mods_check_pinned_run(mods_check_pinned_there)[0].missing
+        mods_check_pinned_run(mods_check_pinned_there)[1].missing
         == "it is not pinned yet: `builder lock git` does that"
     )
 
