@@ -118,7 +118,7 @@ def pull(context: Context, image: str) -> None:
     """Pull a numbered image from the registry.
 
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
-    only when its content is what was recorded.
+    only if its content is the recorded one. Compile caches come along if they were pushed from the same chip.
     """
     from builder.cli import progress
     from builder.commands import transfers as command
@@ -135,8 +135,9 @@ def pull(context: Context, image: str) -> None:
 def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
-    The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
-    too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
+    The registry is named in builder.yaml; images.lock records the digests. The current number becomes `latest` there,
+    too. A number with other content in the registry is not overwritten. What the image compiled here goes along. To log
+    in: `docker login REGISTRY`.
     """
     from builder.cli import progress
     from builder.commands import transfers as command

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from builder.base import files, tar_stream
-from builder.base.errors import BuilderError, FileProblemsError, ImageStateError, LockError, TransferError
+from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
 from builder.base.events import Message, Report, delayed_progress
 from builder.building import work_folder
-from builder.definitions.container import compile_cache
-from builder.engine import archives, images, machine
+from builder.engine import archives, images
 from builder.evidence import requirements, store
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
@@ -19,7 +18,6 @@ from builder.numbers import build_directory, images_lock, named_registry, status
 from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
-from builder.serving import compile_caches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,38 +139,15 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
                 else:
                     _load(workspace.engine, path, contents, file, job, workspace.report)
                 after = _adopt(workspace, contents, job)
-        _take_caches(workspace, contents, file)
+        if contents.caches:
+            inside = contents.compiled
+            traveling_caches.take(workspace, name, contents.caches, lambda path: tar_stream.pieces(file, inside[path]))
     evidence = store.take(workspace.project, name, contents.evidence, f"archive {path.name}")
     layers = () if already else contents.image.layers
     size = sum(layer.size for layer in layers)
     current = after.images[name.repository].current == name.number
     models = tuple(model for model in after.models_on(name) if model not in before.models)
     return ImportedImage(name, already, len(layers), size, current, models, evidence)
-
-
-def _take_caches(workspace: Workspace, contents: Archive, file: IO[bytes]) -> None:
-    """Takes the compile caches of the archive for the number, which is here now; reports it, or why not."""
-    caches, environ, name = contents.caches, workspace.environment, contents.name
-    recorded = lock_file.read_project_lock(workspace.project).image(name)
-    if caches is None or recorded is None:
-        return
-    folder = compile_cache(environ, name.repository, name.number)
-    alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
-    try:
-        if compile_caches.warm_from(workspace.project, environ, name):
-            why = "there are some already"
-        elif not alike and caches.chips == compile_caches.chips_of():
-            why = "they were compiled from other parts"
-        else:
-            if machine.is_here(workspace.engine.host):
-                Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
-            members = contents.compiled
-            why = traveling_caches.place(
-                workspace.engine, str(name), folder, caches, lambda inside: tar_stream.pieces(file, members[inside])
-            )
-    except (BuilderError, OSError, ValueError) as error:
-        why = str(error)
-    workspace.report(Message(f"{caches.text}, {f'not taken: {why}' if why else 'taken'}"))
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:

@@ -80,6 +80,7 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     latest = repository.current == name.number and named_registry.set_latest(
         workspace.engine, target, name, pushed.digest, workspace.report
     )
+    traveling_caches.push_caches(workspace, target, name, recorded, pushed.digest)
     reference = f"{target.repository(name)}:{name.number}"
     return PushedImage(name, reference, pushed.digest, pushed.already, latest)
 
@@ -256,7 +257,10 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     if named_registry.is_present(workspace.engine, lock, name):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
-    return name, named_registry.pull_number(workspace, address, lock, name)
+    layers = named_registry.pull_number(workspace, address, lock, name)
+    recorded = lock.images[name.repository].numbers[name.number]
+    traveling_caches.pull_caches(workspace, named_registry.Registry(address), name, recorded)
+    return name, layers
 
 
 # The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
