@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--all", "contents", flag_value="all", help="All definitions, mods and recipes.")
 @click.option("--minimal", "contents", flag_value="minimal", help="Only what definitions of your own are written with.")
 @click.option("--git", is_flag=True, help="Begin a git repository, where the folder is in none.")
-@click.option("--update", is_flag=True, help="Bring newer files of this release into the project that is there.")
+@click.option("--update", is_flag=True, help="Bring newer files of this release into the existing project.")
 @click.option("--yes", is_flag=True, help="With --update: write without asking.")
 @click.option("--force", is_flag=True, help="With --update: write over edited files, too.")
 @json_option
@@ -161,7 +161,7 @@ _MOST_NAMED = 12
     "--env-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The settings to read, in place of .env in PATH.",
+    help="The settings to read instead of .env in PATH.",
 )
 @click.option("--replace", is_flag=True, help="Replace recipes, mods and settings that are here and differ.")
 @click.option("--no-adopt", is_flag=True, help="Give no image a number.")
@@ -217,7 +217,7 @@ def _print_plan(planned: Migration) -> None:
         output.print_table(("", "THERE", "HERE"), shown)
     for part in planned.wanted:
         if part.state == "differs":
-            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            print_result(styled(f"{part.kind}s/{part.name}: the present files → {planned.checkout.root}", bold=True))
             for line in diff_cli.of_files(part.changes, full=True):
                 print_line(line)
     if planned.settings and planned.settings.changed:
@@ -251,7 +251,7 @@ def _state(planned: Migration, part: PlannedCopy) -> str:
     if part.state == "new":
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":
-        return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+        return "replaces the present files" if planned.replace else "differs from the present files, which stay"
     others = {
         "shipped": "replaces the copy that came with builder, which nobody edited",
         "unrecorded": "the same here; its origin will be recorded",
@@ -274,7 +274,7 @@ def _print_result(result: MigrationResult) -> None:
     for what, error in result.errors:
         print_error(error, f"{what}:")
     if any(part.kind == "recipe" for part in result.written):
-        print_result("`builder recipes check` tells more of the recipes; `builder run RECIPE` serves one")
+        print_result("`builder recipes check` checks the recipes; `builder run RECIPE` serves one")
 
 
 def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 # Files that are run, or say what is: mod.yaml names commands.
 _SCRIPTS = (".sh", ".py", "mod.yaml")
 ADDRESS = "GIT-URL[//PATH][@REF]"
-yes_option = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
+yes_option = click.option("--yes", is_flag=True, help="Replace without asking, except files that would be lost.")
 force_option = click.option(
-    "--force", is_flag=True, help="With --yes: replace also what was edited here, or was never copied."
+    "--force", is_flag=True, help="With --yes: replace edited files and files that were never copied, too."
 )
 all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
 
@@ -59,7 +59,7 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
     The address is that of a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
     default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
-    will do, too, and so will the NAME of a mod that builder or `mod_sources` in builder.yaml knows a place of. The
+    works, too, and so does the NAME of a mod whose address builder or `mod_sources` in builder.yaml has. The
     scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
     differences are shown before anything is replaced.
     """
@@ -174,7 +174,7 @@ def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Makin
 def _print_difference(planned: PlannedCopy) -> None:
     from builder.cli import diff_cli
 
-    before = planned.previous.commit[:12] if planned.previous else "what is here"
+    before = planned.previous.commit[:12] if planned.previous else "the present files"
     print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.commit}", bold=True))
     for line in diff_cli.of_files(planned.changes, full=True):
         print_line(line)
@@ -259,7 +259,7 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 @mods.command(cls=_AgainstCommand)
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @click.option(
-    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try in place of the pins."
+    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try instead of the pins."
 )
 @json_option
 @pass_context
@@ -298,8 +298,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 def pin(context: Context, mod: str) -> None:
     """Pin the files that a mod takes from addresses.
 
-    Fetches what is there today, and writes its SHA-256 into mod.yaml. A build fails where an address has another
-    content than that.
+    Fetches the present content, and writes its SHA-256 into mod.yaml. A build fails if an address has other content.
     """
     from builder.commands.mods import pin_mod_files
 

@@ -25,7 +25,7 @@ _timeout_option = click.option(
     "--timeout",
     type=click.IntRange(1, 3600),
     metavar="SECONDS",
-    help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
+    help="How long a node may take to answer (default: `node_timeout` in builder.yaml, or 10).",
 )
 
 

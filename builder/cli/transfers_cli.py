@@ -83,11 +83,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
 def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
-    FILE was written by `builder export-image`. The image gets its number only if every byte of it is what was exported;
-    its build directory and its entry in images.lock come with it, and its evidence as that of others. The current
+    FILE was written by `builder export-image`. The image gets its number only if every byte matches the export. Its
+    build directory and its entry in images.lock come with it, and its evidence as evidence of others. The current
     number and the pairings of models stay as they are: the number becomes current only if the repository has no current
-    one, and serves only models that no image serves yet. A number that is another image here is not overwritten.
-    """
+    one, and serves only models that no image serves yet. A number that is another image here is not overwritten."""
     from builder.cli import progress
     from builder.commands import image_files as command
 
@@ -150,7 +149,7 @@ def push(context: Context, images: tuple[str, ...]) -> None:
 
 def print_pushed(pushed: PushedImage) -> None:
     """Prints the result of one push."""
-    outcome = "is there already" if pushed.already else "pushed"
+    outcome = "exists already" if pushed.already else "pushed"
     print_result(
         f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
     )
@@ -160,7 +159,7 @@ def print_pushed(pushed: PushedImage) -> None:
 
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--revision", metavar="R", help="A branch, tag or commit, in place of the recorded one.")
+@click.option("--revision", metavar="R", help="A branch, tag or commit instead of the recorded one.")
 @click.option(
     "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Copy to a node, too."
 )

@@ -83,8 +83,8 @@ def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     if spark is None:
         return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
     if not spark.compute_capability:
-        silence = f"nvidia-smi does not tell its compute capability: {spark.silence}"
-        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` tells more")
+        silence = f"nvidia-smi does not report its compute capability: {spark.silence}"
+        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` shows more")
     chip = f"GB10 (sm_{spark.compute_capability.replace('.', '')})"
     driver = f", driver {spark.driver}" if spark.driver else ""
     return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
@@ -179,7 +179,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     except UsageError:
         return root
     if around.root == root:
-        hint = "`builder init --update` brings what is newer in this release"
+        hint = "`builder init --update` brings the newer files of this release"
         raise ConflictError(f"{root} is a project already: nothing was written", hint=hint)
     message = f"{root} lies in the project {around.root}: nothing was written"
     raise ConflictError(message, hint="name a folder outside of it")

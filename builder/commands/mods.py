@@ -371,7 +371,7 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     may have, or that is taken."""
     name = mod_files.name_of(text)
     if not mod_files.NAME.fullmatch(name):
-        hint = "letters, digits and . _ + - will do, a letter or digit first"
+        hint = "use letters, digits and . _ + -, with a letter or digit first"
         raise UsageError(f"`{name}` is not a valid name of a mod", hint=hint)
     folder = project.mods / name
     if folder.exists() or name in mod_files.mod_names(project):

@@ -325,7 +325,7 @@ def _checkpoint(
     place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
     if destinations and not place.is_cache:
         raise UsageError(
-            f"{name.short} lies in {place.root}, and what is copied to nodes lies in the Hugging Face cache",
+            f"{name.short} lies in {place.root}, and only models in the Hugging Face cache are copied to nodes",
             hint="leave `output: {folder: …}` out of its definition and build it again",
         )
     for destination in destinations:
@@ -341,7 +341,7 @@ def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: st
     if recipe and model is None:
         raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
     if not model or not hub_cache.is_id(model):
-        raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
+        raise UsageError(f"{model} is a folder, not a model of the hub: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
     models = [(model, revision or (recipe and recipe.revision) or paired or hub_cache.MAIN)]
     if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):

@@ -122,7 +122,7 @@ def damaged(path: Path, why: str) -> TransferError:
 def refused(path: Path, why: str) -> TransferError:
     return TransferError(
         f"{path} is not taken: {why}",
-        hint="`builder export-image` does not write that: ask whoever made the file",
+        hint="`builder export-image` does not write such a file: ask its author",
     )
 
 
@@ -239,7 +239,7 @@ def _compiled(
     caches = records.record(TravelingCaches, about["caches"])
     for path, (size, _, _) in caches.files.items():
         if not traveling_caches.is_welcome(path) or members[CACHES + path].size != size:
-            raise ValueError(f"`{printable(path)}` is no file of compile caches, or has another size")
+            raise ValueError(f"`{printable(path)}` does not belong to compile caches, or has another size")
     return caches, {path: members[CACHES + path] for path in caches.files}
 
 
@@ -250,7 +250,7 @@ def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
     about: dict[str, Any] = json.loads(content)
     if about["version"] != VERSION:
         raise ValueError(
-            f"it is of version {about['version']}, and this program knows {VERSION}: is there a newer one?"
+            f"it has version {about['version']}, and this program reads version {VERSION}: a newer release may read it"
         )
     return about
 

@@ -397,7 +397,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
             yield Diagnosis("devices", "error", message, "is the cable in, and the other end up?")
     if node.rdma and not facts.verbs:
         remedy = "`sudo modprobe ib_uverbs`, on the node"
-        yield Diagnosis("devices", "error", "/dev/infiniband is not there, or empty", remedy)
+        yield Diagnosis("devices", "error", "/dev/infiniband is missing or empty", remedy)
     elif node.rdma and all(name in links and links[name].is_up for name in node.rdma):
         yield Diagnosis("devices", "ok", ", ".join(node.rdma))
 

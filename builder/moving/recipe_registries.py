@@ -123,7 +123,7 @@ def plan_vllm_recipe_again(project: Project, origin: copies.Origin, ref: str, na
     """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan_vllm_recipe` does."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
-        raise UsageError(f"{origin.path} is no recipe of vLLM")
+        raise UsageError(f"{origin.path} is not a recipe of vLLM")
     published = _Published.fetch(project, ref, notify, origin.url)
     return published.planned(project, match["path"], match["variant"], match["hardware"], name)
 

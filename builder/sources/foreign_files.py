@@ -81,7 +81,7 @@ def read_foreign_files(
         contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
         sources = {name: _followed(name, entries, contents, path) for name in entries}
         outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
-        wrong = {name: f"a link to {printable(to)}, which is no file in the folder" for name, to in outside.items()}
+        wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}
         _refuse(repository, wrong)
         above = posixpath.dirname(path) if list(entries) == [path] else path
         files = tuple(
@@ -250,7 +250,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     top = run_in_project(folder, "rev-parse", "--show-toplevel").text if folder.is_dir() else ""
     commit = commit_of(folder) if top else ""
     if not commit or not folder.samefile(top):
-        reason = f"{folder} lies in the one at {top}" if top else f"{folder} is no checkout of git with a commit"
+        reason = f"{folder} lies inside the checkout {top}" if top else f"{folder} is not a git checkout with a commit"
         raise SourceError(f"`path` names no checkout: {reason}", hint="correct the `path` of the source in image.yaml")
     # An index of its own, which begins as that of the checkout: git then reads only what was changed since.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
@@ -270,7 +270,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     if len(diff) > LARGEST_PATCH:
         raise SourceError(
             f"{folder} has changes of more than {LARGEST_PATCH >> 20} MiB beside its commit",
-            hint="commit them, or name in .gitignore what is no source",
+            hint="commit them, or name files that are not sources in .gitignore",
         )
     return commit, diff
 

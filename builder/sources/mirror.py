@@ -174,7 +174,7 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
     if re.fullmatch(r"[0-9a-f]{4,39}", ref, flags=re.IGNORECASE):
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
-            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
+            f"`{ref}` is not a branch or tag of {url}, and a commit has 40 digits",
             hint=f"write {whole or 'all 40 digits of the commit: part of them may mean another later'}",
         )
     hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "look at the branches and tags there"
@@ -372,7 +372,7 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Pa
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     path, url, commit = submodule
     if not url.startswith(_ADDRESSES):
-        raise SourceError(f"`{url}` is no address that is followed")
+        raise SourceError(f"builder does not fetch from the address `{url}`")
     ref = f"{PINS}/{commit}"
 
     def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
@@ -444,7 +444,7 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
                 return action(repository)
     except OSError as error:
         message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
-        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
+        raise SourceError(message, hint="make the folder writable, and make room on its disk") from None
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:

@@ -100,7 +100,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     ``name`` is what messages call it. Raises SourceError if it is not a patch."""
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
-        message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
+        message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
         raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch again")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}

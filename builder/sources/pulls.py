@@ -78,7 +78,7 @@ def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> byte
     if submodules := [path for path, sides in changes.items() if any(map(_is_submodule, sides))]:
         raise SourceError(
             f"{pull.label} moves the submodule {listing(submodules)}, which a patch cannot do",
-            hint=f"take the request itself: `ref: refs/pull/{pull.number}/head` in place of `pulls:`",
+            hint=f"use the request itself: `ref: refs/pull/{pull.number}/head` instead of `pulls:`",
         )
     mirror.ensure_blobs(repository, (entry[1] for sides in changes.values() for entry in sides if entry))
     return run_checked(repository, [*patches.DIFF, own.start, own.head]).output
@@ -240,7 +240,7 @@ def _named_branch(repository: GitRepository, pull: SourcePatch) -> _Branch | Non
             return commit, pull.base
     raise MissingError(
         f"{pull.repository or repository.address.url} has no branch `{pull.base}`, the `base` of {pull.label}",
-        hint="leave `base` out for the default branch; in place of a branch that was deleted, write a commit of it",
+        hint="leave `base` out for the default branch; for a deleted branch, write one of its commits",
     )
 
 
@@ -317,7 +317,7 @@ def _merged_after(
 
 
 def _conflict(reason: str) -> MergeConflictError:
-    return MergeConflictError(reason, hint="in `pulls:` of image.yaml, drop it, or of two that conflict, one")
+    return MergeConflictError(reason, hint="in `pulls:` of image.yaml, drop it, or one of two that conflict")
 
 
 def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits) -> _Progress:
@@ -408,7 +408,7 @@ def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) ->
             else:
                 applied.append(patch.label)
     if problems:
-        hint = "in image.yaml, drop what is in already, and of two that conflict, one"
+        hint = "in image.yaml, drop changes that are included already, and one of two that conflict"
         raise SourceError("\n".join(problems), hint=hint)
 
 

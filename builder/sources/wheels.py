@@ -90,7 +90,7 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
-        error = error or "it is there as source code only"
+        error = error or "the index has only its source code"
         hint = f"name a version in image.yaml that the index has a wheel of for {request.platform}"
         raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint=hint)
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
@@ -339,7 +339,9 @@ class _RemoteFile(io.RawIOBase):
         self._at = 0
         length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
         if not length.isdecimal():
-            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
+            raise NoAnswerError(
+                "the server does not send the file's size (Content-Length), so parts of it cannot be read"
+            )
         self._size = int(length)
 
     def seekable(self) -> bool:

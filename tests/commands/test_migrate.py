@@ -125,7 +125,7 @@ def test_what_is_here_and_differs_stays_unless_it_is_to_be_replaced(
     projects.write(project.recipes / "chat.yaml", "mine\n")
     projects.write(project.mods / "template/run.sh", "mine\n")
     done = builder("migrate", str(theirs), "--yes")
-    assert done.stdout.count("differs from what is here, which stays") == 2
+    assert done.stdout.count("differs from the present files, which stay") == 2
     assert (project.recipes / "chat.yaml").read_text() == "mine\n"
     assert (project.mods / "template/run.sh").read_text() == "mine\n"
 

@@ -139,7 +139,7 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
         members[archive.ABOUT] = json.dumps(about).encode()
 
     rewritten(file, change)
-    with pytest.raises(TransferError, match="is no file of compile caches"), archive.opened(file):
+    with pytest.raises(TransferError, match="does not belong to compile caches"), archive.opened(file):
         pass
 
 

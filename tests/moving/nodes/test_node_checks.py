@@ -71,7 +71,7 @@ def test_wrong_devices() -> None:
     without = machine.facts(ADDRESSES, machine.PAIR, verbs=False)
     (only,) = wrong(ONE, without)
     assert only[:2] == ("devices", "error")
-    assert only[2].startswith("/dev/infiniband is not there, or empty")
+    assert only[2].startswith("/dev/infiniband is missing or empty")
 
 
 def test_what_is_not_configured_is_a_warning() -> None:

@@ -93,7 +93,7 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "mode", "message"),
     [
-        ("m/link", "/etc/passwd", LINK, "m/link: a link to /etc/passwd, which is no file in the folder"),
+        ("m/link", "/etc/passwd", LINK, "m/link: a link to /etc/passwd, which is not a file in the folder"),
         ("m/link", "../other", LINK, "a link to ../other"),
         ("m/link", "missing", LINK, "a link to missing"),
         ("m/link", "link", LINK, "a link to link"),

@@ -54,7 +54,10 @@ def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(check
 
 def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
     projects.write(checkout / "inside/x.py", "")
-    for folder, reason in ((tmp_path / "none", "is no checkout"), (checkout / "inside", "lies in the one at")):
+    for folder, reason in (
+        (tmp_path / "none", "is not a git checkout"),
+        (checkout / "inside", "lies inside the checkout"),
+    ):
         with pytest.raises(SourceError, match=reason):
             foreign_files.read_checkout(folder)
 

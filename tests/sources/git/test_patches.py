@@ -41,7 +41,9 @@ def test_every_file_that_is_read_or_written_counts(strip: int, files: set[str]) 
 
 
 def test_what_is_no_patch_is_named() -> None:
-    with pytest.raises(SourceError, match="pull request 7 is no patch that git can read: (?s:.*)No valid patches") as e:
+    with pytest.raises(
+        SourceError, match="pull request 7 is not a patch that git can read: (?s:.*)No valid patches"
+    ) as e:
         patches.touched_files("pull request 7", b"<html>")
     assert e.value.hint
 

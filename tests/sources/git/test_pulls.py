@@ -182,7 +182,7 @@ def test_a_request_of_another_project_is_told_from_one_of_a_fork(vllm: Vllm) -> 
 @pytest.mark.parametrize("diff", [b"", b"no patch", b"--- a/README.md\n+++ b/README.md\n@@ -1,9 +1 @@\n-x\n"])
 def test_what_is_no_patch_is_named(vllm: Vllm, diff: bytes) -> None:
     (problem,) = problems(vllm, [(SourcePatch("a"), diff)])
-    assert problem.startswith("patch a is no patch that git can read")
+    assert problem.startswith("patch a is not a patch that git can read")
 
 
 # The own commits of a pull request: which branch it left, and where.
