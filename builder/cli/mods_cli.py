@@ -415,28 +415,18 @@ def _nothing_tried(verdict: ModVerdict) -> str:
         ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
         return f"its patches are to {' and '.join(packages)}: {ways} tries them"
     if script and script.instead:
-        return "it cannot be baked"
-    if script and script.patches:
-        return f"{script.name} applies {', '.join(script.patches)} itself, to a place that is not known: not tried"
+        return f"it cannot be baked: {script.instead}"
     if script and script.applies_patches:
-        return f"{script.name} applies patches that do not lie beside it: not tried"
+        return f"{script.name} applies patches to a place that is not known: not tried"
     return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"
 
 
 def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
-    """The lines on what is known of a mod that declares no patches, and on what would prove it."""
+    """The lines on what would prove a mod that declares no patches."""
     mod, script = verdicts[0].mod, verdicts[0].script
     if script and script.instead:
-        yield script.instead
-        if script.changes_nothing and not mod.described:
-            yield "a recipe that names it is built without it"
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
         yield f"a hint only: {script.name} applies the patches itself, perhaps elsewhere, perhaps not all"
-    if script and script.unnamed:
-        yield f"{script.name} does not name {', '.join(script.unnamed)}"
-    if script and script.downloads and mod.network:
-        way = "; `files:` of a mod.yaml would" if {"curl", "wget"} & set(script.downloads) else ""
-        yield f"it downloads with {' and '.join(script.downloads)}: no hash pins the download{way}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
     yield f"{is_proven} in each image that is built"

@@ -32,7 +32,7 @@ from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.kinds import TAKE_BACK
 from builder.lock.model import ImageName
-from builder.moving import checkout, machines, shipped
+from builder.moving import machines, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
 from builder.pins import vendored
@@ -374,7 +374,6 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
     with suppress(BuilderError):  # an engine that fails has its own finding
         yield from _models_without_gpu(project, lock, endpoint)
-        yield from checkout.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:

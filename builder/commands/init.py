@@ -74,7 +74,6 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
             for image in checkout.adoptable(workspace, every):
                 message = f"{image.tag} ({words.size_text(image.size)}) has no number"
                 yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
-            yield from checkout.untagged_findings(workspace, every)
 
 
 def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 import posixpath
 import re
 import socket
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,19 +22,16 @@ from builder.base.errors import (
     Problem,
     UsageError,
 )
-from builder.base.events import Diagnosis
 from builder.definitions import cluster, configuration, container, mod, recipe
 from builder.definitions.fields import LARGEST_TEXT, env_text, read_text
 from builder.engine import images
 from builder.lock import lock_file
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
-from builder.numbers import retention
-from builder.plan import making
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.configuration import Node
@@ -369,9 +364,6 @@ def _blob(content: bytes) -> str:
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
 # What an engine takes for a name: for any other it refuses the whole question.
 _NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
-_LOCAL_NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
-# An image with vLLM for a GPU has 19 GB and more.
-_AS_LARGE_AS_VLLM = 5_000_000_000
 # Numbers, and the names that images have while they get one.
 _OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
 
@@ -412,42 +404,6 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
             promote = not numbers and tag.endswith(":latest")
             collected.append(AdoptableImage(tag, details.size, details.created, promote))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
-
-
-def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
-    """Lists the images that have lost their name and may hold vLLM, the newest first: their metadata names vLLM, or
-    they are as large as an image with it. Left out are what builds of this program have left, numbers, their bases, and
-    layers of other images. Raises as `adoptable` does."""
-    lock = lock_file.read_project_lock(workspace.project)
-    listed = {
-        entry["Id"]: entry["Size"]
-        for entry in images.image_listing(workspace.engine)
-        if making.INPUT_HASH not in (entry.get("Labels") or {})
-        and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
-    }
-    if not listed:
-        return
-    recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
-    bases = retention.base_digests(workspace.project, lock)
-    every = images.all_images(workspace.engine)
-    counts = Counter(recipe.repository for recipe in recipes if _LOCAL_NAME.fullmatch(recipe.repository))
-    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
-    for details in sorted(every, key=lambda each: each.created, reverse=True):
-        is_below = any(
-            len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
-            for other in every
-        )
-        is_base = any(name.partition("@")[2] in bases for name in (*details.digests, f"@{details.id}"))
-        if details.id not in listed or is_below or is_base or images.fingerprint(details) in recorded:
-            continue
-        metadata = [*details.config.items(), *details.labels.items(), *images.history(workspace.engine, details)]
-        size = listed[details.id]
-        if "vllm" in json.dumps(metadata).lower() or size >= _AS_LARGE_AS_VLLM:
-            short = details.id.removeprefix("sha256:")[:12]
-            made = f"{words.size_text(size)}, made {words.ago_text(details.created)}"
-            message = f"{short} ({made}) has no name and may hold vLLM; `docker image prune` deletes it"
-            remedy = f"`builder adopt {short} --as {repository} --no-promote` gives it a number"
-            yield Diagnosis("untagged", "warning", message, remedy)
 
 
 def plan_part(

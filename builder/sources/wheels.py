@@ -116,8 +116,6 @@ _NAMED = re.compile(r"\+(?:[a-z0-9]+\.)*g(?P<digits>[0-9a-f]{7,40})(?:\.|$)")
 _INDEX = re.compile(r"https?://[^\s'\"\\]*?/(?P<commit>[0-9a-f]{40})(?![0-9a-f])[^\s'\"\\]*")
 # An address that stays one word in a requirement file.
 _ADDRESS = re.compile(r"https?://[^\s'\"\\$`;#]+")
-# The part of uv's explanation that is not of how it resolves.
-_BECAUSE = re.compile(r"Because (?:only )?(.+?)(?: and image depends on [^,]*)?, we can conclude")
 _SHOWN = 200
 
 
@@ -159,11 +157,10 @@ def find_commit_wheel(
         wheel = find_wheel(cache, WheelRequest(package, own, platform, installable=True), settings)
         version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
     except SourceError as error:
-        told = " ".join(error.message.split("\n", 1)[-1].split())
-        if because := _BECAUSE.search(told):
-            what = f"{address} has no wheel of {package} for {platform}, Python {wants.version}"
-            raise SourceError(f"{what}: {because[1][:_SHOWN]}") from None
-        raise SourceError(f"{address} does not list its wheel of {package}: {told[:_SHOWN]}") from None
+        why = " ".join(error.message.split("\n", 1)[-1].split())[:_SHOWN]
+        raise SourceError(
+            f"{address} has no wheel of {package} for {platform}, Python {wants.version}: {why}"
+        ) from None
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):

@@ -369,7 +369,6 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
         "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
-        "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
     against = run(there, "check", "loose", "--against", "0.20.0").stdout.splitlines()
@@ -382,19 +381,20 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
 def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: ModProject) -> None:
     script = "nohup sh -c 'while sleep 9; do echo 3 > /proc/sys/vm/drop_caches; done' &\n"
     projects.add_mod(there.project.root, "loop", script, {})
-    first, second, third, last = run(there, "check", "loop").stdout.splitlines()
-    assert last == "  a recipe that names it is built without it"
-    assert (first, second) == ("loop", "  it cannot be baked")
-    assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that is to outlive it, ")
-    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in third
+    first, second = run(there, "check", "loop").stdout.splitlines()
+    assert first == "loop"
+    assert second.startswith(
+        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that is to "
+    )
+    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
     script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
     projects.add_mod(there.project.root, "far", script, {})
-    assert run(there, "check", "far").stdout.splitlines()[1:3] == [
-        "  run.sh applies patches that do not lie beside it: not tried",
-        "  it downloads with curl: no hash pins the download; `files:` of a mod.yaml would",
+    assert run(there, "check", "far").stdout.splitlines()[1:] == [
+        "  run.sh applies patches to a place that is not known: not tried",
+        "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.errors import ImageStateError, UsageError
-from builder.base.events import Diagnosis
 from builder.base.project import Project
 from builder.building import work_folder
 from builder.commands import about, keeping
 from builder.engine import containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
-from builder.lock.model import BasePin, ImageName, Lock, Pins
-from builder.lock.text import dump_lock
-from builder.moving import checkout as nameless_images
+from builder.lock.model import ImageName
 from builder.numbers import adopted, claims
 from tests import projects, registries, shared, spark_proc
 from tests.commands.bases_of_others import COMMITS
@@ -567,50 +563,16 @@ def nameless(endpoint: Endpoint, foreign: Callable[..., str]) -> Iterator[Callab
         images.remove_image(endpoint, each)
 
 
-def told(findings: list[dict[str, str]], image: str) -> list[dict[str, str]]:
-    """What is told of an image: others have untagged ones in this engine as well."""
-    return [each for each in findings if each["subject"] == "untagged" and image in each["said"]]
-
-
 @pytest.mark.long
-def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_printed(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str, nameless: Callable[..., str]
+def test_yesterdays_image_without_a_name_gets_a_number_by_its_id(
+    small: Project, builder: Command, repository: str, nameless: Callable[..., str]
 ) -> None:
     builder("build", "chat")
     yesterday = nameless("0.33.0")
-    ours = nameless("0.34.0", DOCKERFILE + "LABEL builder.input-hash=sha256:1\n")  # what a build of this program left
-    findings = json.loads(builder("doctor", "--json").stdout)["findings"]
-    (finding,) = told(findings, yesterday)
-    assert re.search(r" \(\d+ MB, made (just now|\d+ \w+ ago)\) has no name and may hold vLLM;", finding["said"])
-    adopts = f"builder adopt {yesterday} --as {repository} --no-promote"
-    assert finding["remedy"] == f"`{adopts}` gives it a number"
-    assert told(findings, ours) == []
     before = lock_file.read_lock(small.lock)
-    done = builder(*adopts.split()[1:])
+    done = builder("adopt", yesterday, "--as", repository, "--no-promote")
     assert f"  current is {repository}:1; `builder promote {repository}:2` makes" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models
     assert after.images[repository].numbers[2].versions["vllm"].version == "0.33.0"
-    # What has a number is not listed again, even when it loses its name.
-    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
-    assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
-
-
-@pytest.mark.long
-def test_a_pinned_base_without_a_name_is_no_image_of_yesterday(
-    small: Project, endpoint: Endpoint, nameless: Callable[..., str]
-) -> None:
-    image = nameless("0.33.0")
-
-    def found() -> list[Diagnosis]:
-        findings = nameless_images.untagged_findings(workspace(small, endpoint), ())
-        return [each for each in findings if image in each.message]
-
-    (yesterday,) = found()
-    assert yesterday.remedy == f"`builder adopt {image} --as vllm-node --no-promote` gives it a number"
-    details = images.inspect_image(endpoint, image)
-    assert details
-    pins = Pins(BasePin("someone/vllm:latest", details.id))
-    small.lock.write_text(dump_lock(Lock().with_pins("small", "linux/arm64", pins)), encoding="utf-8")
-    assert found() == []

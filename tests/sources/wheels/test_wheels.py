@@ -74,7 +74,7 @@ def test_it_is_the_platforms_own_with_its_hash_and_no_other_is_fetched(tmp_path:
 @pytest.mark.slow
 def test_a_commit_without_a_wheel_says_which_and_for_what(tmp_path: Path, served: Served) -> None:
     with pytest.raises(
-        SourceError, match=rf"{BARE}/cu130 has no wheel of vllm for linux/arm64, Python 3.12: vllm was not found[\w ]+$"
+        SourceError, match=rf"{BARE}/cu130 has no wheel of vllm for linux/arm64, Python 3.12: .*vllm was not found"
     ):
         find(tmp_path, served, BARE)
     older = PythonRequirements("3.12", "2.17", ())
