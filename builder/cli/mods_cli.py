@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -184,23 +184,6 @@ def _print_difference(planned: PlannedCopy) -> None:
         print_result("the files here are not a copy, and would be lost")
 
 
-class _AgainstCommand(click.Command):
-    """A command whose ``--against`` takes all values up to the next option; an option of click takes one value."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        spread: list[str] = []
-        taking = False
-        for before, arg in pairwise(["", *args]):
-            is_option = arg.startswith("-")
-            if is_option and before == "--against":  # click would take it for the value
-                raise click.BadOptionUsage("against", "Option '--against' requires an argument.", ctx)
-            if taking and not is_option and before != "--against":
-                spread.append("--against")
-            spread.append(arg)
-            taking = arg.partition("=")[0] == "--against" if is_option else taking
-        return super().parse_args(ctx, spread)
-
-
 @click.group(cls=Group)
 def mods() -> None:
     """List mods, check what they apply to, copy or begin one."""
@@ -256,10 +239,10 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
     return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
 
 
-@mods.command(cls=_AgainstCommand)
+@mods.command()
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @click.option(
-    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try instead of the pins."
+    "--against", "refs", multiple=True, metavar="REF,…", help="Versions, tags or commits to try instead of the pins."
 )
 @json_option
 @pass_context
@@ -269,16 +252,16 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it, or
     else for those that could. Nothing is resolved, and no engine is needed.
 
-    With --against it is tried on other versions: 0.20.0 is a released wheel of vLLM, v0.20.0, main or a commit is taken
-    from its repository, and transformers=5.1.0 means another package. It takes all values up to the next option, so
-    name the mods first: builder mods check MOD --against 0.20.0 0.21.0
+    With --against each is tried on other versions: 0.20.0 is a released wheel of vLLM; v0.20.0, main or a commit comes
+    from its repository; transformers=5.1.0 means another package. Commas separate several: --against 0.20.0,0.21.0
 
     Ends with 1 if a mod does not apply, or requires another version.
     """
     from builder.commands.mods import check_mods, check_pinned_mods, require_valid
 
     if refs:
-        verdicts = check_mods(context.project, mods, refs, os.environ, print_message)
+        versions = [each for ref in refs for each in ref.split(",") if each]
+        verdicts = check_mods(context.project, mods, versions, os.environ, print_message)
     else:
         verdicts = check_pinned_mods(context.project, mods, os.environ, print_message)
     if as_json:

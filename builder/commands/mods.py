@@ -122,8 +122,6 @@ def check_mods(
 
     parsed = []
     for ref in dict.fromkeys(refs):
-        if mod_files.name_of(ref) in mod_files.mod_names(project):
-            raise UsageError(f"`{ref}` is a mod, not a version", hint="name the mods first, then --against")
         package, equals, name = ref.partition("=")
         parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
     mods = mod_dry_run.load(project, names)

@@ -129,29 +129,32 @@ def _reference(registry: Registry, name: ImageName, digest: str) -> str:
 
 def push_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage, digest: str) -> None:
     """Pushes the caches that the next start of ``name`` here would use, beside its image of this ``digest``, unless the
-    registry has some. Raises TransferError where they cannot be read or pushed."""
+    registry has some; reports it, or the reason why not."""
     engine, reference = workspace.engine, _reference(registry, name, digest)
-    if manifest_digest(engine, reference):
-        return
-    found = find_traveling_caches(workspace.project, workspace.environment, name, image)
-    if found is None:
-        return
-    caches, folder = found
-    with tempfile.TemporaryFile() as layer:
-        writer = tar_stream.Writer(layer)
-        writer.add(_ABOUT, json.dumps(records.plain(caches)).encode())
-        for path, (size, expected, _) in caches.files.items():
-            if writer.stream(path, size, read_pieces(folder, path)) != f"sha256:{expected}":
-                raise TransferError(f"{folder / path} was changed meanwhile", hint="run this again")
-        size = writer.finish()
-        layer.seek(0)
-        content = f"sha256:{file_digest(layer, 'sha256').hexdigest()}"
-        archives.load_archive(engine, *_image_archive(layer, size, content, image.platform, reference))
     try:
-        transfer.push_image(engine, reference, registry.login(name), workspace.report)
-    finally:
-        images.remove_image(engine, reference)
-    workspace.report(Message(f"{caches.text}, pushed"))
+        if manifest_digest(engine, reference):
+            return
+        traveling = find_traveling_caches(workspace.project, workspace.environment, name, image)
+        if traveling is None:
+            return
+        caches, folder = traveling
+        with tempfile.TemporaryFile() as layer:
+            writer = tar_stream.Writer(layer)
+            writer.add(_ABOUT, json.dumps(records.plain(caches)).encode())
+            for path, (size, expected, _) in caches.files.items():
+                sha = writer.stream(path, size, read_pieces(folder, path))
+                _require(sha == f"sha256:{expected}", f"{folder / path} was changed meanwhile")
+            size = writer.finish()
+            layer.seek(0)
+            content = f"sha256:{file_digest(layer, 'sha256').hexdigest()}"
+            archives.load_archive(engine, *_image_archive(layer, size, content, image.platform, reference))
+        try:
+            transfer.push_image(engine, reference, registry.login(name), workspace.report)
+        finally:
+            images.remove_image(engine, reference)
+        workspace.report(Message(f"{caches.text}, pushed"))
+    except (BuilderError, OSError, ValueError) as error:
+        workspace.report(Message(f"the compile caches of {name} were not pushed: {error}"))
 
 
 def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag: str) -> tuple[int, Iterator[bytes]]:

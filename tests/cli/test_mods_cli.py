@@ -256,7 +256,7 @@ def run(there: ModProject, *arguments: str, code: int = 0) -> subprocess.Complet
     return done
 
 
-def test_all_that_follows_against_is_tried(there: ModProject) -> None:
+def test_all_versions_after_against_are_tried(there: ModProject) -> None:
     rows = {
         "0.20.0": "applies",
         "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
@@ -266,20 +266,14 @@ def test_all_that_follows_against_is_tried(there: ModProject) -> None:
     }
     versions = (f"  vllm {version}  {output}" for version, output in rows.items())
     expected = ["fix", "  requires     vllm <0.25", *versions]
-    assert run(there, "check", "fix", "--against", *rows, code=1).stdout.splitlines() == expected
-    assert run(there, "check", "--against", "0.20.0", "0.21.0", "--json").returncode == 0
-    same = ("check", "--against=0.20.0", "0.21.0", "--against", "0.24.0")
+    assert run(there, "check", "fix", "--against", ",".join(rows), code=1).stdout.splitlines() == expected
+    assert run(there, "check", "--against", "0.20.0,0.21.0", "--json").returncode == 0
+    same = ("check", "--against=0.20.0,0.21.0", "--against", "0.24.0")
     assert len(run(there, *same).stdout.splitlines()) == 5
 
 
-def test_an_option_without_its_value_is_a_mistake(there: ModProject) -> None:
-    assert "Option '--against' requires an argument" in run(there, "check", "--against", code=2).stderr
-    assert "Option '--against' requires an argument" in run(there, "check", "--against", "--json", code=2).stderr
-    assert "name the mods first" in run(there, "check", "--against", "0.20.0", "fix", code=2).stderr
-
-
 def test_a_program_gets_every_hunk(there: ModProject) -> None:
-    document = json.loads(run(there, "check", "--json", "--against", "0.22.0", "0.23.0", code=1).stdout)
+    document = json.loads(run(there, "check", "--json", "--against", "0.22.0,0.23.0", code=1).stdout)
     assert document["schema_version"] == 1
     (fix,) = document["mods"]
     assert (fix["mod"], fix["requires"]) == ("fix", {"vllm": "<0.25"})
@@ -350,11 +344,11 @@ def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     known = "no patches to check; run.sh runs only in a build"
     proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
-    output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
+    output = run(there, "check", "bare", "--against", "0.20.0,0.21.0").stdout
     assert output.splitlines() == ["bare", f"  {known}", proof]
     yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {}, yaml)
-    rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
+    rows = run(there, "check", "bare", "--against", "0.20.0,0.21.0", code=1).stdout.splitlines()
     assert rows[2:] == ["  vllm 0.20.0  excluded: it requires vllm >=0.21", f"  vllm 0.21.0  {known}", proof]
 
 
