@@ -90,11 +90,9 @@ class Mirrored:
 def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
     """Copies images by their digests into the folder ``mirror`` of builder.yaml, else into its registry; an image that
     no registry has comes from this engine. A name is a definition, for its pinned bases, an adopted number, or an image
-    of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too.
-
-    Raises UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError
-    and TransferError where an image cannot be read or copied.
-    """
+    of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too. Raises
+    UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError and
+    TransferError where an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, "" if settings.mirror else settings.required_registry()
     lock = lock_file.read_project_lock(workspace.project)

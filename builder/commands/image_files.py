@@ -39,11 +39,8 @@ def export_image(
     workspace: Workspace, text: str, path: Path, *, replace: bool, with_caches: bool = False
 ) -> tuple[ImageName, int, int]:
     """Writes the image called ``text`` into the file ``path``, ``with_caches`` that its next start here would use;
-    returns it with the bytes and the layers of the file.
-
-    Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
-    engine lacks the image; TransferError where the file could not be written. There is no file then.
-    """
+    returns it with the bytes and the layers of the file. Raises UsageError for an unknown number and for a file that
+    exists, unless ``replace``; ImageStateError where the engine lacks the image; TransferError, and leaves no file."""
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     named_registry.require_present(workspace.engine, name, recorded)
@@ -121,11 +118,9 @@ class ImportedImage:
 
 
 def import_image(workspace: Workspace, path: Path) -> ImportedImage:
-    """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
-
-    Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
-    has other content here. Nothing is changed then.
-    """
+    """Adds the number in the file: image, build directory, record; current numbers and pairings stay. Raises UsageError
+    and TransferError for a file that cannot be read or is not whole, ImageStateError where the number has other content
+    here; changes nothing then."""
     with archive.opened(path) as (contents, file):
         name = contents.name
         work_folder.recover(workspace)

@@ -1,7 +1,4 @@
-"""The init and migrate commands make a project of a folder or of an existing checkout.
-
-Files that the user has edited stay unchanged, unless the user asks for a replacement.
-"""
+"""The init and migrate commands make a project of a folder or of an existing checkout; edited files stay."""
 
 from __future__ import annotations
 

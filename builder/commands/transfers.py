@@ -1,7 +1,4 @@
-"""These commands transfer numbered images and models between machines, registries and the hub.
-
-images.lock records the digest of each pushed image.
-"""
+"""These commands transfer numbered images and models between machines, registries and the hub."""
 
 from __future__ import annotations
 
@@ -57,11 +54,9 @@ class PushedImage:
 
 
 def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
-    """Pushes the images called ``texts``, one after the other. Those that were pushed before one fails are recorded.
-
-    Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
-    `named_registry.push` does.
-    """
+    """Pushes the images called ``texts``, one after the other; each is recorded once it is pushed. Raises UsageError
+    for an unknown image or where no registry is set, TransferError and ImageStateError as `named_registry.push`
+    does."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
@@ -69,7 +64,7 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedIma
 
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
-    """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
+    """Pushes one image with its compile caches, points ``latest`` at the current number, and records the digest."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
     pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
@@ -120,11 +115,9 @@ class _CopyJob:
 
 
 def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
-    """Copies the image called ``text`` to nodes of builder.yaml in parallel; one that fails stops no other.
-
-    It goes through the registry of builder.yaml, or through a temporary one that is started on this machine. Raises
-    UsageError for an unknown image or node, and what keeps the image from getting into the registry.
-    """
+    """Copies the image called ``text`` to nodes of builder.yaml in parallel, through the registry of builder.yaml or a
+    temporary one on this machine; a node that fails stops no other. Raises UsageError for an unknown image or node, and
+    the errors of a push into the registry."""
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     current = lock.images[name.repository].current == name.number
@@ -242,11 +235,9 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
 
 
 def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers | None]:
-    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name; returns
-    it with the layers that were lacking, None where it was here already.
-
-    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
-    """
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves that recipe or model; returns it with the
+    layers that were lacking, None if the engine had it. Raises UsageError where ``text`` names nothing or no registry
+    is set, TransferError where the transfer fails."""
     lock = lock_file.read_project_lock(workspace.project)
     try:
         name, _ = status.named_number(workspace.project, lock, text)
@@ -326,7 +317,7 @@ def _checkpoint(
     if destinations and not place.is_cache:
         raise UsageError(
             f"{name.short} lies in {place.root}, and only models in the Hugging Face cache are copied to nodes",
-            hint="leave `output: {folder: …}` out of its definition and build it again",
+            hint="remove `output: {folder: …}` from its definition, and build it again",
         )
     for destination in destinations:
         workspace.report(Message(f"copying {name.short} to {destination.node}"))
