@@ -411,5 +411,7 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
         yield f"a hint only: {script.name} applies the patches itself, perhaps elsewhere, perhaps not all"
+    if script and script.unnamed:
+        yield f"{script.name} does not name {', '.join(script.unnamed)}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
     yield f"{is_proven} in each image that is built"

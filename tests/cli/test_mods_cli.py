@@ -363,6 +363,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
         "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
+        "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
     against = run(there, "check", "loose", "--against", "0.20.0").stdout.splitlines()
