@@ -112,7 +112,7 @@ def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Li
         ("two", "image", f"{name} does not have the content on one"),
         ("three", "image", f"{name} is missing"),
     ]
-    assert ("one", "image", f"{name}, as on one") in found(done, "ok")
+    assert ("one", "image", f"{name}, with the content on one") in found(done, "ok")
 
 
 def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
