@@ -271,15 +271,15 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
     for name, fingerprint in wanted.images.items():
         there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
         first = next(iter(there), "")
-        like = "the content in images.lock" if fingerprint else f"the content on {first}"
+        like = "in images.lock" if fingerprint else f"on {first}"
         present, expected = there.get(node.name), fingerprint or there.get(first)
         remedy = f"`builder copy {name} {node.name}` brings it"
         if fingerprint is None:
             remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
         if present is not None and present == expected:
-            yield Diagnosis("image", "ok", f"{name}, with {like}")
+            yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
-            yield Diagnosis("image", "error", f"{name} does not have {like}", remedy)
+            yield Diagnosis("image", "error", f"{name} differs from the image {like}", remedy)
         elif wanted.verdict == "error" or there:
             yield Diagnosis("image", wanted.verdict, f"{name} is missing", remedy)
 
