@@ -209,7 +209,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
         (_add("builder/build/Dockerfile", b"FROM other\n"), "does not match"),
-        (_about(version=2), "is of version 2"),
+        (_about(version=2), "it has version 2"),
         (_about(image="small:3"), "is not about small:3"),
         (_about(image="../small:2"), "it does not name a numbered image"),
         (_about(image="small:0"), "it does not name a numbered image"),
