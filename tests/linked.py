@@ -1,8 +1,8 @@
 """Machines that are linked as Sparks are: each an engine with a network of its own, reached by a real ssh.
 
-What stands in for hardware: pairs of virtual Ethernet in place of the cable, with the names that a DGX Spark has, and a
-program `ibdev2netdev` that says which RoCE device each of them would be. There is no RoCE here. This machine and
-the others reach each other; the others among themselves only where this machine's firewall lets a bridge forward.
+What stands in for hardware: pairs of virtual Ethernet in place of the cable, with the names that a DGX Spark has, and
+files in place of /sys that say which RoCE device each of them would be. There is no RoCE here. This machine and the
+others reach each other; the others among themselves only where this machine's firewall lets a bridge forward.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ HostKey /keys/host
 AuthorizedKeysFile /keys/user.pub
 StrictModes no
 PermitRootLogin prohibit-password
-SetEnv DOCKER_HOST=unix:///node/docker.sock BUILDER_DEV=/node-dev BUILDER_PROC=/node-proc HOME={home}
+SetEnv HOME={home} DOCKER_HOST=unix:///node/docker.sock {folders}
 """
+_FOLDERS = "BUILDER_SYSFS=/node-sys BUILDER_DEV=/node-dev BUILDER_PROC=/node-proc"
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,7 @@ def _machine(endpoint: Endpoint, folder: Path, image: str, bridge: str, address:
         _run(*prefix, "ip", "link", "set", "lo", "up")
         node = stack.enter_context(registries.node("own0", f"10.99.{rank}.1/24", prefix=prefix))
         own_folder = folder / f"machine{rank}"
-        machine.programs(own_folder / "bin", machine.PAIR, {})
-        (own_folder / "bin/ip").unlink()
+        machine.sysfs(own_folder / "sys", *machine.PAIR)
         (own_folder / "dev/infiniband").mkdir(parents=True)
         (own_folder / "dev/infiniband/uverbs0").touch()
         (own_folder / "home").mkdir()
@@ -162,7 +162,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
     saved = subprocess.run([docker, "-H", endpoint.host, "save", image], check=True, capture_output=True).stdout
     subprocess.run([docker, "-H", made.node.host, "load"], input=saved, check=True, capture_output=True)
     config = made.folder / "sshd_config"
-    projects.write(config, _SSHD_CONFIG.format(address=made.address, home=made.folder / "home"))
+    projects.write(config, _SSHD_CONFIG.format(address=made.address, home=made.folder / "home", folders=_FOLDERS))
     mounts = {
         f"{folder}/keys": "/keys:ro",
         str(config): "/etc/ssh/sshd_config:ro",
@@ -171,7 +171,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
         f"{made.folder}/dev": "/node-dev",
         f"{made.folder}/proc": "/node-proc:ro",
         f"{made.folder}/home": f"{made.folder}/home",
-        f"{made.folder}/bin/ibdev2netdev": "/usr/bin/ibdev2netdev:ro",
+        f"{made.folder}/sys": "/node-sys:ro",
     }
     volumes = [word for source, target in mounts.items() for word in ("-v", f"{source}:{target}")]
     argv = [docker, "-H", made.node.host, "run", "-d", "--network", "host", "--hostname", made.name, "--name", "sshd"]

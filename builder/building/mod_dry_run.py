@@ -127,14 +127,13 @@ def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -
     patches = try_all(mods, find)
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
-        reduced = [str(shift) for shift in patch.outcome.shifts if shift.context]
         if patch.outcome.state == "in place":
             report(Message(f"{name} is in {patch.against} already"))
         elif patch.outcome.state == "not tried":
             reason = f"{patch.outcome.problem}; its step in the image decides"
             report(Message(f"{name} was not tried before the build: {reason}"))
-        elif reduced:
-            report(Message(f"{name} fits {patch.against} in part: {'; '.join(reduced)}"))
+        elif patch.outcome.reduced:
+            report(Message(f"{name} fits {patch.against} in part: {'; '.join(patch.outcome.reduced)}"))
     failed = [patch for patch in patches if patch.outcome.state == "fails"]
     if failed:
         problems = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from builder.cli import output
 from builder.cli.options import Context, json_option, pass_context
 from builder.cli.output import (
     agreed,
-    confirm,
     data,
     print_error,
     print_json,
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
-    from builder.moving.checkout import ContainerState
     from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents
 
@@ -41,9 +38,9 @@ if TYPE_CHECKING:
 @click.option("--all", "contents", flag_value="all", help="All definitions, mods and recipes.")
 @click.option("--minimal", "contents", flag_value="minimal", help="Only what definitions of your own are written with.")
 @click.option("--git", is_flag=True, help="Begin a git repository, where the folder is in none.")
-@click.option("--update", is_flag=True, help="Bring newer files of this release into the project that is there.")
-@click.option("--yes", is_flag=True, help="With --update: write without asking, but over nothing that was edited.")
-@click.option("--force", is_flag=True, help="With --update --yes: write over edited files, too.")
+@click.option("--update", is_flag=True, help="Bring newer files of this release into the existing project.")
+@click.option("--yes", is_flag=True, help="With --update: write without asking.")
+@click.option("--force", is_flag=True, help="With --update: write over edited files, too.")
 @json_option
 @pass_context
 def init(
@@ -59,18 +56,18 @@ def init(
     """Make a project: definitions, mods, recipes and pins.
 
     It is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
-    Files that are there already are never replaced. Then it tells what it sees: chip, memory, engine, a checkout of
+    Existing files are never replaced. Then init lists what it finds: chip, memory, engine, a checkout of
     spark-vllm-docker, images that could get a number.
 
-    With --update a newer release brings its files into the project: the differences are shown first, and a file that
-    was edited here stays unless you say otherwise. Pins do not move: `builder lock` does that.
+    With --update a newer release brings its files into the project. The differences are shown first, and edited files
+    stay unless you add --force. Pins do not move: `builder lock` moves them.
     """
     if update:
         if folder is not None or git:
-            raise click.UsageError("--update is for the project that is here: no FOLDER and no --git go with it")
+            raise click.UsageError("--update is for the project in the current folder: it takes no FOLDER and no --git")
         return _update(context, contents, yes=yes, force=force, as_json=as_json)
     if yes or force:
-        raise click.UsageError("--yes and --force go with --update")
+        raise click.UsageError("--yes and --force require --update")
     from builder.commands import init as command
 
     result = command.init_project(folder or context.start, contents, os.environ, git=git)
@@ -119,20 +116,13 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     update = init.plan_update(context.project, contents)
     if not as_json:
         _print_update(update)
-    asks = not yes and not as_json and sys.stdin.isatty()
-    is_news = bool(update.writable or update.pins.pins)
-    counted = words.counted(len(update.writable) + bool(update.pins.pins), "file")
-    is_wanted = yes or not is_news or (asks and confirm(f"write {counted}?"))
-    replace = {
-        each.path
-        for each in update.edited
-        if (yes and force) or (asks and confirm(f"{each.path} was edited here: replace it?"))
-    }
+    changed = [*(each.path for each in update.writable), *update.pins.pins]
+    changed += [each.path for each in update.edited] if force else []
     written: tuple[str, ...] = ()
-    if is_wanted and (is_news or replace or yes):
-        written = init.update_project(update, replace, os.environ)
-    waiting = [each.path for each in (*update.writable, *update.edited) if each.path not in written]
-    waiting += [] if written else list(update.pins.pins)
+    question = f"write {words.counted(len(changed), 'change')}?"
+    if yes or (changed and agreed(question, yes=yes, as_json=as_json)):
+        written = init.update_project(update, os.environ, force=force)
+    waiting = not written and (changed or update.edited)
     if as_json:
         files = data([each for each in update.files if each.state != "same"], "path state")
         result = {"files": files, "pins": list(update.pins.pins), "written": sorted(written)}
@@ -140,10 +130,10 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     elif written:
         print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
     elif not waiting:
-        print_result(f"all is as in {update.now}")
+        print_result(f"every file is the one in {update.now}")
     else:
-        print_result("nothing was written; --yes writes what was not edited, --yes --force all of it")
-    return 1 if waiting and not written and not as_json else 0
+        print_result("nothing was written; --yes writes the files that were not edited, --yes --force all files")
+    return 1 if waiting and not as_json else 0
 
 
 def _print_update(update: InitUpdate) -> None:
@@ -158,7 +148,7 @@ def _print_update(update: InitUpdate) -> None:
             print_line(output.line(line))
     for each in update.edited:
         edited = f"note: {each.path} was edited here, or did not come with this program"
-        print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
+        print_note(f"{edited}: --force writes over it")
 
 
 _MOST_NAMED = 12
@@ -171,7 +161,7 @@ _MOST_NAMED = 12
     "--env-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The settings to read, in place of .env in PATH.",
+    help="The settings to read instead of .env in PATH.",
 )
 @click.option("--replace", is_flag=True, help="Replace recipes, mods and settings that are here and differ.")
 @click.option("--no-adopt", is_flag=True, help="Give no image a number.")
@@ -194,9 +184,9 @@ def migrate(
     name; its .env becomes settings in builder.yaml; and the images that its scripts have made get numbers, as they are.
     PATH itself is only read.
 
-    Shows first what would be done, and whether each recipe can be served; asks before anything is written. What is
-    here already and differs stays as it is, but for files that came with builder and that nobody edited: yours replace
-    those. Secrets in .env are never written down.
+    Shows first what would be done, and whether each recipe can be served; asks before it writes. Files of the project
+    that differ stay, except files that came with builder and that nobody edited: yours replace those. Secrets in .env
+    are never written down.
     """
     from builder.commands import init as command
 
@@ -225,11 +215,9 @@ def _print_plan(planned: Migration) -> None:
     shown = [("" if before[0] == row[0] else row[0], *row[1:]) for before, row in pairwise([("",), *rows])]
     if rows:
         output.print_table(("", "THERE", "HERE"), shown)
-    for image in planned.untagged:
-        print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
     for part in planned.wanted:
         if part.state == "differs":
-            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            print_result(styled(f"{part.kind}s/{part.name}: the present files → {planned.checkout.root}", bold=True))
             for line in diff_cli.of_files(part.changes, full=True):
                 print_line(line)
     if planned.settings and planned.settings.changed:
@@ -252,8 +240,6 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
         yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
         yield "mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}"
-    for state in planned.containers:
-        yield "container", state.container, f"{_source(planned, state)}; {words.counted(state.recipes, 'recipe')}"
     for image in planned.images:
         size = words.size_text(image.size)
         yield "image", image.tag, f"gets the next number of {image.repository}, as it is ({size})"
@@ -265,26 +251,13 @@ def _state(planned: Migration, part: PlannedCopy) -> str:
     if part.state == "new":
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":
-        return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+        return "replaces the present files" if planned.replace else "differs from the present files, which stay"
     others = {
-        "shipped": "replaces the one that came with builder, which nobody edited",
-        "unrecorded": "the same here; where it came from is written down",
+        "shipped": "replaces the copy that came with builder, which nobody edited",
+        "unrecorded": "the same here; its origin will be recorded",
         "same": "the same here",
     }
     return others.get(part.state) or f"left out: {part.reason}"
-
-
-def _source(planned: Migration, state: ContainerState) -> str:
-    if state.number:
-        return f"{state.number} serves it"
-    if state.tag:
-        number = any(image.tag == state.tag for image in planned.images)
-        return "the image below serves it" if number else f"the engine's {state.tag} serves it, without a number"
-    if state.definition:
-        return f"`builder build {state.definition}` makes it"
-    if not planned.knows_images:
-        return "no definition makes it"
-    return "neither an image nor a definition: pull or build it, then `builder adopt`"
 
 
 def _print_result(result: MigrationResult) -> None:
@@ -301,7 +274,7 @@ def _print_result(result: MigrationResult) -> None:
     for what, error in result.errors:
         print_error(error, f"{what}:")
     if any(part.kind == "recipe" for part in result.written):
-        print_result("`builder recipes check` tells more of the recipes; `builder run RECIPE` serves one")
+        print_result("`builder recipes check` checks the recipes; `builder run RECIPE` serves one")
 
 
 def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
@@ -318,9 +291,7 @@ def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[
             for part in planned.parts
         ],
         "missing_mods": list(planned.missing),
-        "containers": data(planned.containers, "container recipes number? image=tag? definition?"),
         "images": data(planned.images, "image=tag repository"),
-        "untagged": data(planned.untagged, "image=id vllm size created command"),
         "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],
         "notes": planned.notes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 # Files that are run, or say what is: mod.yaml names commands.
 _SCRIPTS = (".sh", ".py", "mod.yaml")
 ADDRESS = "GIT-URL[//PATH][@REF]"
-yes_option = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
+yes_option = click.option("--yes", is_flag=True, help="Replace without asking, except files that would be lost.")
 force_option = click.option(
-    "--force", is_flag=True, help="With --yes: replace also what was edited here, or was never copied."
+    "--force", is_flag=True, help="With --yes: replace edited files and files that were never copied, too."
 )
 all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
 
@@ -59,7 +59,7 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
     The address is that of a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
     default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
-    will do, too, and so will the NAME of a mod that builder or `mod_sources` in builder.yaml knows a place of. The
+    works, too, and so does the NAME of a mod whose address builder or `mod_sources` in builder.yaml has. The
     scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
     differences are shown before anything is replaced.
     """
@@ -84,9 +84,9 @@ def _update_command(kind: Kind) -> click.Command:
     def update(context: Context, copies: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
         from builder.commands import mods
 
-        planned = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
-        code = make_copies(context, planned.copies, mods.add_mods, yes=yes, force=force)
-        planned.require_all()
+        planned, faults = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
+        code = make_copies(context, planned, mods.add_mods, yes=yes, force=force)
+        mods.raise_all(faults)
         return code
 
     return update
@@ -160,7 +160,13 @@ def make_copies(
 def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Making) -> None:
     notes = make(project, planned)
     for each in planned:
-        print_result(_outcome(each))
+        what, commit = f"{each.kind}s/{each.name}", each.commit
+        if each.before is None:
+            print_result(f"{what}: copied, commit {commit}")
+        elif each.replaces and each.is_shipped:
+            print_result(f"{what}: commit {commit} replaces the copy that came with builder, which nobody edited")
+        else:
+            print_result(f"{what}: {'replaced by' if each.changes else 'unchanged in'} commit {commit}")
     for note in notes:
         print_note(f"note: {note}")
 
@@ -168,40 +174,14 @@ def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Makin
 def _print_difference(planned: PlannedCopy) -> None:
     from builder.cli import diff_cli
 
-    before = planned.previous.commit[:12] if planned.previous else "what is here"
+    before = planned.previous.commit[:12] if planned.previous else "the present files"
     print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.commit}", bold=True))
     for line in diff_cli.of_files(planned.changes, full=True):
         print_line(line)
     if planned.edited:
-        print_result(f"edited here since it was copied, and lost: {', '.join(planned.edited)}")
+        print_result(f"these files were edited here, and the edits would be lost: {', '.join(planned.edited)}")
     elif planned.loses:
-        print_result("what is here is not a copy, and would be lost")
-
-
-def _outcome(planned: PlannedCopy) -> str:
-    what, commit = f"{planned.kind}s/{planned.name}", planned.commit
-    if planned.before is None:
-        return f"{what}: copied, commit {commit}"
-    if planned.replaces and planned.is_shipped:
-        return f"{what}: commit {commit} replaces the one that came with builder, which nobody edited"
-    return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"
-
-
-class _AgainstCommand(click.Command):
-    """A command whose ``--against`` takes all values up to the next option; an option of click takes one value."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        spread: list[str] = []
-        taking = False
-        for before, arg in pairwise(["", *args]):
-            is_option = arg.startswith("-")
-            if is_option and before == "--against":  # click would take it for the value
-                raise click.BadOptionUsage("against", "Option '--against' requires an argument.", ctx)
-            if taking and not is_option and before != "--against":
-                spread.append("--against")
-            spread.append(arg)
-            taking = arg.partition("=")[0] == "--against" if is_option else taking
-        return super().parse_args(ctx, spread)
+        print_result("the files here are not a copy, and would be lost")
 
 
 @click.group(cls=Group)
@@ -259,10 +239,10 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
     return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
 
 
-@mods.command(cls=_AgainstCommand)
+@mods.command()
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @click.option(
-    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try in place of the pins."
+    "--against", "refs", multiple=True, metavar="REF,…", help="Versions, tags or commits to try instead of the pins."
 )
 @json_option
 @pass_context
@@ -272,16 +252,16 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it, or
     else for those that could. Nothing is resolved, and no engine is needed.
 
-    With --against it is tried on other versions: 0.20.0 is a released wheel of vLLM, v0.20.0, main or a commit is taken
-    from its repository, and transformers=5.1.0 means another package. It takes all values up to the next option, so
-    name the mods first: builder mods check MOD --against 0.20.0 0.21.0
+    With --against each is tried on other versions: 0.20.0 is a released wheel of vLLM; v0.20.0, main or a commit comes
+    from its repository; transformers=5.1.0 means another package. Commas separate several: --against 0.20.0,0.21.0
 
     Ends with 1 if a mod does not apply, or requires another version.
     """
     from builder.commands.mods import check_mods, check_pinned_mods, require_valid
 
     if refs:
-        verdicts = check_mods(context.project, mods, refs, os.environ, print_message)
+        versions = [each for ref in refs for each in ref.split(",") if each]
+        verdicts = check_mods(context.project, mods, versions, os.environ, print_message)
     else:
         verdicts = check_pinned_mods(context.project, mods, os.environ, print_message)
     if as_json:
@@ -301,15 +281,14 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 def pin(context: Context, mod: str) -> None:
     """Pin the files that a mod takes from addresses.
 
-    Fetches what is there today, and writes its SHA-256 into mod.yaml. A build fails where an address has another
-    content than that.
+    Fetches the present content, and writes its SHA-256 into mod.yaml. A build fails if an address has other content.
     """
     from builder.commands.mods import pin_mod_files
 
-    for pinned in pin_mod_files(context.project, mod, os.environ, print_message):
-        print_result(pinned.address)
-        before = f" in place of {pinned.before}" if pinned.before else ""
-        print_result(f"  sha256 {pinned.sha256}{', as before' if pinned.before == pinned.sha256 else before}")
+    for address, digest, before in pin_mod_files(context.project, mod, os.environ, print_message):
+        print_result(address)
+        changed = f" (before: {before})" if before else ""
+        print_result(f"  sha256 {digest}{', unchanged' if before == digest else changed}")
 
 
 @mods.command()
@@ -348,20 +327,14 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
     keys = "target state holds hint=is_hint excluded_by=excluded missing"
+    tried = "file package against state=outcome.state problem=outcome.problem offsets=outcome.offsets"
+    tried += " reduced=outcome.reduced"
     script = verdicts[0].script
     return {
         **data(mod, "mod=name requires"),
-        "checks": [{**data(each, keys), "patches": list(map(_tried_json, each.tried))} for each in verdicts],
+        "checks": [{**data(each, keys), "patches": data(each.tried, tried)} for each in verdicts],
         "script": data(script, "file=name applies_patches patches downloads run_time"),
     }
-
-
-def _tried_json(tried: TriedPatch) -> dict[str, Any]:
-    shifts = [
-        {**data(shift, "file hunk? hunks line context?"), "offset": shift.offset if shift.context is None else None}
-        for shift in tried.outcome.shifts
-    ]
-    return {**data(tried, "file package against state=outcome.state problem=outcome.problem"), "shifts": shifts}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
@@ -392,61 +365,12 @@ def verdict_text(verdict: ModVerdict) -> str:
 
 
 def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
-    """The line of a verdict; for patches that a script applies, a line for each, as it may well leave some out."""
+    """The line of a verdict; for patches that a script applies, a line for each, as the script may leave some out."""
     texts = [verdict_text(verdict)]
     if verdict.is_hint and verdict.tried and not verdict.excluded:
-        texts = [f"hint: {_hint_text(tried, verdict)}" for tried in verdict.tried]
+        texts = [f"hint: {_patch_text(tried, verdict)}" for tried in verdict.tried]
     for number, text in enumerate(texts):
         yield ("", "" if number else verdict.target or "-", text)
-
-
-def _hint_text(tried: TriedPatch, verdict: ModVerdict) -> str:
-    several = len(verdict.tried) > 1
-    if tried.outcome.state != "fails":
-        text = _patch_text(tried, verdict)
-        return text if not several or text.startswith(tried.file) else f"{tried.file}: {text}"
-    first, *others = tried.outcome.problem.split("; ")
-    more = f", and {words.counted(len(others), 'place')} more" if others else ""
-    return f"{tried.file + ' ' if several else ''}does not apply to {tried.against}: {first}{more}"
-
-
-def _nothing_tried(verdict: ModVerdict) -> str:
-    mod, script = verdict.mod, verdict.script
-    if mod.patches:
-        packages = dict.fromkeys(patch.package for patch in mod.patches)
-        ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
-        return f"its patches are to {' and '.join(packages)}: {ways} tries them"
-    if script is None:
-        return "no patches to check"
-    if script.instead:
-        return "it cannot be baked"
-    if script.only_copies:
-        return f"no patches to check; {script.name} only copies files"
-    if script.patches:
-        files = ", ".join(script.patches)
-        return f"{script.name} applies {files} itself, and nothing here tells to what: not tried"
-    if script.applies_patches:
-        return f"{script.name} applies patches that do not lie beside it: nothing tells whether they fit"
-    return f"no patches to check; {script.name} is tried only in a build"
-
-
-def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
-    """The lines on what is known of a mod that declares no patches, and on what would prove it."""
-    mod, script = verdicts[0].mod, verdicts[0].script
-    if script and script.instead:
-        yield script.instead
-        if script.changes_nothing and not mod.described:
-            yield "a recipe that names it is built without it"
-        return
-    if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
-        yield f"a hint only: {script.name} applies them itself, perhaps elsewhere, perhaps not all"
-    if script and script.unnamed:
-        yield f"{script.name} does not name {', '.join(script.unnamed)}"
-    if script and script.downloads and mod.network:
-        way = "; `files:` of a mod.yaml would" if {"curl", "wget"} & set(script.downloads) else ""
-        yield f"it downloads with {' and '.join(script.downloads)}: nothing pins what comes{way}"
-    is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
-    yield f"{is_proven} in each image that is built"
 
 
 def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
@@ -456,14 +380,38 @@ def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
     if outcome.state == "not tried":
         return f"{file}not tried: {outcome.problem}"
     if outcome.state == "fails":
-        return f"{file}FAILS{on}: {outcome.problem}"
+        return f"{file}{'does not apply' if verdict.is_hint else 'FAILS'}{on}: {outcome.problem}"
     if outcome.state == "in place":
         return f"{file}in place already{on.replace(' on ', ' in ')}"
-    reduced = [str(shift) for shift in outcome.shifts if shift.context]
-    if reduced:
-        return f"{file}applies{on} (fuzz): {'; '.join(reduced)}"
-    if outcome.shifts:
-        count, furthest = len(outcome.shifts), max(abs(shift.offset) for shift in outcome.shifts)
-        hunks, lines_away = words.counted(count, "hunk"), words.counted(furthest, "line")
-        return f"{file}applies{on} (offset): {hunks} up to {lines_away} away"
-    return f"applies{on}"
+    if outcome.reduced:
+        return f"{file}applies{on} (fuzz): {'; '.join(outcome.reduced)}"
+    if outcome.offsets:
+        hunks, furthest = words.counted(len(outcome.offsets), "hunk"), max(map(abs, outcome.offsets))
+        return f"{file}applies{on} (offset): {hunks} up to {words.counted(furthest, 'line')} away"
+    return f"{file if verdict.is_hint else ''}applies{on}"
+
+
+def _nothing_tried(verdict: ModVerdict) -> str:
+    mod, script = verdict.mod, verdict.script
+    if mod.patches:
+        packages = dict.fromkeys(patch.package for patch in mod.patches)
+        ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
+        return f"its patches are to {' and '.join(packages)}: {ways} tries them"
+    if script and script.instead:
+        return f"it cannot be baked: {script.instead}"
+    if script and script.applies_patches:
+        return f"{script.name} applies patches to a place that is not known: not tried"
+    return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"
+
+
+def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
+    """The lines on what would prove a mod that declares no patches."""
+    mod, script = verdicts[0].mod, verdicts[0].script
+    if script and script.instead:
+        return
+    if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
+        yield f"a hint only: {script.name} applies the patches itself, perhaps elsewhere, perhaps not all"
+    if script and script.unnamed:
+        yield f"{script.name} does not name {', '.join(script.unnamed)}"
+    is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
+    yield f"{is_proven} in each image that is built"

@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import agreed, data, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.base.events import Diagnosis
-    from builder.commands.nodes import DiscoveredNode, NodeImage, NodeState
+    from builder.commands.nodes import Discovery, NodeState
+    from builder.moving.machines import LinkChoice
 
 
 _timeout_option = click.option(
     "--timeout",
     type=click.IntRange(1, 3600),
     metavar="SECONDS",
-    help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
+    help="How long a node may take to answer (default: `node_timeout` in builder.yaml, or 10).",
 )
-_DISCOVERED = "node engine=host error? link=choice.shape address=choice.address? interface=choice.interface?"
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -35,10 +36,8 @@ _DISCOVERED = "node engine=host error? link=choice.shape address=choice.address?
 def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     """Show which node has which image, and what it serves.
 
-    Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
-    image by now.
-
-    All nodes are asked at once. Ends with 1 if a node did not answer.
+    A `latest` is stale if it is not this project's current number, a container if its model is paired with another
+    image by now. All nodes are asked at once. Ends with 1 if a node did not answer.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -53,8 +52,8 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
         print_json({"nodes": [_node(state) for state in states]})
     elif not states:
         print_result(
-            "no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`; `builder nodes discover` fills "
-            "in their links"
+            "builder.yaml names no nodes. Name them there: `nodes: {spark2: ssh://USER@HOST}`; "
+            "`builder nodes discover` fills in their links"
         )
     else:
         rows = [row for state in states for row in _rows(state)]
@@ -72,42 +71,33 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
 def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: int | None, as_json: bool) -> int:
     """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
 
-    Each machine is asked, by ssh or here, what `ibdev2netdev` or the kernel says of its RoCE devices. Two links that
-    are up are a pair of machines, or a switch; four are a ring of three machines. Shows what would change in
-    builder.yaml, and asks before it writes.
+    Reads from each machine, by ssh or here, its RoCE devices. Two links that are up are a pair of machines, or a
+    switch; four are a ring of three machines. Shows what would change in builder.yaml, and asks before it writes.
 
     Ends with 1 if a machine could not be asked.
     """
     from builder.commands import nodes as command
 
     discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
-    written = False
     if not as_json:
-        rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
-        output.print_table(("NODE", "SETTING", "VALUE"), rows)
+        output.print_table(("NODE", "SETTING", "VALUE"), list(_discovered_rows(discovery)))
         if discovery.changed:
             print_line()
         for line in discovery.difference() if discovery.changed else ():
             print_line(output.line(line))
-    if discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json):
+    written = discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json)
+    if written:
         command.write_nodes(context.project, discovery)
-        written = True
     if as_json:
-        shown = [
-            {
-                **data(node, _DISCOVERED),
-                **(data(node.choice, "rdma env problems") or {"rdma": [], "env": {}, "problems": []}),
-            }
-            for node in discovery.nodes
-        ]
+        shown = [_discovered_json(node, *answer) for node, answer in discovery.nodes.items()]
         print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
     elif written:
         print_result("builder.yaml is written; `builder nodes check` tries it")
     elif discovery.changed:
         print_result("nothing was written; --yes writes without asking")
     else:
-        print_result("builder.yaml says so already")
-    return 1 if any(node.error for node in discovery.nodes) else 0
+        print_result("builder.yaml has these settings already")
+    return 1 if any(isinstance(answer, BuilderError) for _, answer in discovery.nodes.values()) else 0
 
 
 @nodes.command()
@@ -121,11 +111,9 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:
     """Try everything that nodes need to serve one model together.
 
-    For each node: ssh, the engine, the image by its fingerprint, the interface and its address, the RoCE devices, that
-    no two interfaces share a subnet, the model, and the clock. With a RECIPE or MODEL, its image and its model have to
-    be on each node; without, those that another node has.
-
-    Ends with 1 if anything is wrong.
+    For each node: ssh, the engine, the image by its fingerprint, the interface, its address and its subnet, the RoCE
+    devices, the model, and the clock. With a RECIPE or MODEL, its image and its model have to be on each node; without,
+    those that another node has. Ends with 1 if anything is wrong.
     """
     from builder.commands import nodes as command
 
@@ -139,20 +127,25 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
     return 1 if any(each.verdict == "error" for _, each in findings) else 0
 
 
-def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
-    if node.choice is None:
-        return [(node.node, "unknown", node.error + (f"; {node.hint}" if node.hint else ""))]
-    choice = node.choice
-    settings = [
-        ("link", choice.shape),
-        ("interface", choice.interface),
-        ("address", choice.address),
-        ("rdma", ", ".join(choice.rdma)),
-        *(("env", f"{name}={value}") for name, value in choice.env.items()),
-        *(("problem", problem) for problem in choice.problems),
-    ]
-    shown = [(setting, value) for setting, value in settings if value]
-    return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
+def _discovered_rows(discovery: Discovery) -> Iterator[tuple[str, str, str]]:
+    for node, (_, answer) in discovery.nodes.items():
+        if isinstance(answer, BuilderError):
+            yield node, "unknown", answer.message + (f"; {answer.hint}" if answer.hint else "")
+            continue
+        settings = {"link": answer.shape, "interface": answer.interface, "address": answer.address}
+        rows = [*settings.items(), ("rdma", ", ".join(answer.rdma))]
+        rows += [("env", f"{name}={value}") for name, value in answer.env.items()]
+        rows += [("problem", problem) for problem in answer.problems]
+        shown = [row for row in rows if row[1]]
+        yield from ((node if not number else "", *row) for number, row in enumerate(shown))
+
+
+def _discovered_json(node: str, host: str, answer: LinkChoice | BuilderError) -> dict[str, Any]:
+    if isinstance(answer, BuilderError):
+        nothing = dict.fromkeys(("link", "address", "interface"))
+        return {"node": node, "engine": host, "error": answer.message, **nothing, "rdma": [], "env": {}, "problems": []}
+    settings = data(answer, "link=shape address? interface? rdma env problems")
+    return {"node": node, "engine": host, "error": None, **settings}
 
 
 def _print_findings(findings: Sequence[tuple[str, Diagnosis]]) -> None:
@@ -173,29 +166,29 @@ def _print_findings(findings: Sequence[tuple[str, Diagnosis]]) -> None:
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
     if state.error:
         return [(state.node, "-", "unknown", state.error)]
-    recorded = {str(image.image) for image in state.images}
-    rows: list[tuple[str, ...]] = [
-        (state.node, str(image.image), _state_words(image), _serving_words(state, str(image.image)))
-        for image in state.images
-    ]
-    others = dict.fromkeys(server.image for server in state.serving if server.image not in recorded)
-    rows += [(state.node, image or "-", "not in images.lock", _serving_words(state, image)) for image in others]
+    rows: list[tuple[str, ...]] = []
+    for image in state.images:
+        latest = "stale latest" if image.stale else "latest" if image.latest else ""
+        words = (image.state if image.state != "present" else "", latest)
+        rows.append(
+            (state.node, str(image.image), _listed(words) or "present", _serving_words(state, str(image.image)))
+        )
+    others = {server.image for server in state.serving} - {str(image.image) for image in state.images}
+    rows += [(state.node, image or "-", "not in images.lock", _serving_words(state, image)) for image in sorted(others)]
     return rows or [(state.node, "-", "none", "-")]
-
-
-def _state_words(image: NodeImage) -> str:
-    latest = "stale latest" if image.stale else "latest" if image.latest else ""
-    return ", ".join(filter(None, (image.state if image.state != "present" else "", latest))) or "present"
 
 
 def _serving_words(state: NodeState, image: str) -> str:
     texts = []
     for server in state.serving:
         if server.image == image:
-            words = (server.state if server.state != "running" else "", "stale" if server.stale else "")
-            more = ", ".join(filter(None, words))
+            more = _listed((server.state if server.state != "running" else "", "stale" if server.stale else ""))
             texts.append(server.name + (f" ({more})" if more else ""))
     return ", ".join(texts) or "-"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(filter(None, words))
 
 
 def _node(state: NodeState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.base import words
+from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_result, verbosity_options
@@ -34,7 +35,7 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
 
     with progress.reporter() as report:
         result = transfers.copy_image(context.workspace(report), image, nodes)
-    failed = {node: outcome.error for node, outcome in result.outcomes.items() if outcome.error}
+    failed = {node: outcome for node, outcome in result.outcomes.items() if isinstance(outcome, BuilderError)}
     reached = ", ".join(node for node in result.outcomes if node not in failed)
     if reached:
         output.print_result(f"{result.image} is on {reached}{', and latest there' if result.latest else ''}")
@@ -82,11 +83,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
 def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
-    FILE was written by `builder export-image`. The image gets its number only if every byte of it is what was exported;
-    its build directory and its entry in images.lock come with it, and its evidence as that of others. The current
+    FILE was written by `builder export-image`. The image gets its number only if every byte matches the export. Its
+    build directory and its entry in images.lock come with it, and its evidence as evidence of others. The current
     number and the pairings of models stay as they are: the number becomes current only if the repository has no current
-    one, and serves only models that no image serves yet. A number that is another image here is not overwritten.
-    """
+    one, and serves only models that no image serves yet. A number that is another image here is not overwritten."""
     from builder.cli import progress
     from builder.commands import image_files as command
 
@@ -117,7 +117,7 @@ def pull(context: Context, image: str) -> None:
     """Pull a numbered image from the registry.
 
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
-    only when its content is what was recorded.
+    only if its content is the recorded one. Compile caches come along if they were pushed from the same chip.
     """
     from builder.cli import progress
     from builder.commands import transfers as command
@@ -134,8 +134,9 @@ def pull(context: Context, image: str) -> None:
 def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
-    The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
-    too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
+    The registry is named in builder.yaml; images.lock records the digests. The current number becomes `latest` there,
+    too. A number with other content in the registry is not overwritten. What the image compiled here goes along. To log
+    in: `docker login REGISTRY`.
     """
     from builder.cli import progress
     from builder.commands import transfers as command
@@ -148,7 +149,7 @@ def push(context: Context, images: tuple[str, ...]) -> None:
 
 def print_pushed(pushed: PushedImage) -> None:
     """Prints the result of one push."""
-    outcome = "is there already" if pushed.already else "pushed"
+    outcome = "exists already" if pushed.already else "pushed"
     print_result(
         f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
     )
@@ -158,7 +159,7 @@ def print_pushed(pushed: PushedImage) -> None:
 
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--revision", metavar="R", help="A branch, tag or commit, in place of the recorded one.")
+@click.option("--revision", metavar="R", help="A branch, tag or commit instead of the recorded one.")
 @click.option(
     "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Copy to a node, too."
 )
@@ -175,7 +176,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     from builder.commands import transfers as command
 
     with progress.reporter() as report:
-        downloads = command.download_model(context.workspace(report), command.DownloadRequest(what, revision, nodes))
+        downloads = command.download_model(context.workspace(report), what, revision, nodes)
     if as_json:
         models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
         print_json({"models": models, "copied_to": nodes})

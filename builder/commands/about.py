@@ -23,7 +23,7 @@ from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checking import TAKE_BACK
 from builder.lock.model import ImageName
-from builder.moving import checkout, node_facts, shipped
+from builder.moving import machines, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
 from builder.pins import vendored
@@ -254,10 +254,10 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
     """Checks this machine, and the images that models are paired with, where it is a DGX Spark."""
-    facts = node_facts.read_spark_facts(environ, proc)
+    facts = machines.read_spark_facts(environ, proc)
     if facts is None:
         return
-    yield from node_facts.check_spark(facts, _architectures(project))
+    yield from machines.check_spark(facts, _architectures(project))
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
         machine_facts = advice.of_machine(proc)
@@ -344,7 +344,6 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
     with suppress(BuilderError):  # an engine that fails has its own finding
         yield from _models_without_gpu(project, lock, endpoint)
-        yield from checkout.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:

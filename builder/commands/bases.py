@@ -1,5 +1,5 @@
-"""The images of others: those that a registry has by date (bases), a copy of them in a registry or folder of one's own
-(mirror), and those that have vanished (doctor --upstream)."""
+"""The images of others: the dated ones of a registry (bases), copies of them (mirror), and vanished ones (doctor
+--upstream)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class DatedBase(PublishedImage):
 
 @dataclass(frozen=True)
 class Bases:
-    """The images of ``repository`` for ``platform``, the newest first; ``left_out`` counts those that were not asked
-    about."""
+    """The images of ``repository`` for ``platform``, the newest first; ``left_out`` counts older tags."""
 
     repository: str
     platform: str
@@ -49,9 +48,9 @@ class Bases:
 
 
 def list_bases(workspace: Workspace, name: str, platform: str | None, newest: int) -> Bases:
-    """Reads the ``newest`` tags with a day that a registry has of ``name``, an image or a definition whose base it is;
-    where none has a day, the last ones by name. Raises UsageError for a definition without a base, SourceError where
-    the registry cannot be read."""
+    """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
+    dates the last ones by name. Raises UsageError for a definition without a base, SourceError where the registry
+    cannot be read."""
     project, engine = workspace.project, workspace.engine
     repository = _repository(workspace, name)
     wanted_platform = platform or versions.platform(engine)
@@ -63,23 +62,25 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     here = {
         name.partition("@")[2] for listed in images.image_listing(engine) for name in listed.get("RepoDigests") or ()
     }
-    bases = []
-    for each in read:
-        pinned_by = tuple(
-            name for name, pin in pins if (images.repository(pin.requested), pin.resolved) == (repository, each.digest)
-        )
-        bases.append(DatedBase(**vars(each), pinned_by=pinned_by, here=each.digest in here))
-    ordered = sorted(bases, key=lambda each: (each.day, each.tag), reverse=True)
-    return Bases(repository, wanted_platform, tuple(ordered), len(chosen) - len(chosen[:newest]))
+    pinned: dict[str, list[str]] = {}
+    for definition, pin in pins:
+        if images.repository(pin.requested) == repository:
+            pinned.setdefault(pin.resolved, []).append(definition)
+    ordered = sorted(read, key=lambda each: (each.day, each.tag), reverse=True)
+    bases = (
+        DatedBase(**vars(each), pinned_by=tuple(pinned.get(each.digest, ())), here=each.digest in here)
+        for each in ordered
+    )
+    return Bases(repository, wanted_platform, tuple(bases), len(chosen) - len(chosen[:newest]))
 
 
-# The mirror command: copies what others may take away. A build takes its base from there where the registry that it
-# came from no longer gives it (`bake.bake_images`).
+# The mirror command: copies images that may vanish. A build takes its base from the copy where its registry no longer
+# has it (`bake.bake_images`).
 
 
 @dataclass(frozen=True)
 class Mirrored:
-    """An image of others, named with its digest, and its copy: ``already`` where it was there."""
+    """An image of others, named with its digest, and its copy, which may have existed ``already``."""
 
     image: str
     copy: str
@@ -87,19 +88,16 @@ class Mirrored:
 
 
 def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
-    """Copies images by their digests, one after the other, into the folder ``mirror`` of builder.yaml, else into its
-    registry. A name is a definition, whose pinned bases are meant, an adopted number, or an image of a registry:
-    NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too.
-
-    What no registry has is taken from this engine. Raises UsageError where builder.yaml names neither, or a definition
-    has no base of a registry pinned; SourceError and TransferError where an image cannot be read or copied.
-    """
+    """Copies images by their digests into the folder ``mirror`` of builder.yaml, else into its registry; an image that
+    no registry has comes from this engine. A name is a definition, for its pinned bases, an adopted number, or an image
+    of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too. Raises
+    UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError and
+    TransferError where an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, "" if settings.mirror else settings.required_registry()
     lock = lock_file.read_project_lock(workspace.project)
     for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
-        copy = named_registry.mirrored(workspace, reference)
-        if copy:
+        if copy := named_registry.mirrored(workspace, reference):
             yield Mirrored(reference, copy.partition("://")[2], already=True)
         elif folder:
             yield Mirrored(reference, _into_folder(workspace, folder, reference), already=False)
@@ -150,18 +148,18 @@ def _into_folder(workspace: Workspace, folder: Path, reference: str) -> str:
 
 
 def _engine_copy(workspace: Workspace, reference: str) -> str:
-    """The engine's name of an image that its registry does not give; empty where the engine has none."""
+    """The engine's name of an image that its registry does not have; empty where the engine lacks it, too."""
     name, _, digest = reference.partition("@")
     here = f"{images.repository(name)}@{digest}"
     if images.inspect_image(workspace.engine, here) is None:
         return ""
-    workspace.report(Message(f"{reference} comes from this engine: its registry does not give it"))
+    workspace.report(Message(f"{reference} comes from this engine: its registry does not have it"))
     return here
 
 
 def _require_digest(where: str, actual: str | None, digest: str) -> None:
     if actual != digest:
-        raise TransferError(f"{where} is {actual}, and not {digest}: a build on that digest cannot use it")
+        raise TransferError(f"{where} has the digest {actual}, not {digest}: a build cannot use it")
 
 
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
@@ -198,8 +196,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
 
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
-    """Asks the registries for each base, each adopted image and each image that a recipe names. What is found is
-    recorded for `list` (`status.UpstreamAnswers`)."""
+    """Asks the registries for each base, adopted image and image that a recipe names; records the answers for `list`
+    (`status.UpstreamAnswers`)."""
     lock = lock_file.read_project_lock(workspace.project)
     numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
@@ -250,8 +248,8 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
 
 
 def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The numbers that this engine has and no registry of the owner's, each with the image of others that it is or is
-    built on; empty for an adopted one that came from no registry."""
+    """The numbers of this engine that were not pushed, each with the image of others that it is or is built on; empty
+    for an adopted one that came from no registry."""
     for name, state in status.image_states(workspace, lock)[0].items():
         image = lock.images[name.repository].numbers[name.number]
         if state != "present" or image.digest:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from builder.base import files, tar_stream
-from builder.base.errors import BuilderError, FileProblemsError, ImageStateError, LockError, TransferError
+from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
 from builder.base.events import Message, Report, delayed_progress
 from builder.building import work_folder
-from builder.definitions.container import compile_cache
-from builder.engine import archives, images, machine
+from builder.engine import archives, images
 from builder.evidence import requirements, store
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
@@ -19,7 +18,6 @@ from builder.numbers import adopted, build_directory, images_lock, status
 from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
-from builder.serving import compile_caches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +39,8 @@ def export_image(
     workspace: Workspace, text: str, path: Path, *, replace: bool, with_caches: bool = False
 ) -> tuple[ImageName, int, int]:
     """Writes the image called ``text`` into the file ``path``, ``with_caches`` that its next start here would use;
-    returns it with the bytes and the layers of the file.
-
-    Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
-    engine lacks the image; TransferError where the file could not be written. There is no file then.
-    """
+    returns it with the bytes and the layers of the file. Raises UsageError for an unknown number and for a file that
+    exists, unless ``replace``; ImageStateError where the engine lacks the image; TransferError, and leaves no file."""
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     adopted.require_present(workspace.engine, name, recorded)
@@ -70,23 +65,15 @@ def export_image(
 
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
-    """The files of the number's build directory that another machine takes; the user is told of those left out."""
-    folder = build_directory.path_of(project, name)
-    if not folder.is_dir():
-        report(Message(f"the build directory of {name} is gone: it goes without"))
-        return {}
+    """The files of the number's build directory; none, with a report, where another machine would not take them."""
     try:
         files = _recorded_files(project, name, recorded)
+        fault = archive.build_fault(name, recorded, files)
     except (FileProblemsError, OSError) as error:
-        report(Message(f"the build directory of {name} is damaged, and goes without: {error}"))
-        return {}
-    for path in [path for path in files if archive.unwelcome(path)]:
-        report(Message(f"{project.relative(folder / path)} goes without: {archive.unwelcome(path)}"))
-        del files[path]
-    if fault := archive.build_fault(name, recorded, files):
-        report(Message(f"the build directory of {name} goes without: {fault}"))
-        return {}
-    return files
+        fault = str(error)
+    if fault:
+        report(Message(f"the archive gets no build directory of {name}: {fault}"))
+    return {} if fault else files
 
 
 def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
@@ -118,9 +105,8 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
 
 @dataclass(frozen=True)
 class ImportedImage:
-    """The imported image. ``layers`` were read from the file, ``bytes`` in all; none where all of it was here
-    ``already``. ``current`` is true if it is the current number; ``models`` are those that the import paired with
-    it, ``evidence`` how many runs of others are new here."""
+    """The imported image: the number of ``layers`` and ``bytes`` read from the file, 0 if the image was here
+    ``already``; the ``models`` that the import paired with it, and how many runs of others are new (``evidence``)."""
 
     image: ImageName
     already: bool
@@ -132,11 +118,9 @@ class ImportedImage:
 
 
 def import_image(workspace: Workspace, path: Path) -> ImportedImage:
-    """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
-
-    Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
-    has other content here. Nothing is changed then.
-    """
+    """Adds the number in the file: image, build directory, record; current numbers and pairings stay. Raises UsageError
+    and TransferError for a file that cannot be read or is not whole, ImageStateError where the number has other content
+    here; changes nothing then."""
     with archive.opened(path) as (contents, file):
         name = contents.name
         work_folder.recover(workspace)
@@ -150,7 +134,9 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
                 else:
                     _load(workspace.engine, path, contents, file, job, workspace.report)
                 after = _adopt(workspace, contents, job)
-        _take_caches(workspace, contents, file)
+        if contents.caches:
+            inside = contents.compiled
+            traveling_caches.take(workspace, name, contents.caches, lambda path: tar_stream.pieces(file, inside[path]))
     evidence = store.take(workspace.project, name, contents.evidence, f"archive {path.name}")
     layers = () if already else contents.image.layers
     size = sum(layer.size for layer in layers)
@@ -159,39 +145,14 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
     return ImportedImage(name, already, len(layers), size, current, models, evidence)
 
 
-def _take_caches(workspace: Workspace, contents: Archive, file: IO[bytes]) -> None:
-    """Takes the compile caches of the archive for the number, which is here now; reports it, or why not."""
-    caches, environ, name = contents.caches, workspace.environment, contents.name
-    recorded = lock_file.read_project_lock(workspace.project).image(name)
-    if caches is None or recorded is None:
-        return
-    folder = compile_cache(environ, name.repository, name.number)
-    alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
-    try:
-        if compile_caches.warm_from(workspace.project, environ, name):
-            why = "there are some already"
-        elif not alike and caches.chips == compile_caches.chips_of():
-            why = "they were compiled from other parts"
-        else:
-            if machine.is_here(workspace.engine.host):
-                Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
-            members = contents.compiled
-            why = traveling_caches.place(
-                workspace.engine, str(name), folder, caches, lambda inside: tar_stream.pieces(file, members[inside])
-            )
-    except (BuilderError, OSError, ValueError) as error:
-        why = str(error)
-    workspace.report(Message(f"{caches.text}, {f'not taken: {why}' if why else 'taken'}"))
-
-
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
     """Raises ImageStateError where the number is another image in images.lock, in the engine or in builds/."""
     recorded = lock.image(contents.name)
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
             f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
-            hint="two machines that build need a repository each, or one images.lock: build it there again as"
-            " another number, and export that",
+            hint="two machines that build need a repository each, or one images.lock: build it there again, and export"
+            " that number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
@@ -254,9 +215,9 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
 
 
 def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
-    """Returns ``lock`` with the number of the archive. Its models are paired with it where they have no pairing and it
-    has the evidence that they require; it becomes current where its repository has no current number and no model
-    waits for evidence; the pins of its build count where there are none."""
+    """Returns ``lock`` with the number of the archive. Models without a pairing are paired with it if it has the
+    evidence that they require. It becomes current if its repository has no current number and no model lacks evidence.
+    The pins of its build count where there are none."""
     name = contents.name
     after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
     after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))

@@ -1,7 +1,4 @@
-"""The init and migrate commands make a project of a folder or of an existing checkout.
-
-Files that the user has edited stay unchanged, unless the user asks for a replacement.
-"""
+"""The init and migrate commands make a project of a folder or of an existing checkout; edited files stay."""
 
 from __future__ import annotations
 
@@ -27,17 +24,16 @@ from builder.engine import client as endpoints
 from builder.engine import machine, versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import checkout, copies, node_facts, settings, shipped
+from builder.moving import checkout, copies, machines, shipped
 from builder.numbers import images_lock
 from builder.numbers.workspace import open_workspace
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.errors import Problem
-    from builder.moving.checkout import AdoptableImage, Checkout, ContainerState, UntaggedImage, UpstreamCommit
-    from builder.moving.settings import SettingsPlan
+    from builder.moving.checkout import AdoptableImage, Checkout, SettingsPlan, UpstreamCommit
     from builder.moving.shipped import Contents, PlannedFile, Selection
     from builder.numbers.workspace import Workspace
 
@@ -49,7 +45,7 @@ _CHECKOUT = "spark-vllm-docker"
 
 def machine_findings(project: projects.Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
     """Tells what this machine has that a project can use: one after the other, as it is looked up."""
-    yield _machine(node_facts.read_spark_facts(environ, proc), proc)
+    yield _machine(machines.read_spark_facts(environ, proc), proc)
     try:
         workspace = open_workspace(project, environ, ignore)
     except BuilderError as error:
@@ -75,17 +71,16 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
             for image in checkout.adoptable(workspace, every):
                 message = f"{image.tag} ({words.size_text(image.size)}) has no number"
                 yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
-            yield from checkout.untagged_findings(workspace, every)
 
 
-def _machine(spark: node_facts.SparkFacts | None, proc: Path) -> Diagnosis:
+def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
     memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
     if spark is None:
         return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
     if not spark.compute_capability:
-        silence = f"nvidia-smi does not tell its compute capability: {spark.silence}"
-        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` tells more")
+        silence = f"nvidia-smi does not report its compute capability: {spark.silence}"
+        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` shows more")
     chip = f"GB10 (sm_{spark.compute_capability.replace('.', '')})"
     driver = f", driver {spark.driver}" if spark.driver else ""
     return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
@@ -99,9 +94,9 @@ _LAST = "dockerfiles"
 
 @dataclass(frozen=True)
 class InitResult:
-    """A project that was made. ``reason`` says why it has these contents, where the user did not say; ``first`` is the
-    recipe to begin with, None where there is none; ``kept`` are files of the folder that were there and are as they
-    were; ``git`` is true where a repository was begun."""
+    """A project that was made. ``reason`` says why it has these contents, if the user did not choose them; ``first`` is
+    the recipe to begin with; ``kept`` are files that existed and were left unchanged; ``git`` if a repository was
+    begun."""
 
     project: projects.Project
     selection: Selection
@@ -115,17 +110,17 @@ class InitResult:
 def init_project(
     folder: Path, contents: Contents | None, environ: Mapping[str, str], proc: Path = PROC, *, git: bool = False
 ) -> InitResult:
-    """Makes a project in ``folder`` with these ``contents``, or what suits this machine, and with ``git`` a repository.
-    A process that is killed meanwhile leaves no project, or all of it; run again, this completes it. Raises
-    ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files of these
-    names; UsageError for a folder that cannot be one, LockError where images.lock was lost."""
+    """Makes a project in ``folder`` with these ``contents``, or those that suit this machine, and with ``git`` a
+    repository. A killed process leaves no project, or all of it; run again, this completes it. Raises ConflictError,
+    with nothing written, where the folder is a project already, lies in one, or has other files of these names;
+    UsageError for a folder that cannot be one, LockError where images.lock was lost."""
     root = _folder(folder, environ)
     contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
     project = projects.Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
     if conflicts := [each.path for each in planned if each.state == "edited"]:
-        message = f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts)
+        message = f"{root} has other files with these names: nothing was written\n" + "\n".join(conflicts)
         raise ConflictError(message, hint="move them away, or name another folder")
     last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
@@ -152,7 +147,7 @@ def init_project(
 
 
 def suited(proc: Path) -> tuple[Contents, str]:
-    if node_facts.is_spark(proc):
+    if machines.is_spark(proc):
         return "spark", "this is a DGX Spark"
     if any(proc.glob(processes.GPUS)):
         return "all", "this machine has an NVIDIA GPU"
@@ -171,16 +166,16 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     """The folder to make a project of. Raises UsageError for a file, for / and for the home folder."""
     root = folder.expanduser().resolve()
     if root.exists() and not root.is_dir():
-        raise UsageError(f"{folder} is a file", hint="name a folder: it is made where it is missing")
+        raise UsageError(f"{folder} is a file", hint="name a folder; it need not exist")
     if root in {Path(root.anchor), Path(environ.get("HOME") or "/").resolve()}:
         hint = "name a folder of its own: `builder init FOLDER`"
-        raise UsageError(f"{root} holds other things than a project", hint=hint)
+        raise UsageError(f"{root} holds more than a project", hint=hint)
     try:
         around = projects.find_project(root)
     except UsageError:
         return root
     if around.root == root:
-        hint = "`builder init --update` brings what is newer in this release"
+        hint = "`builder init --update` brings the newer files of this release"
         raise ConflictError(f"{root} is a project already: nothing was written", hint=hint)
     message = f"{root} lies in the project {around.root}: nothing was written"
     raise ConflictError(message, hint="name a folder outside of it")
@@ -207,9 +202,8 @@ def _put_last(project: projects.Project, staged: Path, planned: Sequence[Planned
 
 @dataclass(frozen=True)
 class InitUpdate:
-    """The files that a project would get: ``files`` with their states, the ``pins`` of definitions that have none here,
-    and the record of what was written before. ``before`` is the release whose files it has, empty where none is
-    recorded."""
+    """The files that a project would get, the ``pins`` of definitions that have none here, and the record of what was
+    written before. ``before`` is the release whose files it has, empty where none is recorded."""
 
     project: projects.Project
     contents: Contents
@@ -243,11 +237,11 @@ def plan_update(project: projects.Project, contents: Contents | None) -> InitUpd
     return InitUpdate(project, wanted, files, Lock(lacking), recorded, recorded.release if recorded else "", now)
 
 
-def update_project(update: InitUpdate, replace: Collection[str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Writes the files that lose nothing, and those of ``replace``, which were edited; returns what was written. Killed
-    meanwhile it is completed by another one. Pins do not move: a definition that has none here gets the shipped ones.
+def update_project(update: InitUpdate, environ: Mapping[str, str], *, force: bool = False) -> tuple[str, ...]:
+    """Writes the files that lose nothing, and with ``force`` over edited ones; returns what was written. An update that
+    was killed is completed by the next one. Pins do not move: a definition without pins here gets the shipped ones.
     Raises ConflictError where a file was changed since it was shown, and OSError."""
-    chosen = [*update.writable, *(each for each in update.edited if each.path in replace)]
+    chosen = [*update.writable, *(update.edited if force else ())]
     now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
     changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]
     if changed:
@@ -271,17 +265,15 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
     return tuple(written)
 
 
-# The ``migrate`` command takes over a checkout of spark-vllm-docker, with its recipes, mods, settings and images. A
-# plan is made first, with nothing written. What the project has already stays, unless it is to be replaced, or came
-# with this program and nobody edited it.
+# The ``migrate`` command takes over a checkout of spark-vllm-docker, with its recipes, mods, settings and images. What
+# the project has already stays, unless it is to be replaced, or came with this program and nobody edited it.
 
 
 @dataclass(frozen=True)
 class Migration:
-    """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says of mods what belongs to
-    run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each with
-    the sentence that says how to get it, empty where no place of it is known. ``settings`` is None where there is no
-    ``.env``; ``knows_images`` is False where no engine answers. ``notes`` are what else the user should know."""
+    """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says why a mod cannot be
+    baked; ``missing`` are named mods that are neither here nor there, each with the remedy, if one is known.
+    ``settings`` is None without an ``.env``."""
 
     checkout: Checkout
     upstream: UpstreamCommit | None
@@ -290,10 +282,7 @@ class Migration:
     run_time: Mapping[str, str]
     missing: Mapping[str, str]
     settings: SettingsPlan | None
-    containers: tuple[ContainerState, ...]
     images: tuple[AdoptableImage, ...]
-    untagged: tuple[UntaggedImage, ...]
-    knows_images: bool
     notes: tuple[str, ...]
     replace: bool
 
@@ -328,10 +317,10 @@ def plan_migration(
     replace: bool = False,
     with_images: bool = True,
 ) -> Migration:
-    """Plans to take over the checkout at ``path``: the recipes named, or all, with the mods that they name; nothing is
-    written. ``env_file`` is read in place of its ``.env``. With ``replace`` what differs here is replaced; without
-    ``with_images`` no image gets a number. Raises UsageError for a folder that is no checkout, or a recipe that it does
-    not have."""
+    """Plans to take over the checkout at ``path``: the recipes named, or all, with the mods that they name. Writes
+    nothing. ``env_file`` is read in place of its ``.env``. With ``replace`` what differs here is replaced; without
+    ``with_images`` no image gets a number. Raises UsageError for a folder that is not a checkout, and for a recipe that
+    it does not have."""
     project, there = workspace.project, checkout.find_checkout(path)
     if there.root == project.root.resolve():
         raise UsageError(f"{path} is this project itself", hint="name the checkout that is to be taken over")
@@ -339,46 +328,26 @@ def plan_migration(
     names = {name: there.recipes[name] for name in checkout.choose_checkout(there, recipe_names)}
     named = dict.fromkeys(entry for path in names.values() for entry in checkout.mods_named(path))
     entries = {entry: place for entry in named if (place := checkout.mod_at(there, entry))}
-    every = {} if recipe_names else dict(there.mods)
     own_names = {entry: path.name.removesuffix(".zip") for entry, path in entries.items()}
-    every |= {own_names[entry]: path for entry, path in entries.items()}
+    every = {**({} if recipe_names else there.mods), **{own_names[entry]: path for entry, path in entries.items()}}
     present = {*every, *mod.mod_names(project), *entries}
     mods = [checkout.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
     recipes = [checkout.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
     checked = {
         part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
-    readable = [each.recipe for each in checked.values() if each.recipe]
-    notes: list[str] = []
-    env_path, settings_plan = env_file or there.root / checkout.ENV_FILE, None
-    if env_path.exists():
-        env = checkout.parse_env_file(read_text(env_path, str(env_path)), str(env_path))
-        host = workspace.engine.host
-        own_engine = host if machine.is_here(host) else endpoints.DEFAULT_HOST
-        settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
-        notes += [f"no setting is taken over: {settings_plan.error}"] if settings_plan.error else []
-        notes += map(str, env.problems)
-    renamed = {entry: name for entry, name in own_names.items() if name != mod.name_of(entry)}
-    notes += (
+    notes = [
         f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
-        for entry, name in renamed.items()
-    )
+        for entry, name in own_names.items()
+        if name != mod.name_of(entry)
+    ]
+    planned_settings = _plan_settings(workspace, env_file or there.root / checkout.ENV_FILE, notes, replace=replace)
+    readable = [each.recipe for each in checked.values() if each.recipe]
     adoptable: tuple[AdoptableImage, ...] = ()
-    untagged: tuple[UntaggedImage, ...] = ()
     try:
         adoptable = checkout.adoptable(workspace, readable) if with_images else ()
-        states, knows_images = checkout.container_states(workspace, readable, adoptable, ask_engine=True), True
     except BuilderError as error:
-        states, knows_images = checkout.container_states(workspace, readable, (), ask_engine=False), False
-        notes.append(f"nothing is known of images: {error.message}")
-    if with_images and knows_images:
-        untagged, unread = checkout.untagged(workspace, readable)
-        notes += [checkout.unread_text(unread)] if unread else []
-    if scripts := checkout.edited(upstream, there.root, there.launch_scripts):
-        notes.append(f"not taken: {', '.join(scripts)}: what such a script starts is the `command:` of a recipe")
-    if dockerfiles := checkout.edited(upstream, there.root, there.dockerfiles) if upstream else ():
-        changed = ", ".join(dockerfiles)
-        notes.append(f"not taken: your changes to {changed}; they belong into an image definition, in dockerfiles/")
+        notes.append(f"the images are not known: {error.message}")
     return Migration(
         checkout=there,
         upstream=upstream,
@@ -386,14 +355,23 @@ def plan_migration(
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(there, mods)),
         missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
-        settings=settings_plan,
-        containers=states,
+        settings=planned_settings,
         images=adoptable,
-        untagged=untagged,
-        knows_images=knows_images,
         notes=tuple(notes),
         replace=replace,
     )
+
+
+def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replace: bool) -> SettingsPlan | None:
+    """Plans the settings of an ``.env``, if there is one; adds to ``notes`` what is wrong with it."""
+    if not path.exists():
+        return None
+    env = checkout.parse_env_file(read_text(path, str(path)), str(path))
+    here = workspace.engine.host if machine.is_here(workspace.engine.host) else endpoints.DEFAULT_HOST
+    planned = checkout.plan_settings(workspace.project, env, here, replace=replace)
+    notes += [f"no setting is taken over: {planned.error}"] if planned.error else []
+    notes += map(str, env.problems)
+    return planned
 
 
 def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:

@@ -1,8 +1,4 @@
-"""The mods commands add, check, list, create, pin and update mods.
-
-The check tries versions that the user names, or the versions of images.lock. The update also moves copied recipes to
-the current version of their repository.
-"""
+"""The mods commands add, check, list, create, pin and update mods; the update also moves copied recipes."""
 
 from __future__ import annotations
 
@@ -45,15 +41,15 @@ if TYPE_CHECKING:
 def plan_copies(
     project: Project, text: str, name: str | None, report: Report, *, everything: bool
 ) -> tuple[PlannedCopy, ...]:
-    """Plans the copy of the mod at the address ``text``, under its own name or ``name``; of all mods there where
-    ``everything`` is wanted. A name of which a place is known is as good as that address. Raises UsageError for text
-    that is not an address, or for an address of several mods; SourceError where the repository, the ref or the mod does
-    not exist, or has files that are not copied."""
+    """Plans the copy of the mod at the address ``text``, or of the mod of that name whose address is known, under its
+    own name or ``name``; with ``everything`` of all mods there. Raises UsageError for text that is not an address, and
+    for an address of several mods; SourceError where the repository, the ref or the mod does not exist, or has files
+    that are not copied."""
     if mod_files.NAME.fullmatch(text) and not Path(text).exists():
         sources = mod_files.read_known_sources(project)
         if text not in sources:
             hint = words.did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
-            raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
+            raise UsageError(f"no repository is known for the mod `{text}`", hint=hint)
         text, name = sources[text], name or (None if everything else text)
     return copies_at(project, "mod", text, name, as_messages(report), everything=everything)[1]
 
@@ -61,8 +57,8 @@ def plan_copies(
 def copies_at(
     project: Project, kind: Kind, text: str, name: str | None, notify: git.Notify, *, everything: bool
 ) -> tuple[Upstream, tuple[PlannedCopy, ...]]:
-    """Plans the copies of the one mod or recipe, or of everything of that ``kind``, at the address ``text``; returns
-    them with their repository. Raises what `plan_copies` does."""
+    """Plans the copies at the address ``text``: of the one mod or recipe there, or of all; returns them with their
+    repository. Raises as `plan_copies` does."""
     if name and everything:
         raise UsageError(f"`--as` names one {kind}, and `--all` takes several: give one of them")
     upstream = copies.find_repository(project, copies.parse_address(text), notify)
@@ -115,8 +111,6 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
 
 # ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
 
-_AT_ONCE = 8
-
 
 def check_mods(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
@@ -128,26 +122,29 @@ def check_mods(
 
     parsed = []
     for ref in dict.fromkeys(refs):
-        if mod_files.name_of(ref) in mod_files.mod_names(project):
-            raise UsageError(f"`{ref}` is a mod, not a version", hint="name the mods first, then --against")
         package, equals, name = ref.partition("=")
         parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
     mods = mod_dry_run.load(project, names)
     access = packages.access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
     columns: list[list[ModVerdict]] = []
-    faults: list[SourceError | UsageError] = []
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    faults: list[BuilderError] = []
+    with ThreadPoolExecutor(8) as pool:
         for future in [pool.submit(_column, access, definitions, mods, *ref) for ref in parsed]:
             try:
                 columns.append(future.result())
             except (SourceError, UsageError) as error:
                 faults.append(error)
-    if faults:
-        hints = dict.fromkeys(error.hint for error in faults if error.hint)
-        kind = SourceError if any(isinstance(error, SourceError) for error in faults) else UsageError
-        raise kind("\n".join(dict.fromkeys(error.message for error in faults)), hint="; ".join(hints))
+    raise_all(faults)
     return tuple(verdict for row in zip(*columns, strict=True) for verdict in row)
+
+
+def raise_all(faults: Sequence[BuilderError]) -> None:
+    """Raises one error with all ``faults``, if there are any."""
+    if faults:
+        kind = UsageError if all(isinstance(fault, UsageError) for fault in faults) else SourceError
+        hints = dict.fromkeys(fault.hint for fault in faults if fault.hint)
+        raise kind("\n".join(dict.fromkeys(fault.message for fault in faults)), hint="\n".join(hints))
 
 
 def require_valid(project: Project) -> None:
@@ -226,9 +223,14 @@ def check_pinned_mods(
     for mod in mods:
         own_uses = [use for use in uses if mod.name in use.mods]
         own = [verdict for use in own_uses for verdict in _in_use(mod, use, pinned[use.definition])]
-        if not own_uses:
-            own = [verdict for name in definitions for verdict in _alone(mod, name, pinned[name])]
+        lacking = {use.definition for use in own_uses if not pinned[use.definition]}
+        if not own_uses and (mod.requires or mod_dry_run.as_declared(mod).patches):
+            own = [verdict for name in definitions for verdict in _alone(mod, pinned[name])]
             own = [verdict for verdict in own if verdict.is_hint] or own
+            lacking = {name for name in definitions if not pinned[name]}
+        for name in sorted(lacking):
+            missing = f"it is not pinned yet: `builder lock {name}` does that"
+            own.append(ModVerdict(mod, name, missing=missing, requested=bool(own_uses)))
         patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
         missing = f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
         verdicts += own or [ModVerdict(mod, "", missing=missing)]
@@ -248,8 +250,6 @@ def _in_use(mod: Mod, use: mod_choice.ModUse, pinned: Sequence[_PinnedChain]) ->
             continue
         is_baked = any(mod in own for own in mods)
         yield chain.verdict(mod, target, mods, requested=True) if is_baked else ModVerdict(mod, target)
-    if not pinned:
-        yield _unpinned(mod, use.definition, requested=True)
 
 
 def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | None, tuple[str, ...]]:
@@ -263,23 +263,14 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
     return (replace(recipe, mods=present) if missing else recipe), missing
 
 
-def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+def _alone(mod: Mod, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """Checks a mod without a use on a definition that has the packages which it patches."""
     named = {patch.package for patch in mod_dry_run.as_declared(mod).patches}
-    if not named and not mod.requires:
-        return
     for chain in pinned:
         has_all = all(chain.find(patch.package) for patch in mod.patches)
         if has_all and (not named or any(map(chain.find, named))):
             of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
             yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
-    if not pinned:
-        yield _unpinned(mod, definition, requested=False)
-
-
-def _unpinned(mod: Mod, definition: str, *, requested: bool) -> ModVerdict:
-    missing = f"it is not pinned yet: `builder lock {definition}` does that"
-    return ModVerdict(mod, definition, missing=missing, requested=requested)
 
 
 def _pinned(project: Project, access: packages.Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
@@ -378,8 +369,8 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     may have, or that is taken."""
     name = mod_files.name_of(text)
     if not mod_files.NAME.fullmatch(name):
-        hint = "letters, digits and . _ + - will do, a letter or digit first"
-        raise UsageError(f"`{name}` is no name for a mod", hint=hint)
+        hint = "use letters, digits and . _ + -, with a letter or digit first"
+        raise UsageError(f"`{name}` is not a valid name of a mod", hint=hint)
     folder = project.mods / name
     if folder.exists() or name in mod_files.mod_names(project):
         raise UsageError(f"{project.relative(folder)} already exists", hint="choose another name, or change that mod")
@@ -396,20 +387,13 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     return tuple(sorted(folder.iterdir()))
 
 
-@dataclass(frozen=True)
-class PinnedAddress:
-    """An address of a mod with the digest of what it has today, and that of mod.yaml ``before``, if there was one."""
-
-    address: str
-    sha256: str
-    before: str
-
-
-def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], report: Report) -> tuple[PinnedAddress, ...]:
+def pin_mod_files(
+    project: Project, text: str, environ: Mapping[str, str], report: Report
+) -> list[tuple[str, str, str]]:
     """Fetches every file that the mod takes from an address, keeps it for the next build, and writes its digest into
-    mod.yaml; nothing is written before all of them are here. Raises UsageError where there is no such mod,
-    NothingToDoError where it takes nothing from an address, SourceError where one cannot be fetched, and
-    FileProblemsError for an invalid mod.yaml."""
+    mod.yaml once all are here. Returns each address with its SHA-256 and the one in mod.yaml before. Raises UsageError
+    for an unknown mod, NothingToDoError where it takes nothing from an address, SourceError where a file cannot be
+    fetched, and FileProblemsError for an invalid mod.yaml."""
     name = mod_files.name_of(text)
     path = project.mods / name / mod_files.DESCRIPTION
     if not path.is_file():
@@ -422,42 +406,28 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     if not remote:
         raise NothingToDoError(f"mod {name} takes no file from an address")
     ca_file = git.read_index_settings(environ).ca_file
-    pinned: list[PinnedAddress] = []
+    pinned: list[tuple[str, str, str]] = []
     for index, entry in remote.items():
         report(Message(f"fetching {entry['from']}"))
         content = python.download_web_file(entry["from"], mod_files.LARGEST_FILE, ca_file, as_messages(report))
         digest = hashlib.sha256(content).hexdigest()
         project.downloads.mkdir(parents=True, exist_ok=True)
         files.write_atomically(project.downloads / digest, content)
-        pinned.append(PinnedAddress(entry["from"], digest, entry.get("sha256", "")))
+        pinned.append((entry["from"], digest, entry.get("sha256", "")))
         yaml = mod_files.with_digest(yaml, file, index, digest)
-    if any(each.sha256 != each.before for each in pinned):
+    if any(digest != before for _, digest, before in pinned):
         files.write_alone(path, yaml.encode())
-    return tuple(pinned)
+    return pinned
 
 
 # ``mods update`` and ``recipes update``
 
 
-@dataclass(frozen=True)
-class PlannedUpdate:
-    """The copies to be made, and the errors of those whose repositories do not answer, or no longer have them."""
-
-    copies: tuple[PlannedCopy, ...]
-    faults: tuple[BuilderError, ...]
-
-    def require_all(self) -> None:
-        """Raises an error with all ``faults``, if there are any."""
-        if self.faults:
-            hints = dict.fromkeys(fault.hint for fault in self.faults if fault.hint)
-            raise SourceError("\n".join(fault.message for fault in self.faults), hint="\n".join(hints))
-
-
 def plan_copies_update(
     project: Project, kind: Kind, names: Sequence[str], ref: str | None, report: Report
-) -> PlannedUpdate:
-    """Plans the update of the copies ``names``, of all where there are none, to ``ref`` or to what each follows. Raises
-    UsageError for a name that is no copy."""
+) -> tuple[list[PlannedCopy], list[BuilderError]]:
+    """Plans the update of the copies ``names`` (all where there are none) to ``ref`` or to the ref that each follows;
+    returns also the errors of those that cannot be updated. Raises UsageError for a name that is not a copy."""
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:
@@ -484,4 +454,4 @@ def plan_copies_update(
             planned.append(copies.plan_copy(project, upstream, kind, path, name, notify))
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)
-    return PlannedUpdate(tuple(planned), tuple(faults))
+    return planned, faults

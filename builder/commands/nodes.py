@@ -17,7 +17,8 @@ from builder.engine import client as endpoints
 from builder.engine import containers, images, machine, versions
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.moving import machines, node_facts
+from builder.moving import machines
+from builder.moving.machines import LinkChoice
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, select_any, select_image
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.configuration import Configuration, Node
     from builder.engine.client import Endpoint
-    from builder.moving.node_facts import LinkChoice, MachineFacts
+    from builder.moving.machines import MachineFacts
     from builder.numbers.status import ImageState
     from builder.serving.selection import ServedImage
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeImage:
-    """A number that a node has. ``latest`` is true if the node's tag of that name points to it, ``current`` if it is
-    the current number of images.lock."""
+    """A number that a node has: ``latest`` if the node's tag of that name points to it, ``current`` if it is the
+    current number of images.lock; ``stale`` if it is the first without the second."""
 
     image: ImageName
     state: ImageState
@@ -49,7 +50,6 @@ class NodeImage:
 
     @property
     def stale(self) -> bool:
-        """True if the node's ``latest`` points to it, though another number is current in this project."""
         return self.latest and not self.current
 
 
@@ -79,8 +79,8 @@ class NodeState:
 def nodes_state(
     project: Project, environ: Mapping[str, str], timeout: float | None, report: Report
 ) -> tuple[NodeState, ...]:
-    """Reads the state of all nodes of builder.yaml at once; one that has not answered within ``timeout`` seconds (that
-    of builder.yaml where none is given) has an ``error``."""
+    """Reads the state of all nodes of builder.yaml at once; a node that has not answered within ``timeout`` seconds (or
+    those of builder.yaml) has an ``error``."""
     lock = lock_file.read_project_lock(project)
     engines = machines.engines(project, environ, ())
 
@@ -125,20 +125,30 @@ def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
 
 # The ``nodes check`` command: tries everything that several nodes need before they serve one model together.
 
-# Certificates and tokens fail by minutes, logs of several nodes read wrongly by seconds.
+# Minutes break certificates and tokens; seconds mix up the logs of several nodes.
 _CLOCK_WARNING, _CLOCK_ERROR = 1.0, 60.0
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The images by name, with the fingerprint that images.lock records (None for one without a number), and the models
-    by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them.
+    """The images by name, each with its fingerprint in images.lock (None without a number), and the models by name,
+    with the revision of their pairing. ``verdict`` is that of a missing one: an error where a recipe was named.
     ``served`` are the images with the recipes that they serve."""
 
     images: Mapping[str, str | None]
     models: Mapping[str, str | None]
-    is_required: bool
+    verdict: Verdict
     served: tuple[ServedImage, ...]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """The state of a node: its facts, the version of its engine, either with the error in its place, and the
+    fingerprints of the wanted images that it has."""
+
+    facts: MachineFacts | BuilderError
+    engine: str | BuilderError
+    fingerprints: Mapping[str, str]
 
 
 def check_nodes(
@@ -149,18 +159,11 @@ def check_nodes(
     timeout: float | None,
     report: Report,
 ) -> dict[str, tuple[Diagnosis, ...]]:
-    """Checks the nodes with these names, or all; returns the findings on each, by its name. With ``text``, a recipe or
-    a model, its image and its model have to be on each node; otherwise those current and paired in images.lock that any
-    node has are expected on the others. A node has ``timeout`` seconds to answer, or those of builder.yaml.
-
-    Raises UsageError where there is no node, or ``text`` names nothing that is served.
-    """
+    """Checks the nodes with these names, or all; returns the findings by node. With ``text``, a recipe or a model, each
+    node must have its image and its model; otherwise a node must have the current images and paired models that another
+    node has. Raises UsageError where there is no node, or ``text`` names nothing that is served."""
     config = configuration.load_configuration(project)
-    engines = machines.engines(project, environ, names)
-    if not engines:
-        raise UsageError(
-            f"{configuration.FILE} names no nodes", hint="name them there: `nodes: {spark2: ssh://USER@HOST}`"
-        )
+    engines = _engines(project, environ, names)
     nodes = [config.node(name) for name in engines]
     wanted = _wanted(project, lock_file.read_project_lock(project), text)
 
@@ -173,22 +176,19 @@ def check_nodes(
         for name, answer in answers.items()
     }
     return {
-        node.name: (
-            *_findings(node, nodes, looked, wanted),
-            *_advice(project, nodes, node, looked[node.name], wanted),
-        )
+        node.name: (*_findings(node, nodes, looked, wanted), *_advice(project, nodes, node, looked[node.name], wanted))
         for node in nodes
     }
 
 
-@dataclass(frozen=True)
-class _Looked:
-    """The state of a node: its facts or why there are none, the engine's version or why there is none, and the
-    fingerprints of the wanted images that it has."""
-
-    facts: MachineFacts | BuilderError
-    engine: str | BuilderError
-    fingerprints: Mapping[str, str]
+def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
+    """The engines of the nodes with these names, or of all. Raises UsageError where there is none."""
+    engines = machines.engines(project, environ, names)
+    if not engines:
+        here = endpoints.find_endpoint(environ).host
+        hint = f"name them there: `nodes: {{spark1: {here}, spark2: ssh://USER@HOST}}`"
+        raise UsageError(f"{configuration.FILE} names no nodes", hint=hint)
+    return engines
 
 
 def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
@@ -200,22 +200,17 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
         }
         fingerprints = {str(name): image.fingerprint for name, image in current.items()}
         revisions = {name: model.pairing.revision for name, model in lock.models.items()}
-        served = tuple(_paired(project, lock))
-        return _Wanted(fingerprints, revisions, is_required=False, served=served)
+        paired: list[ServedImage] = []
+        for model in lock.models:
+            with suppress(BuilderError):  # a recipe that cannot be read
+                paired.append(select_image(project, lock, model))
+        return _Wanted(fingerprints, revisions, "warning", tuple(paired))
     selection = select_any(project, lock, text)
-    model = selection.recipe.model or command.render_command(selection.recipe, {}, ()).model
-    paired = lock.models.get(model or "")
-    revision = selection.recipe.revision or (paired.pairing.revision if paired else None)
-    models = {model: revision} if model and hub_cache.is_id(model) else {}
+    model = selection.recipe.model or command.render_command(selection.recipe, {}, ()).model or ""
+    recorded = lock.models[model].pairing.revision if model in lock.models else None
+    models = {model: selection.recipe.revision or recorded} if hub_cache.is_id(model) else {}
     fingerprint = selection.record.fingerprint if isinstance(selection, SelectedImage) else None
-    return _Wanted({selection.name: fingerprint}, models, is_required=True, served=(selection,))
-
-
-def _paired(project: Project, lock: Lock) -> Iterator[SelectedImage]:
-    """The images that serve the models whose recipes can be read."""
-    for model in lock.models:
-        with suppress(BuilderError):
-            yield select_image(project, lock, model)
+    return _Wanted({selection.name: fingerprint}, models, "error", (selection,))
 
 
 def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, wanted: _Wanted) -> Iterator[Diagnosis]:
@@ -240,7 +235,7 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
     fingerprints = {}
     hub = f"{node.models.rstrip('/')}/hub" if node.models else str(hub_cache.hub(environ))
     try:
-        facts = node_facts.gather_facts(environ, engine.host, hub)
+        facts = machines.gather_facts(environ, engine.host, hub)
     except BuilderError as error:
         facts = error
     try:
@@ -266,10 +261,10 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
         yield Diagnosis("engine", "ok", seen.engine)
         yield from _image_findings(node, looked, wanted)
     if not isinstance(seen.facts, BuilderError):
-        yield from node_facts.check_links(node, nodes, seen.facts)
+        yield from machines.check_links(node, nodes, seen.facts)
         if seen.facts.driver is not None:
-            yield node_facts.driver(seen.facts.driver)
-        yield node_facts.kernel(seen.facts.kernel)
+            yield machines.check_driver(seen.facts.driver)
+        yield Diagnosis("kernel", "ok", seen.facts.kernel or "unknown")
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
 
@@ -278,34 +273,32 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
     for name, fingerprint in wanted.images.items():
         there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
         first = next(iter(there), "")
-        like = "as images.lock records it" if fingerprint else f"as on {first}"
+        like = "in images.lock" if fingerprint else f"on {first}"
         present, expected = there.get(node.name), fingerprint or there.get(first)
         remedy = f"`builder copy {name} {node.name}` brings it"
         if fingerprint is None:
             remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
         if present is not None and present == expected:
-            yield Diagnosis("image", "ok", f"{name}, {like}")
+            yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
-            yield Diagnosis("image", "error", f"{name} has other content here, not {like}", remedy)
-        elif wanted.is_required or there:
-            verdict: Verdict = "error" if wanted.is_required else "warning"
-            yield Diagnosis("image", verdict, f"{name} is missing", remedy)
+            yield Diagnosis("image", "error", f"{name} differs from the image {like}", remedy)
+        elif wanted.verdict == "error" or there:
+            yield Diagnosis("image", wanted.verdict, f"{name} is missing", remedy)
 
 
 def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     facts = {name: seen.facts for name, seen in looked.items() if not isinstance(seen.facts, BuilderError)}
     for model, revision in wanted.models.items():
         commits = facts[node.name].commits(model)
-        verdict: Verdict = "error" if wanted.is_required else "warning"
         remedy = f"`builder download {model} --to {node.name}` brings it"
         if commits and (revision is None or not hub_cache.is_commit(revision) or revision in commits):
             yield Diagnosis("model", "ok", model)
         elif commits:
             present = ", ".join(sorted(commit[:7] for commit in commits))
-            message = f"{model} is there at {present}, not {(revision or '')[:7]}"
-            yield Diagnosis("model", verdict, message, remedy)
-        elif wanted.is_required or any(other.commits(model) for other in facts.values()):
-            yield Diagnosis("model", verdict, f"{model} is missing", remedy)
+            message = f"{model} is present at {present}, not {(revision or '')[:7]}"
+            yield Diagnosis("model", wanted.verdict, message, remedy)
+        elif wanted.verdict == "error" or any(other.commits(model) for other in facts.values()):
+            yield Diagnosis("model", wanted.verdict, f"{model} is missing", remedy)
 
 
 def _clock(facts: MachineFacts) -> Diagnosis:
@@ -318,69 +311,40 @@ def _clock(facts: MachineFacts) -> Diagnosis:
     return Diagnosis("clock", verdict, message, "`timedatectl set-ntp true`, on the node")
 
 
-# The ``nodes discover`` command: each node's address, interface and RoCE devices, from what its machine says.
-
-
-@dataclass(frozen=True)
-class DiscoveredNode:
-    """A node and what its machine says. ``error`` says why nothing is known of it; then ``choice`` is None."""
-
-    node: str
-    host: str
-    choice: LinkChoice | None
-    error: str = ""
-    hint: str = ""
+# The ``nodes discover`` command: each node's address, interface and RoCE devices, as its machine reports them.
 
 
 @dataclass(frozen=True)
 class Discovery(ConfigurationChange):
-    """All nodes, and the text of builder.yaml before and after."""
+    """The text of builder.yaml before and after, and for each node its engine's address with the choice or the
+    error."""
 
-    nodes: tuple[DiscoveredNode, ...]
+    nodes: dict[str, tuple[str, LinkChoice | BuilderError]]
 
 
 def discover_nodes(
-    project: Project,
-    environ: Mapping[str, str],
-    names: Sequence[str],
-    report: Report,
-    timeout: float | None = None,
+    project: Project, environ: Mapping[str, str], names: Sequence[str], report: Report, timeout: float | None = None
 ) -> Discovery:
-    """Asks the machines of the nodes with these names, or of all nodes. A machine has ``timeout`` seconds to answer,
-    those of builder.yaml where none are given. Nothing is written. Raises UsageError where there is no node to ask."""
+    """Asks the machines of the nodes with these names, or of all nodes. A machine has ``timeout`` seconds to answer, or
+    those of builder.yaml. Writes nothing. Raises UsageError where there is no node to ask."""
     config = configuration.load_configuration(project)
     before = configuration.present_text(project)
-    engines = machines.engines(project, environ, names)
-    if not engines:
-        raise UsageError(
-            f"{configuration.FILE} names no nodes",
-            hint=f"name them there: `nodes: {{spark1: {endpoints.find_endpoint(environ).host}, spark2: ssh://USER@HOST}}`",
-        )
-    nodes = _ask(environ, engines, timeout or config.node_timeout, report)
-    chosen = {each.node: _settings(config, each.node, each.choice) for each in nodes if each.choice}
+    engines = _engines(project, environ, names)
+
+    def ask(_: str, engine: Endpoint) -> LinkChoice:
+        return machines.choose_link(machines.gather_facts(environ, engine.host))
+
+    answers = machines.ask_machines(engines, ask, timeout or config.node_timeout, report)
+    chosen = {node: _settings(config, node, each) for node, each in answers.items() if isinstance(each, LinkChoice)}
     settings = {node: values for node, values in chosen.items() if values}
     after = configuration.with_node_settings(before, settings) if settings else before
     configuration.document(after)
-    return Discovery(before, after, nodes)
+    return Discovery(before, after, {node: (engines[node].host, answer) for node, answer in answers.items()})
 
 
 def write_nodes(project: Project, discovery: Discovery) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     configuration.write_change(project, discovery)
-
-
-def _ask(
-    environ: Mapping[str, str], engines: Mapping[str, Endpoint], seconds: float, report: Report
-) -> tuple[DiscoveredNode, ...]:
-    def ask(name: str, engine: Endpoint) -> DiscoveredNode:
-        return DiscoveredNode(name, engine.host, node_facts.choose_link(node_facts.gather_facts(environ, engine.host)))
-
-    return tuple(
-        DiscoveredNode(name, engines[name].host, None, error=answer.message, hint=answer.hint)
-        if isinstance(answer, BuilderError)
-        else answer
-        for name, answer in machines.ask_machines(engines, ask, seconds, report).items()
-    )
 
 
 def _settings(config: Configuration, name: str, choice: LinkChoice) -> dict[str, Any]:

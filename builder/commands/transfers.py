@@ -1,7 +1,4 @@
-"""These commands transfer numbered images and models between machines, registries and the hub.
-
-images.lock records the digest of each pushed image.
-"""
+"""These commands transfer numbered images and models between machines, registries and the hub."""
 
 from __future__ import annotations
 
@@ -57,11 +54,9 @@ class PushedImage:
 
 
 def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
-    """Pushes the images called ``texts``, one after the other. Those that were pushed before one fails are recorded.
-
-    Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
-    `named_registry.push` does.
-    """
+    """Pushes the images called ``texts``, one after the other; each is recorded once it is pushed. Raises UsageError
+    for an unknown image or where no registry is set, TransferError and ImageStateError as `named_registry.push`
+    does."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
@@ -69,7 +64,7 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedIma
 
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
-    """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
+    """Pushes one image with its compile caches, points ``latest`` at the current number, and records the digest."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
     pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
@@ -80,6 +75,7 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     latest = repository.current == name.number and named_registry.set_latest(
         workspace.engine, target, name, pushed.digest, workspace.report
     )
+    traveling_caches.push_caches(workspace, target, name, recorded, pushed.digest)
     reference = f"{target.repository(name)}:{name.number}"
     return PushedImage(name, reference, pushed.digest, pushed.already, latest)
 
@@ -88,67 +84,57 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
 
 
 @dataclass(frozen=True)
-class CopyOutcome:
-    """The result on one node: the layers that it got, None where it had the image; ``error`` where it does not have the
-    image now."""
-
-    layers: PulledLayers | None
-    seconds: float
-    error: BuilderError | None = None
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"failed: {self.error.message}"
-        if self.layers is None:
-            return "has it already"
-        return f"has it now, {self.layers} moved in {words.duration_text(self.seconds)}"
-
-
-@dataclass(frozen=True)
 class Copied:
-    """The image, and the result on each node. ``latest`` where it is current, so that the nodes' tag follows it."""
+    """The image, and for each node the layers that it got, None where it had the image already, or the error.
+    ``latest`` if the image is current, so that the nodes' tag follows it."""
 
     image: ImageName
     latest: bool
-    outcomes: dict[str, CopyOutcome]
+    outcomes: dict[str, PulledLayers | BuilderError | None]
 
 
 @dataclass(frozen=True)
 class _CopyJob:
+    workspace: Workspace
     lock: Lock
     name: ImageName
-    own: ProjectIdentity
-    report: Report
+    recorded: NumberedImage
+    current: bool
+    project: ProjectIdentity
 
-    @property
-    def recorded(self) -> NumberedImage:
-        return self.lock.images[self.name.repository].numbers[self.name.number]
+    @contextmanager
+    def failure_reported(self, node: str) -> Iterator[None]:
+        try:
+            yield
+        except BuilderError as error:
+            self.tell(node, f"failed: {error.message}")
+            raise
 
-    @property
-    def current(self) -> bool:
-        return self.lock.images[self.name.repository].current == self.name.number
+    def tell(self, node: str, text: str) -> None:
+        self.workspace.report(NodeEvent(node, Message(text)))
 
 
 def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
-    """Copies the image called ``text`` to nodes of builder.yaml in parallel; one that fails stops no other.
-
-    It goes through the registry of builder.yaml, or through a temporary one that is started on this machine. Raises
-    UsageError for an unknown image or node, and what keeps the image from getting into the registry.
-    """
+    """Copies the image called ``text`` to nodes of builder.yaml in parallel, through the registry of builder.yaml or a
+    temporary one on this machine; a node that fails stops no other. Raises UsageError for an unknown image or node, and
+    the errors of a push into the registry."""
     lock = lock_file.read_project_lock(workspace.project)
-    name, _ = status.named_number(workspace.project, lock, text)
-    job = _CopyJob(lock, name, claims.project_identity(workspace.project), workspace.report)
+    name, recorded = status.named_number(workspace.project, lock, text)
+    current = lock.images[name.repository].current == name.number
+    job = _CopyJob(workspace, lock, name, recorded, current, claims.project_identity(workspace.project))
     engines = machines.engines(workspace.project, workspace.environment, nodes)
     address = configuration.load_configuration(workspace.project).registry
-    early = machines.in_parallel(engines, lambda node, engine: _early_outcome(job, address, node, engine))
-    outcomes = {node: outcome for node, outcome in early.items() if outcome}
-    if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
-        with _source_registry(workspace, job, address) as (source, digest):
-            outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
-    if caches := traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, job.recorded):
-        have = {node: engine for node, engine in engines.items() if not outcomes[node].error}
-        machines.in_parallel(have, lambda node, engine: _send_caches(job, *caches, node, engine))
-    return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
+    present = machines.ask_machines(engines, partial(_has_already, job, address))
+    outcomes: dict[str, PulledLayers | BuilderError | None] = {
+        node: answer if isinstance(answer, BuilderError) else None for node, answer in present.items()
+    }
+    if lacking := {node: engines[node] for node, answer in present.items() if answer is False}:
+        with _source_registry(job, address) as (source, digest):
+            outcomes |= machines.ask_machines(lacking, partial(_pull, job, source, digest))
+    if caches := traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded):
+        have = {node: engine for node, engine in engines.items() if not isinstance(outcomes[node], BuilderError)}
+        machines.ask_machines(have, partial(_send_caches, job, *caches))
+    return Copied(name, current, outcomes)
 
 
 def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> None:
@@ -168,55 +154,50 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
         images_lock.restore_tag(workspace, name, str(name))
 
 
-def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:
-    """The outcome where it is known without a transfer: the node has the image, does not answer, or cannot reach the
-    registry that would be started where none has an ``address``."""
-    began = time.monotonic()
-    try:
-        if not named_registry.is_present(engine, job.lock, job.name):
-            if not address:
-                transfer.require_route(engine)
-            return None
-        _point_latest(job, engine)
-        outcome = CopyOutcome(None, time.monotonic() - began)
-    except BuilderError as error:
-        outcome = CopyOutcome(None, time.monotonic() - began, error=error)
-    job.report(NodeEvent(node, Message(str(outcome))))
-    return outcome
+def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> bool:
+    """True if the node has the image. Raises BuilderError for a node that does not answer, or that cannot reach the
+    registry that is started where builder.yaml has no ``address``."""
+    with job.failure_reported(node):
+        if named_registry.is_present(engine, job.lock, job.name):
+            _point_latest(job, engine)
+            job.tell(node, "has it already")
+            return True
+        if not address:
+            transfer.require_route(engine)
+        return False
 
 
 @contextmanager
-def _source_registry(
-    workspace: Workspace, job: _CopyJob, address: str | None
-) -> Iterator[tuple[named_registry.Registry, str]]:
-    """A registry that has the image, and the digest it has there."""
+def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named_registry.Registry, str]]:
+    """A registry that has the image, and the digest that it has there."""
+    workspace = job.workspace
     if address:
         source = named_registry.Registry(address)
         yield source, push_image(workspace, source, job.lock, job.name).digest
         return
     adopted.require_present(workspace.engine, job.name, job.recorded)
-    with transfer.serving(workspace.engine, workspace.environment, job.report) as port:
+    with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
-        job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
-        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, job.report).digest
+        workspace.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
+        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, workspace.report).digest
 
 
-def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> CopyOutcome:
+def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> PulledLayers:
     began = time.monotonic()
-    layers: PulledLayers | None = None
-    failure: BuilderError | None = None
-    try:
-        claims.require_number(engine, job.own, job.name, job.recorded.fingerprint)
+    with job.failure_reported(node):
+        claims.require_number(engine, job.project, job.name, job.recorded.fingerprint)
         with _as_reached_from(engine, source) as reachable:
             layers = named_registry.pull(
-                engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(NodeEvent(node, amount))
+                engine,
+                reachable,
+                job.name,
+                job.recorded,
+                digest,
+                lambda amount: job.workspace.report(NodeEvent(node, amount)),
             )
         _point_latest(job, engine)
-    except BuilderError as error:
-        failure = error
-    outcome = CopyOutcome(layers, time.monotonic() - began, error=failure)
-    job.report(NodeEvent(node, Message(str(outcome))))
-    return outcome
+    job.tell(node, f"has it now, {layers} moved in {words.duration_text(time.monotonic() - began)}")
+    return layers
 
 
 def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str, engine: Endpoint) -> None:
@@ -226,7 +207,7 @@ def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str
         why = traveling_caches.place(engine, str(job.name), str(folder), caches, pieces)
     except BuilderError as error:
         why = error.message
-    job.report(NodeEvent(node, Message(f"{caches.text}, {f'not taken: {why}' if why else 'sent'}")))
+    job.tell(node, f"{caches.text}, {f'not taken: {why}' if why else 'sent'}")
 
 
 @contextmanager
@@ -243,21 +224,20 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
     if not job.current:
         return
     latest = f"{job.name.repository}:latest at {engine.host}"
-    if owner := claims.owner_of_latest(engine, job.own.id, job.name.repository):
-        job.report(Message(f"{latest} stays as it is: {owner} has it"))
+    report = job.workspace.report
+    if owner := claims.owner_of_latest(engine, job.project.id, job.name.repository):
+        report(Message(f"{latest} was left unchanged: it belongs to {owner}"))
     elif kept := claims.move_latest(engine, job.name):
-        job.report(Message(f"{latest} was an image without a number, which is {kept} now"))
+        report(Message(f"{latest} was an image without a number; its new name is {kept}"))
 
 
 # The pull command: gets a numbered image from the registry, by the digest that images.lock records.
 
 
 def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers | None]:
-    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name; returns
-    it with the layers that were lacking, None where it was here already.
-
-    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
-    """
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves that recipe or model; returns it with the
+    layers that were lacking, None if the engine had it. Raises UsageError where ``text`` names nothing or no registry
+    is set, TransferError where the transfer fails."""
     lock = lock_file.read_project_lock(workspace.project)
     try:
         name, _ = status.named_number(workspace.project, lock, text)
@@ -268,23 +248,16 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     if named_registry.is_present(workspace.engine, lock, name):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
-    return name, named_registry.pull_number(workspace, address, lock, name)
+    layers = named_registry.pull_number(workspace, address, lock, name)
+    recorded = lock.images[name.repository].numbers[name.number]
+    traveling_caches.pull_caches(workspace, named_registry.Registry(address), name, recorded)
+    return name, layers
 
 
 # The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
 
 # Left free: other programs write to this disk meanwhile.
 _SPARE = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class DownloadRequest:
-    """A request to download. ``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of
-    the recorded one; the ``nodes`` get the models as well."""
-
-    text: str
-    revision: str | None = None
-    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -300,19 +273,20 @@ class Downloaded:
     seconds: float
 
 
-def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...]:
-    """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
-
-    Raises UsageError where it names no model, SourceError where the hub, the disk or a node refuses. All that can be
-    checked beforehand is checked before anything is transferred.
-    """
+def download_model(
+    workspace: Workspace, text: str, revision: str | None = None, nodes: Sequence[str] = ()
+) -> tuple[Downloaded, ...]:
+    """Downloads the recipe or model ``text``, at ``revision`` (a branch, tag or commit) or the recorded one; fills in
+    the revision of a pairing that has none, and copies to the nodes. Checks all that it can before it transfers
+    anything. Raises UsageError where ``text`` names no model, SourceError where the hub, the disk or a node refuses."""
     config = configuration.load_configuration(workspace.project)
-    destinations = [model_weights.copy_destination(workspace.environment, config.node(name)) for name in request.nodes]
+    destinations = [model_weights.copy_destination(workspace.environment, config.node(name)) for name in nodes]
     lock = lock_file.read_project_lock(workspace.project)
-    if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
+    recipe = _recipe(workspace.project, lock, text)
+    if recipe and recipe.checkpoint and not revision:
         return _checkpoint(workspace, lock, recipe, destinations)
-    models = _requested_models(workspace.project, lock, request)
-    snapshots = [find_snapshot(workspace.environment, model, revision) for model, revision in models]
+    models = _requested_models(lock, recipe, text, revision)
+    snapshots = [find_snapshot(workspace.environment, model, wanted) for model, wanted in models]
     _require_room(workspace.environment, snapshots)
     downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for download in downloads:
@@ -340,8 +314,8 @@ def _checkpoint(
     place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
     if destinations and not place.is_cache:
         raise UsageError(
-            f"{name.short} lies in {place.root}, and what is copied to nodes lies in the Hugging Face cache",
-            hint="leave `output: {folder: …}` out of its definition and build it again",
+            f"{name.short} lies in {place.root}, and only models in the Hugging Face cache are copied to nodes",
+            hint="remove `output: {folder: …}` from its definition, and build it again",
         )
     for destination in destinations:
         workspace.report(Message(f"copying {name.short} to {destination.node}"))
@@ -351,16 +325,16 @@ def _checkpoint(
     return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
 
 
-def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> list[tuple[str, str]]:
+def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: str | None) -> list[tuple[str, str]]:
     """The model and its draft model, each with a branch, tag or commit: the user's, else the recipe's, else the one
     that the pairing recorded."""
-    recipe = _recipe(project, lock, request.text)
-    model = _model(recipe, request.text)
-    if not hub_cache.is_id(model):
-        raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
+    model = (recipe.model or command.render_command(recipe, {}, ()).model) if recipe else text
+    if recipe and model is None:
+        raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
+    if not model or not hub_cache.is_id(model):
+        raise UsageError(f"{model} is a folder, not a model of the hub: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
-    in_recipe = recipe.revision if recipe else None
-    models = [(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
+    models = [(model, revision or (recipe and recipe.revision) or paired or hub_cache.MAIN)]
     if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):
         models.append((recipe.draft_model, hub_cache.MAIN))
     return models
@@ -380,15 +354,6 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
     if named.recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be downloaded")
     return named.recipe
-
-
-def _model(recipe: Recipe | None, text: str) -> str:
-    if recipe is None:
-        return text
-    model = recipe.model or command.render_command(recipe, {}, ()).model
-    if model is None:
-        raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
-    return model
 
 
 def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> None:

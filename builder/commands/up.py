@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache, words
-from builder.base.errors import ImageStateError, SourceError, UsageError
+from builder.base.errors import BuilderError, ImageStateError, SourceError, UsageError
 from builder.base.events import Message
 from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from builder.commands.servers import ServeResult
-    from builder.commands.transfers import DownloadRequest
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
@@ -77,23 +76,23 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
         )
     copied = transfers.copy_image(workspace, selection.name, nodes)
     for outcome in copied.outcomes.values():
-        if outcome.error:
-            raise outcome.error
-    was_there = all(outcome.layers is None for outcome in copied.outcomes.values())
+        if isinstance(outcome, BuilderError):
+            raise outcome
+    was_there = all(outcome is None for outcome in copied.outcomes.values())
     return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", selection.name)
 
 
-def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
+def ensure_model(workspace: Workspace, recipe: Recipe, text: str, nodes: Sequence[str]) -> UpPart:
     """Downloads what the cache lacks of the model and its draft model. A folder is left unchanged, as is a complete
     copy in the cache if the hub does not answer."""
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
         return UpPart("model", model or recipe.name, "left", "it is not a model of the hub")
     try:
-        models = transfers.download_model(workspace, request)
+        models = transfers.download_model(workspace, text, nodes=nodes)
     except SourceError as error:
         cached = hub_cache.find_model(workspace.environment, model)
-        if request.nodes or cached is None or cached.incomplete:
+        if nodes or cached is None or cached.incomplete:
             raise
         return UpPart("model", model, "left", f"the copy that is here serves: {error.message}")
     fetched = any(each.fetched for each in models)
@@ -145,8 +144,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
     engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
     far = [name for name, engine in zip(nodes, engines, strict=True) if not machine.is_here(engine.host)]
-    download = transfers.DownloadRequest(request.text, nodes=tuple(far))
-    bring(lambda: ensure_model(workspace, recipe, download))
+    bring(lambda: ensure_model(workspace, recipe, request.text, far))
     served = serving.run_server(workspace, request, detach=detach)
     outcome: PartOutcome = "here" if served.already else "started"
     parts.append(UpPart("server", served.server.name, outcome, seconds=served.seconds or 0.0))

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import re
-import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -90,7 +89,7 @@ def write_metadata(
     compiled: tuple[TravelingCaches, Path] | None = None,
 ) -> None:
     """Writes the folder ``builder/``, with the ``compiled`` files of a folder. The ``evidence`` goes into archive.json,
-    by file name: programs that know none of it read that file all the same, and refuse further ones."""
+    by file name, since older programs refuse unknown files."""
     files = {LOCK: StagedFile(text.dump_lock(part).encode())} | {BUILD + path: file for path, file in build.items()}
     for path, file in files.items():
         writer.add(path, file.content, executable=file.executable)
@@ -123,7 +122,7 @@ def damaged(path: Path, why: str) -> TransferError:
 def refused(path: Path, why: str) -> TransferError:
     return TransferError(
         f"{path} is not taken: {why}",
-        hint="`builder export-image` does not write that: ask whoever made the file",
+        hint="`builder export-image` does not write such a file: ask its author",
     )
 
 
@@ -165,7 +164,7 @@ def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
     """Opens an archive: its contents, and the file to read the blobs from. Raises UsageError where there is no such
     file, TransferError where it is not a complete archive of this program."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", hint="an archive is not read in order: copy it into a file")
+        raise UsageError(f"{path} is not a file", hint="copy the archive into a file")
     try:
         file = path.open("rb")
     except OSError as error:
@@ -190,10 +189,8 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
         raise damaged(path, str(error) if plain else f"its folder {FOLDER} is not what this program writes") from None
     if any(name.startswith(FOLDER) for name in members):
         raise damaged(path, "it is cut off")
-    raise TransferError(
-        f"{path} is no archive of `builder export-image`: images.lock cannot tell what is in it",
-        hint="`docker load` takes archives of `docker save`",
-    )
+    message = f"{path} is not an archive of `builder export-image`"
+    raise TransferError(message, hint="`docker load` takes archives of `docker save`")
 
 
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
@@ -242,7 +239,7 @@ def _compiled(
     caches = records.record(TravelingCaches, about["caches"])
     for path, (size, _, _) in caches.files.items():
         if not traveling_caches.is_welcome(path) or members[CACHES + path].size != size:
-            raise ValueError(f"`{printable(path)}` is no file of compile caches, or has another size")
+            raise ValueError(f"`{printable(path)}` does not belong to compile caches, or has another size")
     return caches, {path: members[CACHES + path] for path in caches.files}
 
 
@@ -253,7 +250,7 @@ def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
     about: dict[str, Any] = json.loads(content)
     if about["version"] != VERSION:
         raise ValueError(
-            f"it is of version {about['version']}, and this program knows {VERSION}: is there a newer one?"
+            f"it has version {about['version']}, and this program reads version {VERSION}: a newer release may read it"
         )
     return about
 
@@ -298,8 +295,8 @@ def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> Non
             raise ValueError(f"{digest} does not have the size in the manifest")
 
 
-# The build directory in an archive of others. It lies in the project from then on, where `rebuild`, git, editors and
-# Docker find it. So one with a file or an instruction that no version of this program writes is refused as a whole.
+# The build directory in an archive of others will lie in the project, where `rebuild`, git, editors and Docker find it.
+# One with a file or an instruction that no version of this program writes is refused as a whole.
 
 
 def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]) -> str:
@@ -335,8 +332,8 @@ def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
 def _is_of_others(
     name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
 ) -> bool:
-    """True if the part of images.lock that the build wrote tells of more than this number and the pins of the
-    ``definitions`` that it was built from: all of it is believed on the day that the whole file is lost."""
+    """True if the excerpt of images.lock in the build directory holds more than this number and the pins of the
+    ``definitions`` that it was built from: recovery believes all of it when images.lock is lost."""
     if plan_model.RECORD not in build:
         return False
     try:
@@ -363,19 +360,18 @@ _OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
 def unwelcome(path: str) -> str:
     """The reason why a file of this path in a build directory is not taken, or nothing. Folders with a dot are those of
     version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
-    its settings name."""
-    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", path):
-        return "its name holds a control character"
-    # File systems ignore case and invisible characters.
-    plain = "".join(character for character in path if unicodedata.category(character) != "Cf").casefold()
-    *folders, name = plain.split("/")
+    its settings name. File systems ignore case and invisible characters."""
+    if not path.isprintable():
+        return "its name holds a control character or an invisible one"
+    *folders, name = path.casefold().split("/")
     for depth, folder in enumerate(folders):
         fetched = folder == FETCHED and depth > 1 and folders[depth - 2] == "mods"
         if folder.startswith(".") and not fetched:
             return "it lies in a folder whose name begins with a dot"
-    if any(re.match("git~[0-9]", part) for part in (*folders, name)):
-        return "git takes it for its own"
-    return "git takes it for its own" if name.startswith(".git") and name not in _OWN_BY_MODS else ""
+    is_gits = any(re.match("git~[0-9]", part) for part in (*folders, name))
+    return (
+        "git reads it as a file of its own" if is_gits or (name.startswith(".git") and name not in _OWN_BY_MODS) else ""
+    )
 
 
 def repositories(paths: Iterable[str]) -> set[str]:

@@ -5,46 +5,36 @@ Nothing of .env is run. A value that bash would compute is reported as a problem
 from __future__ import annotations
 
 import hashlib
-import json
+import ipaddress
 import posixpath
 import re
-import shlex
-import time
-from collections import Counter
+import socket
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from builder.base import files, words, yaml_file
+from builder.base import files, redaction, words, yaml_file
 from builder.base.errors import (
     BuilderError,
-    BuildFailedError,
-    ImageContentsError,
-    ImageStateError,
     Location,
     Problem,
     UsageError,
 )
-from builder.base.events import Diagnosis, Message
-from builder.definitions import image, mod, recipe
-from builder.definitions.configuration import NOTHING_REQUIRED
-from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.engine import containers, images, installed
-from builder.engine.client import EngineHTTPError
+from builder.definitions import cluster, configuration, container, mod, recipe
+from builder.definitions.fields import LARGEST_TEXT, env_text, read_text
+from builder.engine import images
 from builder.lock import lock_file
-from builder.lock.model import Lock
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
-from builder.numbers import retention
-from builder.plan import making
-from builder.serving import selection
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from builder.base.project import Project
+    from builder.definitions.configuration import Node
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
 
@@ -55,14 +45,11 @@ ENV_FILE = ".env"
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout at ``root``: its recipes and mods by name, each with its path (a mod is a folder or a zip file), and
-    the paths of scripts in ``examples/``, which start a server without a recipe, and of Dockerfiles."""
+    """A checkout at ``root``: its recipes and mods by name, each with its path (a mod is a folder or a zip file)."""
 
     root: Path
     recipes: Mapping[str, Path]
     mods: Mapping[str, Path]
-    launch_scripts: tuple[str, ...]
-    dockerfiles: tuple[str, ...]
 
     def shown(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
@@ -71,27 +58,22 @@ class Checkout:
 def find_checkout(folder: Path) -> Checkout:
     """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
-    hint = "name the folder of the checkout, where launch-cluster.sh and recipes/ are"
-    if not root.is_dir():
-        raise UsageError(f"{folder} is no folder", hint=hint)
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
         raise UsageError(
-            f"{folder} is no checkout of spark-vllm-docker: no recipes/, no mods/, no .env and none of its scripts",
-            hint=hint,
+            f"{folder} is not a checkout of spark-vllm-docker: no recipes/, no mods/, no .env and none of its scripts",
+            hint="name the folder of the checkout, where launch-cluster.sh and recipes/ are",
         )
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
         root,
         {path.relative_to(root / "recipes").with_suffix("").as_posix(): path for path in recipes},
         {path.name.removesuffix(".zip"): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
-        tuple(sorted(f"examples/{path.name}" for path in (root / "examples").glob("*.sh"))),
-        tuple(sorted(path.name for path in root.glob("Dockerfile*"))),
     )
 
 
 def choose_checkout(checkout: Checkout, texts: Sequence[str]) -> tuple[str, ...]:
-    """The names of the recipes that ``texts`` name, as the launcher there takes them: a name or a path, with or without
-    suffix; all of them where there are none. Raises UsageError for one that is not there, or that several have."""
+    """The names of the recipes that ``texts`` name: a name or a path, with or without suffix, as the launcher there
+    takes them; all recipes if there are no texts. Raises UsageError for an unknown or an ambiguous one."""
     return tuple(dict.fromkeys(_choose_one(checkout, text) for text in texts)) or tuple(checkout.recipes)
 
 
@@ -105,14 +87,14 @@ def _choose_one(checkout: Checkout, text: str) -> str:
     if len(matching) > 1:
         raise UsageError(f"`{text}` names several recipes: {', '.join(matching)}", hint="name one with its folder")
     if not matching:
-        hint = words.did_you_mean(name, checkout.recipes) or "without a name, all of its recipes are meant"
+        hint = words.did_you_mean(name, checkout.recipes) or "without names, the command takes all recipes"
         raise UsageError(f"{checkout.root} has no recipe `{text}`", hint=hint)
     return matching[0]
 
 
 def mod_at(checkout: Checkout, entry: str) -> Path | None:
-    """The folder or zip file of the mod that a recipe calls ``entry``: a path from the checkout's top, or a name in
-    ``mods/``. None where it is not there, or lies outside."""
+    """The folder or zip file of the mod that a recipe calls ``entry``: a path in the checkout, or a name in ``mods/``.
+    None where it is missing, or lies outside."""
     for path in (checkout.root / entry, checkout.root / "mods" / entry):
         real = path.resolve()
         if real.is_relative_to(checkout.root) and real != checkout.root and _is_mod(path):
@@ -197,6 +179,130 @@ def _value(text: str) -> str:
     return collected
 
 
+# The .env of a checkout becomes settings in builder.yaml; a key without an equivalent there is reported.
+
+_LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
+_DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
+_NOT_HERE = {
+    "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
+    "MASTER_PORT": f"none: several nodes meet at port {cluster.MASTER_PORT} of the first, or `-- --master-port N`",
+    "COPY_HOSTS": "none: `builder copy IMAGE NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
+    "LOCAL_IP": "none: the node whose address this machine has is this machine; all others are reached by ssh",
+    "ETH_IF": _DISCOVERS,
+    "IB_IF": _DISCOVERS,
+}
+
+
+@dataclass(frozen=True)
+class SettingsPlan(configuration.ConfigurationChange):
+    """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
+
+    outcomes: Mapping[str, str]
+    error: str = ""
+
+
+def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: bool) -> SettingsPlan:
+    """Plans builder.yaml with the settings of ``env``. What is there already stays, unless ``replace`` is wanted."""
+    before = ""
+    try:
+        before = configuration.present_text(project)
+        existing = configuration.load_configuration(project)
+        nodes, outcomes = settle_nodes(env, existing.nodes, own_engine)
+        variables = _variables(env, configuration.document(before).get("env") or {}, outcomes, replace=replace)
+        after = configuration.with_node_settings(before, nodes) if nodes else before
+        after = configuration.with_environment(after, variables) if variables else after
+        configuration.document(after)
+    except BuilderError as error:
+        return SettingsPlan(before, before, {}, error.message)
+    return SettingsPlan(before, after, {key: outcomes.get(key) or _other(key) for key in env.values})
+
+
+def settle_nodes(
+    env: EnvFile, existing: Sequence[Node], own_engine: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The nodes to add for the machines in CLUSTER_NODES of ``env``, by name, and what that key becomes. A machine that
+    is a node already stays as it is. ``own_engine`` is the address of this machine's engine."""
+    key = "CLUSTER_NODES"
+    listed = [part for part in map(str.strip, env.value(key).split(",")) if part]
+    hosts = [login for login in dict.fromkeys(listed) if _LOGIN.fullmatch(login)]
+    notes = [f"left out, not a valid name: {login}" for login in listed if login not in hosts]
+    if len(hosts) < 2:
+        return {}, {key: "; ".join(["one machine needs no node", *notes])} if listed else {}
+    own = next((login for login in hosts if is_own(_address(login))), None)
+    nodes: dict[str, dict[str, Any]] = {}
+    for number, login in enumerate(hosts, start=1):
+        address, is_here = _address(login), login == own
+        node = next((each for each in existing if _is_at(each, address, is_here=is_here)), None)
+        name = node.name if node else _name(address, number, {*nodes, *(each.name for each in existing)})
+        if node is None:
+            nodes[name] = {"engine": own_engine if is_here else f"ssh://{login}", "address": address}
+        notes.append(f"{name} is {address}" + (", this machine" if is_here else ""))
+    return nodes, {key: "; ".join(notes)}
+
+
+def is_own(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(ipaddress.IPv4Address(address)), 0))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _address(login: str) -> str:
+    return login.rpartition("@")[2]
+
+
+def _is_at(node: Node, address: str, *, is_here: bool) -> bool:
+    is_own = is_here and (node.engine.startswith("unix://") or node.engine == "default")
+    return address in (node.address, urlsplit(node.engine).hostname) or (is_own and node.address is None)
+
+
+def _name(address: str, number: int, taken: set[str]) -> str:
+    try:
+        ipaddress.ip_address(address)
+        stem, name = "spark", f"spark{number}"
+    except ValueError:
+        stem = name = address.strip("-.") or "spark"
+    while name in taken:
+        number += 1
+        name = f"{stem}{number}"
+    return name
+
+
+def _variables(
+    env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
+) -> dict[str, str | None]:
+    """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
+    variables: dict[str, str | None] = {}
+    for key, value in env.values.items():
+        name = key.removeprefix("CONTAINER_")
+        if name in (key, "", "NAME"):
+            continue
+        shell = f"`export {name}=…` in your shell's profile"
+        if name in container.SECRETS:
+            outcomes[key] = f"none: a server gets {name} from the environment of whoever starts it; {shell}"
+            continue
+        wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
+        if wanted is None:
+            outcomes[key] += f", without its value, which looks like a secret: {shell}"
+        is_other = name in existing and wanted != (None if existing[name] is None else env_text(existing[name]))
+        if name not in existing or (is_other and replace):
+            variables[name] = wanted
+        elif is_other:
+            outcomes[key] = f"`env` keeps its other {name}"
+    return variables
+
+
+def _other(key: str) -> str:
+    if key in _NOT_HERE:
+        return _NOT_HERE[key]
+    if key == "CLUSTER_NODES":
+        return "empty"
+    suggestion = words.did_you_mean(key, ("CLUSTER_NODES", *_NOT_HERE))
+    return f"none: nothing reads it{f'; {suggestion}' if suggestion else ''}"
+
+
 # Git never ends where a setting includes a pipe that nobody writes to.
 _SECONDS = 30
 
@@ -212,8 +318,8 @@ class UpstreamCommit:
 
 
 def find_upstream_commit(root: Path) -> UpstreamCommit | None:
-    """Finds the commit that the checkout at ``root`` shares with the repository that it was cloned from, without asking
-    that. None where it is no clone, or git cannot tell."""
+    """Finds the commit that the checkout at ``root`` shares with the repository that it was cloned from, without the
+    network. None where it is not a clone."""
     if not (root / ".git").is_dir():
         return None
     repository = git.GitRepository(root / ".git", git.split(""))
@@ -248,16 +354,6 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
     return Origin(upstream.url, path, upstream.ref, upstream.commit, copies.origin_digests(files))
 
 
-def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` in the checkout that are there and not as upstream has them."""
-    there = {path: "" for path in paths if (root / path).is_file()}
-    for path in there:
-        with suppress(OSError):
-            there[path] = _blob(files.read_plain_file((root / path).resolve(), LARGEST_TEXT))
-    blobs = upstream.blobs if upstream else {}
-    return tuple(path for path, blob in there.items() if blob != blobs.get(path))
-
-
 def _blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
@@ -268,11 +364,6 @@ def _blob(content: bytes) -> str:
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
 # What an engine takes for a name: for any other it refuses the whole question.
 _NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
-_LOCAL_NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
-# An image with vLLM for a GPU has 19 GB and more.
-_AS_LARGE_AS_VLLM = 5_000_000_000
-_READING_SECONDS = 20
-_LOOKING_SECONDS = 40
 # Numbers, and the names that images have while they get one.
 _OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
 
@@ -292,47 +383,10 @@ class AdoptableImage:
         return images.repository(self.tag)
 
 
-@dataclass(frozen=True)
-class UntaggedImage:
-    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` (empty if
-    not known) are those that it most likely served; ``promote`` where that repository has no number yet."""
-
-    id: str
-    size: int
-    created: str
-    vllm: str
-    repository: str
-    model: str
-    promote: bool
-
-    @property
-    def contents(self) -> str:
-        return f"vllm {self.vllm}, {words.size_text(self.size)}, made {words.ago_text(self.created)}"
-
-    @property
-    def command(self) -> str:
-        argv = ["builder", "adopt", self.id, "--as", self.repository]
-        argv += ["--model", self.model] if self.model else []
-        return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
-
-
-@dataclass(frozen=True)
-class ContainerState:
-    """A container that so many ``recipes`` name. What serves them, if anything: ``number`` is the current image of that
-    repository, ``tag`` an image of the engine without a number; ``definition`` is what builds such images."""
-
-    container: str
-    recipes: int
-    number: str = ""
-    tag: str = ""
-    definition: str = ""
-
-
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
-    """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
-    of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
-    number becomes what that tag means. Raises EngineError where no engine answers, LockError for a damaged
-    images.lock."""
+    """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but of a
+    registry's only the one that a recipe names. ``latest`` comes first in its repository, as the first number becomes
+    current. Raises EngineError where no engine answers, LockError for a damaged images.lock."""
     containers = filter(_NAME.fullmatch, {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)})
     references = {":".join(images.split_tag(name)) if "/" in name else images.repository(name) for name in containers}
     lock = lock_file.read_project_lock(workspace.project)
@@ -346,124 +400,10 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
         numbers = lock.images[repository].numbers if repository in lock.images else {}
-        fingerprints = {record.fingerprint for record in numbers.values()}
-        if details is not None and images.fingerprint(details) not in fingerprints:
+        if details and images.fingerprint(details) not in {record.fingerprint for record in numbers.values()}:
             promote = not numbers and tag.endswith(":latest")
             collected.append(AdoptableImage(tag, details.size, details.created, promote))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
-
-
-def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
-    """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
-    in the time that this may take. Left out are what builds of this program have left, its numbers and their bases, and
-    what other images stand on. The others are looked into where anything that is recorded of them names vLLM, or where
-    they are as large as it is: their vLLM is read in a container, for no metadata has its version. Raises as
-    `adoptable` does."""
-    lock = lock_file.read_project_lock(workspace.project)
-    listed = {
-        entry["Id"]: entry["Size"]
-        for entry in images.image_listing(workspace.engine)
-        if making.INPUT_HASH not in (entry.get("Labels") or {})
-        and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
-    }
-    repository, model = _likely(lock, recipes)
-    promote = repository not in lock.images or not lock.images[repository].numbers
-    holding, unread, ends = [], 0, time.monotonic() + _LOOKING_SECONDS
-    for details in _unknown(workspace, lock, listed) if listed else ():
-        short, seconds = details.id.removeprefix("sha256:")[:12], ends - time.monotonic()
-        vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
-        if vllm is None:
-            unread += 1
-        elif vllm:
-            size = listed[details.id]
-            holding.append(UntaggedImage(short, size, details.created, vllm, repository, model, promote))
-    return tuple(holding), unread
-
-
-def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
-    holding, unread = untagged(workspace, recipes)
-    for each in holding:
-        message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
-        whose = "" if each.model else "; `--model MODEL` pairs it with a model"
-        yield Diagnosis("untagged", "warning", message, f"`{each.command}` gives it a number{whose}")
-    if unread:
-        message, _, remedy = unread_text(unread).partition(": ")
-        yield Diagnosis("untagged", "warning", message, remedy)
-
-
-def unread_text(count: int) -> str:
-    lists = "`docker image ls --filter dangling=true` lists them"
-    return f"{words.counted(count, 'image')} without a name could not be looked into in time: {lists}"
-
-
-def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[images.ImageDetails]:
-    """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
-    recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
-    bases = retention.base_digests(workspace.project, lock)
-    every = images.all_images(workspace.engine)
-    unknown = []
-    for details in sorted(every, key=lambda each: each.created, reverse=True):
-        is_below = any(
-            len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
-            for other in every
-        )
-        is_base = any(name.partition("@")[2] in bases for name in (*details.digests, f"@{details.id}"))
-        if details.id not in listed or is_below or is_base or images.fingerprint(details) in recorded:
-            continue
-        history = images.history(workspace.engine, details)
-        text = json.dumps([*details.config.items(), *details.labels.items(), *history]).lower()
-        if "vllm" in text or installed.METADATA in text or listed[details.id] >= _AS_LARGE_AS_VLLM:
-            unknown.append(details)
-    return unknown
-
-
-def _vllm(workspace: Workspace, details: images.ImageDetails, shown: str, seconds: float) -> str | None:
-    """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
-    workspace.report(Message(f"looking into {shown}, which has no name"))
-    try:
-        software = installed.read_installed(
-            workspace.engine, details.id, containers.reading_labels(), details.platform, seconds
-        )
-    except ImageContentsError:
-        return ""
-    except (ImageStateError, EngineHTTPError, BuildFailedError):
-        return None
-    return software.packages.get("vllm", "")
-
-
-def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
-    """The repository and the model that an image without a name most likely served: the repository that most recipes
-    name, and their model where they have one alone that nothing serves yet."""
-    local = [each for each in recipes if each.number is None and _LOCAL_NAME.fullmatch(each.repository)]
-    counts = Counter(recipe.repository for recipe in local)
-    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
-    named = [each for each in local if each.repository == repository and each.model]
-    model = next((each.model for each in named), None) or ""
-    is_clear = len({each.model for each in named}) == 1 and all(each.requires == NOTHING_REQUIRED for each in named)
-    return repository, model if is_clear and model not in lock.models else ""
-
-
-def container_states(
-    workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage], *, ask_engine: bool
-) -> tuple[ContainerState, ...]:
-    """The state of the container of each recipe; unless ``ask_engine``, as far as files tell. Raises as `adoptable`."""
-    lock = lock_file.read_project_lock(workspace.project) if ask_engine else Lock()
-    counts = Counter(recipe.container for recipe in recipes)
-    first = {recipe.container: recipe for recipe in recipes}
-    collected = []
-    for container, count in sorted(counts.items()):
-        definition = image.of_repository(workspace.project, first[container].repository) or ""
-        number = tag = ""
-        with suppress(ImageStateError):  # the number that serves it, whichever model that has
-            number = str(selection.for_recipe(lock, replace(first[container], model=None)).image)
-        if ask_engine and not number and _NAME.fullmatch(container):
-            full = ":".join(images.split_tag(container))
-            if full in {each.tag for each in adoptable_images}:
-                tag = full
-            elif images.inspect_image(workspace.engine, container):
-                tag = container
-        collected.append(ContainerState(container, count, number, tag, definition))
-    return tuple(collected)
 
 
 def plan_part(

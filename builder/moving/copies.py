@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from builder.base import yaml_file
+from builder.base import records, yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
 from builder.base.words import did_you_mean, sha256_of
@@ -48,9 +48,9 @@ class CopyAddress:
 
 
 def parse_address(text: str) -> CopyAddress:
-    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it. ``//``
-    ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is what
-    stands in that place, so that a branch with a slash in its name needs the other form."""
+    """Parses an address as typed; ``//`` ends the repository's part. A branch with a slash in its name cannot be given
+    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for an address that names no
+    repository, and for a path that leaves it."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -64,7 +64,7 @@ def parse_address(text: str) -> CopyAddress:
         repository, ref = (folder, ref) if at else (repository, "")
     url = f"{host}{repository}" if host else str(Path(repository).expanduser().absolute())
     if text.startswith("-") or "::" in text.partition("/")[0] or not repository.strip("/"):
-        raise UsageError(f"`{text}` is no address of a repository", hint=_FORM)
+        raise UsageError(f"`{text}` is not the address of a repository", hint=_FORM)
     if at and not ref:
         raise UsageError(f"`{text}`: no branch, tag or commit follows the @", hint=_FORM)
     return CopyAddress(url, _path(path, text), ref or DEFAULT_BRANCH)
@@ -83,7 +83,6 @@ def _path(text: str, whole: str) -> str:
 Kind = Literal["mod", "recipe"]
 SUFFIX = ".source"
 _HEAD = "# Where {kind}s/{name} came from. `builder {kind}s update {name}` writes this file; commit it with the copy.\n"
-_KEYS = ("url", "path", "ref", "commit", "content")
 
 
 @dataclass(frozen=True)
@@ -139,22 +138,18 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
         return None
     file = project.relative(path)
     data = yaml_file.load(read_text(path, file, project.root), file)
-    entries = data.get("files") if isinstance(data, dict) else None
-    if not isinstance(entries, dict) or not all(
-        isinstance(each, str) for each in (*map(data.get, _KEYS), *entries.values())
-    ):
-        message = f"no origin of a copy: {', '.join(_KEYS)} and files must be there"
+    if isinstance(data, dict):
+        data.pop("content", None)  # for a reader: a digest of `files`
+    try:
+        return records.record(Origin, data)
+    except records.RecordError as error:
         hint = f"take it back with git, or remove it: `builder {kind}s add` makes it again"
-        raise FileProblemsError((Problem(Location(file), message),), hint=hint)
-    return Origin(data["url"], data["path"], data["ref"], data["commit"], entries)
+        raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
 
 
 def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
-    path = path_of(project, kind, name)
-    lines = [f"{key}: {json.dumps(getattr(origin, key), ensure_ascii=False)}\n" for key in _KEYS]
-    lines += ["files:\n", *(f"  {json.dumps(file)}: {digest}\n" for file, digest in sorted(origin.files.items()))]
-    head = _HEAD.format(kind=kind, name=name)
-    write_atomically(path, f"{head}{''.join(lines)}".encode())
+    data = {**records.plain(origin), "files": dict(sorted(origin.files.items())), "content": origin.content}
+    write_atomically(path_of(project, kind, name), (_HEAD.format(kind=kind, name=name) + yaml_file.dump(data)).encode())
 
 
 RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
@@ -172,10 +167,10 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
     else has its place, FileProblemsError for files that cannot be read."""
     place = place_of(project, kind, name)
     shown = project.relative(place.parent) + f"/{place.name}"
-    if kind == "mod" and place.with_name(f"{name}.zip").exists():
-        raise ConflictError(f"{shown}.zip is there", hint="remove it, or copy under another name with `--as`")
-    if place.is_symlink():
-        raise ConflictError(f"{shown} is a link", hint="remove it, or copy under another name with `--as`")
+    zipped = kind == "mod" and place.with_name(f"{name}.zip").exists()
+    if zipped or place.is_symlink():
+        what = f"{shown}.zip exists" if zipped else f"{shown} is a link"
+        raise ConflictError(what, hint="remove it, or copy under another name with `--as`")
     if not place.exists():
         return None
     if kind == "mod":
@@ -210,10 +205,10 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 
 @dataclass(frozen=True)
 class PlannedCopy:
-    """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None where they are the user's own.
-    ``before`` are the files that it replaces, ``previous`` their origin, if any; ``edited`` names those that were
-    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
-    ``changes`` are the differences. ``reason`` says why nothing can be copied."""
+    """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own. ``before``
+    are the files that it replaces, ``previous`` their origin, if any; ``edited`` are those changed since they were
+    copied; ``is_shipped`` if they came with this program, and nobody edited them. ``reason`` says why nothing can be
+    copied."""
 
     kind: Kind
     name: str
@@ -228,7 +223,6 @@ class PlannedCopy:
 
     @property
     def commit(self) -> str:
-        """The beginning of the commit that it comes from, empty where that is not known."""
         return self.origin.commit[:12] if self.origin else ""
 
     @property
@@ -237,13 +231,13 @@ class PlannedCopy:
 
     @property
     def loses(self) -> bool:
-        """True if it replaces something that is nowhere else: edits, or what was never copied."""
+        """True if it replaces edits, or files that were never copied."""
         return self.replaces and not self.is_shipped and (self.previous is None or bool(self.edited))
 
     @property
     def state(self) -> CopyState:
-        """The state of what is there: ``unrecorded`` is the same as the copy, without a record of where it came from;
-        ``shipped`` differs, came with this program, and nobody edited it. Execute bits make no difference."""
+        """``unrecorded`` files equal the copy, and their origin is not recorded; ``shipped`` files differ, came with
+        this program, and nobody edited them. Execute bits make no difference."""
         if self.reason or self.before is None:
             return "unfit" if self.reason else "new"
         if [(file.path, file.content) for file in self.before] != [(file.path, file.content) for file in self.files]:
@@ -279,9 +273,8 @@ def _at_address(upstream: Upstream, kind: Kind, paths: Sequence[str], others: Se
     within = tuple(path for path in paths if not wanted or path == wanted or path.startswith(f"{wanted}/"))
     if not within:
         where = f"{wanted} of {upstream.url}" if wanted else upstream.url
-        suggestion = did_you_mean(wanted, others) if others else ""
-        listed = ", ".join(others[:_MOST_LISTED])
-        hint = suggestion or (f"there are: {listed}" if others else "is it another branch? `@REF` at the end names it")
+        listed = f"there are: {', '.join(others[:_MOST_LISTED])}" if others else "`@REF` at the end names a branch"
+        hint = did_you_mean(wanted, others) or listed
         raise SourceError(f"there is no {kind} at {where} ({upstream.commit[:12]})", hint=hint)
     return within
 
@@ -290,11 +283,10 @@ def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
     """Returns the only one of ``paths``. Raises UsageError with all of them where there are several."""
     if len(paths) == 1:
         return paths[0]
-    url = upstream.url
-    listed = "\n".join(f"  {path}" for path in paths[:_MOST_LISTED])
+    listed = "".join(f"\n  {path}" for path in paths[:_MOST_LISTED])
     more = f"\n  and {len(paths) - _MOST_LISTED} more" if len(paths) > _MOST_LISTED else ""
-    hint = f"name one: `builder {kind}s add {url}//{paths[0]}`; `--all` takes all of them"
-    raise UsageError(f"{url} has {len(paths)} {kind}s there:\n{listed}{more}", hint=hint)
+    hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}`; `--all` takes all of them"
+    raise UsageError(f"{upstream.url} has {len(paths)} {kind}s there:{listed}{more}", hint=hint)
 
 
 def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
@@ -312,7 +304,9 @@ def require_name(kind: Kind, name: str) -> None:
     """Raises UsageError for a text that is no name for a mod or recipe."""
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
-        raise UsageError(f"`{name}` is no name for a {kind}", hint="`--as NAME` gives it one of letters, digits and -")
+        raise UsageError(
+            f"`{name}` is not a valid name of a {kind}", hint="name it with `--as NAME`: letters, digits and -"
+        )
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
@@ -349,9 +343,9 @@ def compare_copy(
 
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
-    """Makes a copy as planned, all of its files or none, and then records where it came from: a process that is killed
-    between the two leaves a copy whose next update changes only the record. Raises ConflictError where something else
-    is there by now than when it was planned, or nothing can be written."""
+    """Makes a copy as planned, all of its files or none, and then records its origin: after a kill between the two, the
+    next update writes the record. Raises ConflictError where the files have changed since the plan, or cannot be
+    written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:

@@ -1,24 +1,38 @@
-"""The nodes of builder.yaml, and work on all of them in parallel."""
+"""The machines of builder.yaml: work on all of them in parallel, and the facts that each reports of itself."""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import queue
+import re
+import shlex
 import threading
 import time
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from builder.base import hub_cache, machine_record, processes
 from builder.base.errors import BuilderError, NodeError
-from builder.base.events import Message
-from builder.definitions import configuration
+from builder.base.events import Diagnosis, Message, ignore
+from builder.base.words import did_you_mean
+from builder.definitions import cluster, configuration
 from builder.engine import client as endpoints
+from builder.engine.machine import HERE, is_here, run_on_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from builder.base.events import Report
     from builder.base.project import Project
+    from builder.definitions.configuration import Node
     from builder.engine.client import Endpoint
 
+
+# The nodes of builder.yaml, and work on all of them in parallel.
 
 _SILENT_SECONDS = 1.0
 T = TypeVar("T")
@@ -33,11 +47,24 @@ def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) 
 
 
 def ask_machines(
-    engines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T], seconds: float, report: Report
+    engines: Mapping[str, Endpoint],
+    work: Callable[[str, Endpoint], T],
+    seconds: float = threading.TIMEOUT_MAX,
+    report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
-    """Asks all nodes at once; returns by node what ``work`` returned, or why it did not. A node that has not answered
-    after so many ``seconds`` is left: its thread ends with the process. Reports which nodes are waited for."""
-    results = _started(engines, work)
+    """Runs ``work`` for all nodes at once; returns by node its result or its BuilderError. A node that has not answered
+    after so many ``seconds`` is left: its thread ends with the process, as it does after ^C. Reports which nodes are
+    waited for."""
+    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
+
+    def work_on(node: str, engine: Endpoint) -> None:
+        try:
+            results.put((node, work(node, engine)))
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            results.put((node, error))
+
+    for node, engine in engines.items():
+        threading.Thread(target=work_on, args=(node, engine), daemon=True).start()
     began = time.monotonic()
     answers: dict[str, T | BuilderError] = {}
     moments = [moment for moment in (_SILENT_SECONDS, seconds) if moment <= seconds]
@@ -59,32 +86,407 @@ def ask_machines(
     return {node: answers.get(node, overdue) for node in engines}
 
 
-def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
-    """Runs ``work`` for all nodes in parallel and returns its results by node. The first exception is raised at once,
-    so errors of a single node should be returned."""
-    results = _started(machines, work)
-    collected: dict[str, T] = {}
-    for _ in machines:
-        node, result = results.get()
-        if isinstance(result, BaseException):
-            raise result
-        collected[node] = result
-    return {node: collected[node] for node in machines}
+# A DGX Spark's own facts.
+
+# One line a GPU, such as `12.1`. It hangs where the driver is wedged.
+_COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
+_SECONDS = 20.0
 
 
-def _started(
-    machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]
-) -> queue.Queue[tuple[str, T | BaseException]]:
-    """Starts ``work`` for each node in a daemon thread; returns the queue of the results and exceptions. After ^C
-    nothing waits for a node that hangs, and its connection ends with the process."""
-    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
+@dataclass(frozen=True)
+class SparkFacts:
+    """The driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the GPU's compute
+    capability, empty where ``silence`` says why `nvidia-smi` does not report it; sizes in bytes by their names in
+    /proc/meminfo; and if earlyoom is running."""
 
-    def run(node: str, engine: Endpoint) -> None:
-        try:
-            results.put((node, work(node, engine)))
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            results.put((node, error))
+    driver: str
+    kernel: str
+    compute_capability: str
+    silence: str
+    sizes: Mapping[str, int]
+    earlyoom: bool
 
-    for node, engine in machines.items():
-        threading.Thread(target=run, args=(node, engine), daemon=True).start()
-    return results
+
+def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
+    """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
+    if not is_spark(proc):
+        return None
+    machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
+    capability = silence = ""
+    try:
+        output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
+        capability = (output.strip().splitlines() or [""])[0].strip()
+    except NodeError as error:
+        silence = error.message
+    if not silence and not re.fullmatch(r"\d+\.\d+", capability):
+        capability, silence = "", f"it says {capability or 'nothing'}"
+    return SparkFacts(
+        driver=machine.driver,
+        kernel=machine.kernel,
+        compute_capability=capability,
+        silence=silence,
+        sizes=processes.sizes(processes.text(proc / processes.MEMORY)),
+        earlyoom=any(processes.text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
+    )
+
+
+def is_spark(proc: Path) -> bool:
+    files = machine_record.read_files({"proc": proc}, (f"proc/{processes.GPUS}",))
+    return "GB10" in machine_record.parse_machine(files, {}).gpu.split()
+
+
+# The choice of a node's settings for serving together with others. A DGX Spark has two sockets of a ConnectX-7, and
+# each is two devices to the system. One cable, to another Spark or to a switch, brings two links up; three Sparks in a
+# ring bring up all four (https://build.nvidia.com/spark/connect-two-sparks; the environment variables of NCCL are in
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+
+# The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
+_COORDINATION = ("enP7s7", "wlP9s9")
+
+
+@dataclass(frozen=True)
+class LinkChoice:
+    """The settings for a node: the interface and the address at which others reach it (empty where there is none), its
+    RoCE devices, and environment. ``shape`` says what its links are for; ``problems`` what keeps them from working."""
+
+    shape: str
+    interface: str
+    address: str
+    rdma: tuple[str, ...]
+    env: dict[str, str]
+    problems: tuple[str, ...]
+
+
+def choose_link(facts: MachineFacts) -> LinkChoice:
+    up = [link for link in facts.links if link.is_up]
+    if not up:
+        there = "no link of a RoCE device is up" if facts.links else "it has no RoCE device"
+        return LinkChoice("none", "", "", (), {}, (there,))
+    is_mesh = len(up) == cluster.MESH_DEVICES
+    names = _COORDINATION if is_mesh else sorted((link.interface for link in up), key=_is_second)
+    interface = next((each for name in names if (each := facts.interface(name)) and each.addresses), None)
+    problems = [] if interface else [f"none of {', '.join(names)} has an IPv4 address"]
+    problems += address_problems(facts)
+    if len(up) not in {1, 2, cluster.MESH_DEVICES}:
+        problems.append(f"{len(up)} links are up: a pair or a switch has two, a ring of three machines four")
+    return LinkChoice(
+        shape="mesh" if is_mesh else "pair or switch",
+        interface=interface.name if interface else "",
+        address=interface.address if interface else "",
+        rdma=tuple(link.device for link in up),
+        env=dict(cluster.MESH) if is_mesh else {},
+        problems=tuple(problems),
+    )
+
+
+def address_problems(facts: MachineFacts) -> tuple[str, ...]:
+    """Problems with the interfaces whose link is up: the first of each socket needs an address, and no two may share a
+    subnet, since the system would answer for both on one."""
+    linked = [interface for link in facts.links if link.is_up and (interface := facts.interface(link.interface))]
+    missing = [each.name for each in linked if not each.addresses and not _is_second(each.name)]
+    problems = [f"{name} is up and has no IPv4 address" for name in missing]
+    names = {interface.name for interface in linked}
+    others = [each for each in facts.interfaces if each.is_up and each.name != "lo"]
+    for first, second in combinations(others, 2):
+        pairs = product(*([address.network for address in each.addresses] for each in (first, second)))
+        shared = next((pair for pair in pairs if pair[0].overlaps(pair[1])), ())
+        if shared and names & {first.name, second.name}:
+            subnet = min(shared, key=lambda network: network.prefixlen)
+            problems.append(f"{first.name} and {second.name} share the subnet {subnet}")
+    return tuple(problems)
+
+
+def _is_second(name: str) -> bool:
+    """True for the second interface of a socket, which has a PCI domain in its name: ``enP2p1s0f1np1``."""
+    return "P" in name
+
+
+# The facts that a machine reports: its interfaces, its RoCE devices and their links, its models, its clock. The
+# kernel's files say which interface a RoCE device has: https://docs.kernel.org/admin-guide/abi-stable.html
+# (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and ``BUILDER_PROC`` name other folders than /sys, /dev and /proc.
+
+_SCRIPT = r"""
+set -u
+PATH=$PATH:/usr/sbin:/sbin
+sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/proc}
+echo "time $(date +%s.%N)"
+echo "name $(uname -n)"
+echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
+echo "parameters $(cat "$proc/cmdline" 2>/dev/null)"
+grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
+sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
+for file in "$devices"/infiniband/*; do
+  if [ -e "$file" ]; then echo "verbs ${file##*/}"; fi
+done
+for net in "$sysfs"/class/infiniband/*/device/net/*; do
+  device=${net%/device/net/*}
+  if [ -e "$net" ]; then echo "link ${device##*/} ${net##*/} $(cat "$net/operstate" 2>/dev/null)"; fi
+done
+hub=${1:-}
+case $hub in '~/'*) hub=$HOME/${hub#'~/'} ;; esac
+for folder in "$hub"/models--*/snapshots/*/; do
+  if [ -d "$folder" ]; then echo "snapshot ${folder#"$hub"/}"; fi
+done
+command -v ip >/dev/null 2>&1 || { echo 'it has no `ip` (iproute2)' >&2; exit 1; }
+echo "addresses $(ip -j address show | tr -d '\n')"
+"""
+_SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/([^/]+)/")
+
+
+@dataclass(frozen=True)
+class NetworkInterface:
+    """A network interface, if it is up, and its IPv4 addresses with their networks."""
+
+    name: str
+    is_up: bool
+    addresses: tuple[ipaddress.IPv4Interface, ...]
+
+    @property
+    def address(self) -> str:
+        return str(self.addresses[0].ip) if self.addresses else ""
+
+
+@dataclass(frozen=True)
+class RoceLink:
+    """A RoCE device, the interface of its port, and if the link of that is up."""
+
+    device: str
+    interface: str
+    is_up: bool
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
+    ``snapshots`` are the models in its cache, each as (ORG--NAME, commit); ``clock_offset`` is how far its clock is
+    ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release, ``parameters`` are the
+    kernel's; ``driver`` is empty where none is loaded, and None where there is no GB10."""
+
+    name: str
+    interfaces: tuple[NetworkInterface, ...]
+    links: tuple[RoceLink, ...]
+    verbs: tuple[str, ...]
+    snapshots: frozenset[tuple[str, str]]
+    clock_offset: float
+    clock_error: float
+    kernel: str = ""
+    driver: str | None = None
+    parameters: str = ""
+
+    def interface(self, name: str) -> NetworkInterface | None:
+        return next((interface for interface in self.interfaces if interface.name == name), None)
+
+    def commits(self, model: str) -> frozenset[str]:
+        """The commits of a model that are in its cache."""
+        name = hub_cache.folder_name(model)
+        return frozenset(commit for folder, commit in self.snapshots if f"models--{folder}" == name)
+
+
+def gather_facts(environ: Mapping[str, str], host: str, hub: str = "") -> MachineFacts:
+    """Asks the machine of the engine at ``host``; ``hub`` is the folder there in which it looks for models. Raises
+    NodeError where it cannot be reached, or lacks a program."""
+    before = time.time()
+    # Through ssh the words of the command pass a shell.
+    word = hub if is_here(host) else shlex.quote(hub)
+    text = run_on_machine(environ, host, _SCRIPT, [word] if hub else [])
+    return parse_facts(text, before, time.time())
+
+
+def parse_facts(text: str, before: float, after: float) -> MachineFacts:
+    """Reads what the script printed between the times ``before`` and ``after`` of this machine's clock. Raises
+    NodeError for anything else, such as what a login script prints."""
+    values: dict[str, list[str]] = {}
+    for key, _, value in (line.partition(" ") for line in text.splitlines()):
+        values.setdefault(key, []).append(value)
+    links = [value.split(" ", 2) for value in values.get("link", ())]
+    try:
+        interfaces = tuple(_interface(entry) for entry in json.loads(values["addresses"][0]))
+        clock = float(values["time"][0])
+        name = values["name"][0]
+    except (KeyError, ValueError, TypeError) as error:
+        raise NodeError(f"its list of interfaces cannot be read: {text.strip()[:200]!r} ({error})") from None
+    files = {
+        "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
+        "proc/cmdline": values.get("parameters", [""])[0],
+        "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
+        **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
+    }
+    machine = machine_record.parse_machine(files, {})
+    return MachineFacts(
+        name=name.partition(".")[0],
+        interfaces=interfaces,
+        links=tuple(
+            RoceLink(device, interface, state == "up")
+            for device, interface, state in sorted(links, key=lambda link: (_is_second(link[1]), link[0]))
+        ),
+        verbs=tuple(values.get("verbs", ())),
+        snapshots=frozenset(
+            (match[1], match[2]) for value in values.get("snapshot", ()) if (match := _SNAPSHOT.match(value))
+        ),
+        # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
+        clock_offset=clock - (before + after) / 2,
+        clock_error=(after - before) / 2,
+        kernel=machine.kernel,
+        parameters=machine.parameters,
+        driver=machine.driver if "GB10" in machine.gpu.split() else None,
+    )
+
+
+def _interface(entry: Mapping[str, Any]) -> NetworkInterface:
+    addresses = tuple(
+        ipaddress.IPv4Interface(f"{address['local']}/{address['prefixlen']}")
+        for address in entry.get("addr_info", ())
+        if address.get("family") == "inet"
+    )
+    # A bridge, a tunnel and lo say UNKNOWN while they carry traffic.
+    is_up = entry.get("operstate") == "UP" or (entry.get("operstate") == "UNKNOWN" and "UP" in entry.get("flags", ()))
+    return NetworkInterface(entry["ifname"], is_up, addresses)
+
+
+# The checks of a node before it builds or serves.
+
+_DISCOVER = "`builder nodes discover` fills it in"
+
+
+def check_links(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[Diagnosis]:
+    """Checks the interface, the RoCE devices and the subnets of ``node``, which serves together with ``nodes``."""
+    if node.interface is None:
+        yield Diagnosis("interface", "warning", "builder.yaml names none", _DISCOVER)
+    else:
+        yield _check_interface(node, node.interface, facts)
+    yield from _devices(node, facts)
+    problems = address_problems(facts)
+    for problem in problems:
+        yield Diagnosis("subnets", "error", problem, "give each interface an address in a subnet of its own (netplan)")
+    if not problems:
+        yield from _reach(node, nodes, facts)
+
+
+def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
+    interface = facts.interface(name)
+    if interface is None:
+        names = [each.name for each in facts.interfaces if each.is_up and each.name != "lo"]
+        meant = did_you_mean(name, names, code=True) or f"up are: {', '.join(names) or 'none'}"
+        return Diagnosis("interface", "error", f"there is no {name}", meant)
+    if not interface.is_up:
+        return Diagnosis("interface", "error", f"{name} is down", "is the cable in, and the other end up?")
+    addresses = [str(address.ip) for address in interface.addresses]
+    if not addresses:
+        return Diagnosis("interface", "error", f"{name} has no IPv4 address", "give it one (netplan)")
+    if _ip(node.address) and node.address not in addresses:
+        message = f"{name} has {', '.join(addresses)}, and builder.yaml says {node.address}"
+        return Diagnosis("interface", "error", message, _DISCOVER)
+    return Diagnosis("interface", "ok", f"{name}, {node.address or addresses[0]}")
+
+
+def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
+    links = {link.device: link for link in facts.links}
+    if node.rdma is None and facts.links:
+        yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
+    elif node.rdma is None:
+        remedy = "`rdma: []` in builder.yaml says so, and the nodes talk over TCP"
+        yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
+    elif not node.rdma:
+        yield Diagnosis("devices", "ok", "none: over TCP")
+    for name in node.rdma or ():
+        if name not in links:
+            meant = did_you_mean(name, links, code=True) or f"there are: {', '.join(links) or 'none'}"
+            yield Diagnosis("devices", "error", f"there is no {name}", meant)
+        elif not links[name].is_up:
+            message = f"the link of {name} ({links[name].interface}) is down"
+            yield Diagnosis("devices", "error", message, "is the cable in, and the other end up?")
+    if node.rdma and not facts.verbs:
+        remedy = "`sudo modprobe ib_uverbs`, on the node"
+        yield Diagnosis("devices", "error", "/dev/infiniband is missing or empty", remedy)
+    elif node.rdma and all(name in links and links[name].is_up for name in node.rdma):
+        yield Diagnosis("devices", "ok", ", ".join(node.rdma))
+
+
+def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[Diagnosis]:
+    """Checks that the other nodes are in a subnet of this one's interface."""
+    interface = facts.interface(node.interface or "")
+    if interface is None or not interface.addresses:
+        return
+    networks = [address.network for address in interface.addresses]
+    for other in nodes:
+        address = _ip(other.address) if other.name != node.name else None
+        if address and not any(address in network for network in networks):
+            message = f"{other.name} ({other.address}) is in no subnet of {interface.name}"
+            yield Diagnosis("subnets", "warning", message, "nodes that serve together need one link")
+            return
+    yield Diagnosis("subnets", "ok", f"none shared; {', '.join(map(str, networks))}")
+
+
+def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(text or "")
+    return None
+
+
+# Checks of a DGX Spark: what would keep an image from being built there, or a model from being served. `builder
+# advisories` has what is known to go wrong with its driver and its kernel.
+
+GIB = 1 << 30
+# The images have CUDA 13, which wants this driver: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
+OLDEST_DRIVER = 580
+# A job of FlashInfer's build takes 8 GiB, and the desktop and page cache some more.
+MEMORY_TO_BUILD = 16 * GIB
+SWAP_IN_USE = 0.25  # from this share on, servers wait for the disk
+_UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brings the driver with its own updates"
+
+
+def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
+    yield check_driver(facts.driver)
+    yield Diagnosis("kernel", "ok", facts.kernel or "unknown")
+    yield _gpu(facts, architectures)
+    total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
+    message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, shared with the GPU"
+    if available >= MEMORY_TO_BUILD:
+        yield Diagnosis("memory", "ok", message)
+    else:
+        remedy = "a build from source needs memory: `builder status` shows the servers, and `builder stop` ends one"
+        yield Diagnosis("memory", "warning", message, remedy)
+    total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
+    message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
+    if not total:
+        yield Diagnosis("swap", "ok", "none: the kernel ends what does not fit into memory")
+    elif total - free <= SWAP_IN_USE * total:
+        yield Diagnosis("swap", "ok", message)
+    else:
+        remedy = "end what holds the memory, then `sudo swapoff -a && sudo swapon -a` brings back what was moved out"
+        yield Diagnosis("swap", "warning", message, remedy)
+    if facts.earlyoom:
+        yield Diagnosis("earlyoom", "ok", "running")
+    else:  # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
+        message = "not running: a Spark whose memory is all in use freezes"
+        remedy = "`sudo apt install earlyoom` for the whole machine; `builder run --earlyoom` for one server"
+        yield Diagnosis("earlyoom", "warning", message, remedy)
+
+
+def check_driver(version: str) -> Diagnosis:
+    """Checks the ``version`` of a GB10's driver; empty where the kernel has not loaded one."""
+    if not version:
+        return Diagnosis("driver", "error", "the kernel has a GB10, and no version of NVIDIA's driver", _UPDATE)
+    if int(version.partition(".")[0]) < OLDEST_DRIVER:
+        message = f"NVIDIA {version}; CUDA 13, which the images have, requires {OLDEST_DRIVER} or later"
+        return Diagnosis("driver", "error", message, _UPDATE)
+    return Diagnosis("driver", "ok", f"NVIDIA {version}")
+
+
+def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
+    capability = facts.compute_capability
+    if facts.silence:
+        message = f"nvidia-smi does not report the compute capability: {facts.silence}"
+        remedy = "run `nvidia-smi` by hand; if it hangs, the driver is stuck, and the machine needs a restart"
+        return Diagnosis("GPU arch", "error", message, remedy)
+    others = [
+        f"{definition} ({architecture})"
+        for definition, architecture in architectures.items()
+        if capability not in (part.rstrip("af+PTX") for part in architecture.replace(";", " ").split())
+    ]
+    if others:
+        message = f"compute capability {capability}, and these definitions build for another GPU: {', '.join(others)}"
+        remedy = f"`gpu_arch: {capability}a` under `args:` in their image.yaml"
+        return Diagnosis("GPU arch", "warning", message, remedy)
+    return Diagnosis("GPU arch", "ok", f"compute capability {capability}")

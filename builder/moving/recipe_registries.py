@@ -58,9 +58,8 @@ def registry_address(project: Project, name: str) -> CopyAddress:
 
 
 def find_in_registry(project: Project, text: str, notify: Notify) -> str:
-    """The address, as `copies.parse_address` takes it, of the recipe ``@REGISTRY/NAME[@REF]``: NAME is that of its
-    file, with or without the folders around it. Raises UsageError for another form or where several recipes have the
-    name, SourceError where none has."""
+    """The address, as `copies.parse_address` takes it, of the recipe ``@REGISTRY/NAME[@REF]``: NAME is its file, with
+    or without folders. Raises UsageError for another form or an ambiguous name, SourceError for an unknown one."""
     match = _NAMED.fullmatch(text)
     if not match:
         raise UsageError(f"`{text}` names no recipe of a registry", hint=_FORM)
@@ -106,15 +105,15 @@ def is_vllm_recipe(path: str) -> bool:
 def plan_vllm_recipe(
     project: Project, text: str, hardware: str | None, name: str | None, notify: Notify
 ) -> PlannedCopy:
-    """Plans the recipe that ``text`` asks for (``vllm:OWNER/MODEL``, also the id of a variant's checkpoint) on
-    ``hardware``, as their taxonomy calls it. Raises UsageError for another form or what they do not have, SourceError
-    for a repository that does not answer, FileProblemsError for a recipe that cannot be read."""
+    """Plans the recipe ``text`` (``vllm:OWNER/MODEL``, also the id of a variant's checkpoint) on ``hardware``, a name
+    in vLLM's taxonomy. Raises UsageError for another form or an unknown recipe, SourceError for a repository that does
+    not answer, FileProblemsError for a recipe that cannot be read."""
     match = _ASKED.fullmatch(text)
     if not match:
         raise UsageError(f"`{text}` names no recipe of vLLM", hint=_VLLM_FORM)
     chosen = hardware or HARDWARE
     if not _HARDWARE.fullmatch(chosen):
-        raise UsageError(f"--hardware {chosen}: a name such as {HARDWARE} is wanted")
+        raise UsageError(f"--hardware {chosen}: not a name such as {HARDWARE}")
     published = _Published.fetch(project, match["ref"], notify)
     file, variant = published.find(match["model"], match["variant"])
     return published.planned(project, file, variant, chosen, name or match["model"].rpartition("/")[2].lower())
@@ -124,7 +123,7 @@ def plan_vllm_recipe_again(project: Project, origin: copies.Origin, ref: str, na
     """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan_vllm_recipe` does."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
-        raise UsageError(f"{origin.path} is no recipe of vLLM")
+        raise UsageError(f"{origin.path} is not a recipe of vLLM")
     published = _Published.fetch(project, ref, notify, origin.url)
     return published.planned(project, match["path"], match["variant"], match["hardware"], name)
 
@@ -144,7 +143,7 @@ class _Published:
         texts: dict[str, str] = {}
         for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
-                raise SourceError(f"{upstream.url} has no {path}: these are not vLLM's recipes")
+                raise SourceError(f"{upstream.url} has no {path}: it does not hold vLLM's recipes")
             files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
             texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
         return cls(upstream, texts)
@@ -204,6 +203,7 @@ _STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node
 # What the nodes of builder.yaml decide: their commands leave names for the user to fill in.
 _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_BRAND = "nvidia"  # builder serves on no other
 
 
 class _Sourced(NamedTuple):
@@ -227,7 +227,6 @@ class _Making:
         self.profile = _mapping(profiles, hardware)
         generation = self.profile.get("generation") or self.profile.get("gpu_generation")
         self.generation = str(generation[0] if isinstance(generation, list) and generation else generation)
-        self.brand = str(self.profile.get("brand", "")).lower()
         self.gpus = self.profile["gpu_count"] if isinstance(self.profile.get("gpu_count"), int) else 1
         self.variants = _mapping(self.data, "variants")
         self.variant_key = variant
@@ -241,7 +240,7 @@ class _Making:
 
     def _require_served(self) -> None:
         """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
-        if self.brand != "nvidia":
+        if str(self.profile.get("brand", "")).lower() != _BRAND:
             raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
             raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
@@ -249,10 +248,10 @@ class _Making:
         needs = _mapping(self.variant, "precision_hardware")
         if not self.variant.get("precision_hardware") and self.variant.get("precision") in ("nvfp4", "fp4"):
             needs = {"brand": "NVIDIA", "generation": "blackwell"}
-        wanted = needs.get("generation") or self.generation, str(needs.get("brand") or self.brand).lower()
+        wanted = needs.get("generation") or self.generation, str(needs.get("brand") or _BRAND).lower()
         if _mapping(self.data, "meta", "hardware").get(self.hardware) == "unsupported":
             raise UsageError(f"{self.file} says that {self.hardware} is not supported")
-        if wanted != (self.generation, self.brand) or self.hardware not in supported:
+        if wanted != (self.generation, _BRAND) or self.hardware not in supported:
             others = ", ".join(key for key in self.variants if key != self.variant_key)
             hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else ""
             raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
@@ -261,7 +260,7 @@ class _Making:
         """The value of a map by the hardware's name, generation or brand; the value itself where it is no map."""
         if not isinstance(value, dict):
             return value
-        keys = (self.hardware, self.generation, self.brand, "default")
+        keys = (self.hardware, self.generation, _BRAND, "default")
         return next((value[key] for key in keys if value.get(key) is not None), None)
 
     def _choose_strategy(self) -> tuple[str, int]:
@@ -310,21 +309,26 @@ class _Making:
         chosen = [key for key in every if key in forced or key not in opt_in]
         return chosen, [key for key in every if key not in chosen]
 
-    def _where(self, *path: str, file: str = "") -> str:
-        name = file or self.file
-        location = yaml_file.location_of(path, self.published.texts.get(name, ""), name)
-        return _plain(f"{name}:{location.line} {'.'.join(path)}")
-
-    # Arguments, in their order: base, variant, strategy, its overrides, hardware, features. The last of each counts.
+    def _layers(self) -> Iterator[tuple[str, YamlPath, str, str]]:
+        """The mappings with arguments and variables, in their order: each with its file, its path, the keys of its
+        arguments and the keys of its variables. The last value of each counts."""
+        variant: YamlPath = ("variants", self.variant_key)
+        own: YamlPath = ("strategy_overrides", self.strategy_key)
+        yield self.file, ("model",), "base_args", "base_env"
+        yield self.file, variant, "extra_args", "extra_env"
+        yield self.file, (*variant, "hardware_overrides", self.hardware), "extra_args", "extra_env"
+        yield f"strategies/{self.strategy_key}.yaml", (), "vllm_args", "env"
+        yield self.file, own, "extra_args vllm_args", "env extra_env"
+        yield from ((self.file, path, "extra_args", "extra_env") for path in self._hardware_paths())
+        yield from ((self.file, path, "args", "") for key in self.features for path in self._of_feature(key))
 
     def arguments(self) -> list[_Sourced]:
-        variant, own = ("variants", self.variant_key), ("strategy_overrides", self.strategy_key)
-        before = [("model", "base_args"), (*variant, "extra_args")]
-        before.append((*variant, "hardware_overrides", self.hardware, "extra_args"))
-        after = [(*own, "extra_args"), (*own, "vllm_args"), *((*path, "extra_args") for path in self._hardware_paths())]
-        after += [path for key in self.features for path in self._of_feature(key)]
-        options = [option for path in before for option in self._options(path)]
-        options += [*self._of_strategy(), *(option for path in after for option in self._options(path))]
+        options: list[_Sourced] = []
+        for file, path, keys, _ in self._layers():
+            options += [option for key in keys.split() for option in self._options((*path, key), file)]
+            if file != self.file:
+                where = self._where("parallel_flag", file=file)
+                options += [_Sourced((flag, str(size)), where) for flag, size in self._sizes().items()]
         for word, source in ((word, each.source) for each in options for word in each.words):
             if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word):
                 raise SourceError(f"{source}: an argument has a control character")
@@ -333,18 +337,13 @@ class _Making:
             each for at, each in enumerate(options) if last[each.words[0]] == at or not each.words[0].startswith("-")
         ]
 
-    def _of_strategy(self) -> Iterator[_Sourced]:
-        """The options of the strategy's own file, and the numbers of GPUs."""
-        file = f"strategies/{self.strategy_key}.yaml"
-        for words in _paired(_texts(self.strategy.get("vllm_args"))):
-            yield _Sourced(words, self._where("vllm_args", file=file))
-        sizes = {"--tensor-parallel-size": self.gpus * self.nodes}
+    def _sizes(self) -> dict[str, int]:
+        """The numbers of GPUs by option."""
         if self.nodes == 1:
-            sizes = {str(self.strategy.get("parallel_flag") or "--tensor-parallel-size"): self._single_size()}
-        elif self.strategy.get("parallelism") == "tp_pp":
-            sizes = {"--tensor-parallel-size": self.gpus, "--pipeline-parallel-size": self.nodes}
-        for flag, size in sizes.items():
-            yield _Sourced((flag, str(size)), self._where("parallel_flag", file=file))
+            return {str(self.strategy.get("parallel_flag") or "--tensor-parallel-size"): self._single_size()}
+        if self.strategy.get("parallelism") == "tp_pp":
+            return {"--tensor-parallel-size": self.gpus, "--pipeline-parallel-size": self.nodes}
+        return {"--tensor-parallel-size": self.gpus * self.nodes}
 
     def _single_size(self) -> int:
         if self.strategy_key != "single_node_tp":
@@ -365,8 +364,7 @@ class _Making:
 
     def _first_of(self, path: YamlPath) -> YamlPath | None:
         layers = _mapping(self.data, *map(str, path))
-        brand = self.brand if self.brand == "nvidia" else self.generation
-        return next(((*path, key) for key in (self.generation, brand) if layers.get(key)), None)
+        return next(((*path, key) for key in (self.generation, _BRAND) if layers.get(key)), None)
 
     def _of_feature(self, key: str) -> Iterator[YamlPath]:
         path: YamlPath = ("features", key)
@@ -380,12 +378,12 @@ class _Making:
                 return
             path = (*path, "modes", mode)
             overlays = _mapping(modes, mode, "hardware_overrides")
-            keys = (self.hardware, self.generation, self.brand, "default")
+            keys: tuple[str, ...] = (self.hardware, self.generation, _BRAND, "default")
         else:
             overlays = _mapping(feature, "hardware_overrides")
-            keys = (self.generation, *(("nvidia",) if self.brand == "nvidia" else ()))
+            keys = (self.generation, _BRAND)
         overlay = next((each for each in keys if isinstance(_mapping(overlays, each).get("args"), list)), None)
-        yield (*path, *(("hardware_overrides", overlay) if overlay else ()), "args")
+        yield (*path, *(("hardware_overrides", overlay) if overlay else ()))
 
     def _mode(self, feature: Mapping[str, Any], key: str, modes: Mapping[str, Any]) -> str | None:
         def is_allowed(name: str) -> bool:
@@ -398,37 +396,35 @@ class _Making:
         wanted = (_mapping(self.variant, "default_modes").get(key), feature.get("default_mode"))
         return next((name for name in wanted if name in allowed), allowed[0] if allowed else None)
 
-    def _options(self, path: YamlPath) -> Iterator[_Sourced]:
+    def _options(self, path: YamlPath, file: str = "") -> Iterator[_Sourced]:
         *parents, last = map(str, path)
-        value = _mapping(self.data, *parents).get(last)
-        if value is None or value == []:
-            return
-        if not isinstance(value, list) or not all(isinstance(each, str | int | float) for each in value):
-            message = f"`{'.'.join(map(str, path))}` is no list of texts"
-            raise FileProblemsError((Problem(self._location(path), message),))
+        value = _mapping(self.published.read(file or self.file), *parents).get(last)
+        if value is not None and (not isinstance(value, list) or len(_texts(value)) < len(value)):
+            raise self._error(path, f"`{'.'.join(map(str, path))}` is not a list of texts", file)
         for words in _paired(_texts(value)):
-            yield _Sourced(words, self._where(*map(str, path)))
+            yield _Sourced(words, self._where(*map(str, path), file=file))
 
-    def _location(self, path: YamlPath) -> Location:
-        return yaml_file.location_of(path, self.published.texts[self.file], self.file)
+    def _error(self, path: YamlPath, message: str, file: str = "") -> FileProblemsError:
+        return FileProblemsError((Problem(self._location(path, file), message),))
+
+    def _location(self, path: YamlPath, file: str = "") -> Location:
+        name = file or self.file
+        return yaml_file.location_of(path, self.published.texts.get(name, ""), name)
+
+    def _where(self, *path: str, file: str = "") -> str:
+        location = self._location(path, file)
+        return _plain(f"{location.file}:{location.line} {'.'.join(path)}")
 
     def variables(self) -> dict[str, _Sourced]:
-        """The variables in their order; the last of each counts."""
         result: dict[str, _Sourced] = {}
-        variant: YamlPath = ("variants", self.variant_key)
-        own: YamlPath = ("strategy_overrides", self.strategy_key)
-        paths: list[YamlPath] = [("model", "base_env"), (*variant, "extra_env")]
-        paths += [(*variant, "hardware_overrides", self.hardware, "extra_env")]
-        of_strategy = f"strategies/{self.strategy_key}.yaml"
-        overlays = [(*path, "extra_env") for path in self._hardware_paths()]
-        for path in (*paths, None, (*own, "env"), (*own, "extra_env"), *overlays):
-            env = _mapping(self.data, *map(str, path)) if path else _mapping(self.strategy, "env")
-            for name, value in env.items():
-                if not _VARIABLE.fullmatch(name) or isinstance(value, dict | list) or "\0" in str(value):
-                    message = f"`{name}` is no environment variable with a value"
-                    raise FileProblemsError((Problem(self._location(path or ()), message),))
-                where = self._where(*map(str, (*path, name))) if path else self._where("env", name, file=of_strategy)
-                result[name] = _Sourced(("" if value is None else str(value),), where)
+        for file, path, _, keys in self._layers():
+            for key in keys.split():
+                env = _mapping(self.published.read(file), *map(str, path), key)
+                for name, value in env.items():
+                    where = (*map(str, path), key, name)
+                    if not _VARIABLE.fullmatch(name) or isinstance(value, dict | list) or "\0" in str(value):
+                        raise self._error(where[:-1], f"`{name}` is not an environment variable with a value", file)
+                    result[name] = _Sourced(("" if value is None else str(value),), self._where(*where, file=file))
         return result
 
     def image(self) -> _Sourced:
@@ -439,7 +435,7 @@ class _Making:
             value = _mapping(self.data, *parents).get(last)
             if isinstance(value, dict):
                 is_by_brand = any(brand in value for brand in ("nvidia", "amd", "tpu", "intel"))
-                value = value.get(self.brand) if is_by_brand else value
+                value = value.get(_BRAND) if is_by_brand else value
             if isinstance(value, dict):  # by the version of CUDA
                 value = value.get("cu130") or value.get("cu129")
             if isinstance(value, str):
@@ -481,13 +477,14 @@ class _Making:
         tried = _mapping(meta, "hardware").get(self.hardware)
         told = [
             f"Made by `builder recipes add` from {self.file} of {upstream.url}, commit {upstream.commit}.",
-            f"Hardware {self.hardware} ({tried or 'nobody has written down that it was tried'}).",
+            f"Hardware {self.hardware} ({tried or 'not recorded as tried'}).",
             f"Variant {self.variant_key}, strategy {self.strategy_key}.",
         ]
         oldest = self.variant.get("min_vllm_version") or _mapping(self.data, "model").get("min_vllm_version")
         told += [f"vLLM {oldest} or later ({self._where('model', 'min_vllm_version')})."] if oldest else []
         for key in self.left_out:
-            words = [each for path in self._of_feature(key) for option in self._options(path) for each in option.words]
+            options = (each for path in self._of_feature(key) for each in self._options((*path, "args")))
+            words = [word for each in options for word in each.words]
             told.append(f"Left out, for you to add ({self._where('features', key)}): {shlex.join(words)}")
         told += [
             f"Left out: {key}={item.words[0]} ({item.source}); builder sets it on each node."

@@ -1,19 +1,26 @@
-"""Compile caches travel with their number: in an archive, or to a node.
+"""Compile caches travel with their number: in an archive, to a node, or beside the image in a registry.
 
-What leaves are files that are as the record of complete files has them. On the other machine a container of the image
-receives them, since servers write there as root. They count once each has its digest, and only on the same chip."""
+Only files that match the record of complete files leave. On the other machine a container of the image receives them,
+since servers write there as root. They count once each has its digest, and only on the same chip."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import tempfile
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import partial
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
-from builder.base import tar_stream, words
-from builder.base.errors import TransferError
+from builder.base import records, tar_stream, words
+from builder.base.errors import BuilderError, TransferError
+from builder.base.events import Message
 from builder.definitions.container import COMPILE_CACHES, compile_cache
-from builder.engine import containers
+from builder.engine import archives, containers, images, machine, transfer
+from builder.engine.registry import download_image, manifest_digest
+from builder.lock import lock_file
 from builder.serving import compile_caches
 from builder.serving.compile_caches import INSIDE, RECORD, Entry
 
@@ -23,9 +30,13 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import ImageName, NumberedImage
+    from builder.numbers.named_registry import Registry
+    from builder.numbers.workspace import Workspace
 
 
 _WAIT = 600.0  # seconds
+_ABOUT = "caches.json"
+_OCI = "application/vnd.oci.image"
 _ARRIVING, _SUMS = "arriving", "sums"
 _NANO = 10**9
 _LOOK = f"cat /proc/driver/nvidia/gpus/*/information /proc/cpuinfo 2>/dev/null; ! test -e {INSIDE}/{RECORD}"
@@ -83,6 +94,134 @@ def read_pieces(folder: Path, path: str) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise TransferError(f"{folder / path} cannot be read: {error.strerror}") from None
+
+
+def take(
+    workspace: Workspace, name: ImageName, caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]
+) -> None:
+    """Takes caches for the number ``name``, which is here; reports it, or the reason why not."""
+    environ, recorded = workspace.environment, lock_file.read_project_lock(workspace.project).image(name)
+    if recorded is None:
+        return
+    folder = compile_cache(environ, name.repository, name.number)
+    alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
+    try:
+        if compile_caches.warm_from(workspace.project, environ, name):
+            why = "there are some already"
+        elif not alike and caches.chips == compile_caches.chips_of():
+            why = "they were compiled from other parts"
+        else:
+            if machine.is_here(workspace.engine.host):
+                Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
+            why = place(workspace.engine, str(name), folder, caches, pieces)
+    except (BuilderError, OSError, ValueError) as error:
+        why = str(error)
+    workspace.report(Message(f"{caches.text}, {f'not taken: {why}' if why else 'taken'}"))
+
+
+# In a registry, caches are an image of one layer, under a tag made of the digest of their image. The layer is a tar of
+# the files and, first, what is recorded of them.
+
+
+def _reference(registry: Registry, name: ImageName, digest: str) -> str:
+    return f"{registry.repository(name)}:{digest.replace(':', '-')}.caches"
+
+
+def push_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage, digest: str) -> None:
+    """Pushes the caches that the next start of ``name`` here would use, beside its image of this ``digest``, unless the
+    registry has some; reports it, or the reason why not."""
+    engine, reference = workspace.engine, _reference(registry, name, digest)
+    try:
+        if manifest_digest(engine, reference):
+            return
+        traveling = find_traveling_caches(workspace.project, workspace.environment, name, image)
+        if traveling is None:
+            return
+        caches, folder = traveling
+        with tempfile.TemporaryFile() as layer:
+            writer = tar_stream.Writer(layer)
+            writer.add(_ABOUT, json.dumps(records.plain(caches)).encode())
+            for path, (size, expected, _) in caches.files.items():
+                sha = writer.stream(path, size, read_pieces(folder, path))
+                _require(sha == f"sha256:{expected}", f"{folder / path} was changed meanwhile")
+            size = writer.finish()
+            layer.seek(0)
+            content = f"sha256:{file_digest(layer, 'sha256').hexdigest()}"
+            archives.load_archive(engine, *_image_archive(layer, size, content, image.platform, reference))
+        try:
+            transfer.push_image(engine, reference, registry.login(name), workspace.report)
+        finally:
+            images.remove_image(engine, reference)
+        workspace.report(Message(f"{caches.text}, pushed"))
+    except (BuilderError, OSError, ValueError) as error:
+        workspace.report(Message(f"the compile caches of {name} were not pushed: {error}"))
+
+
+def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag: str) -> tuple[int, Iterator[bytes]]:
+    """The size and the content of an archive of an image with this one layer."""
+    system, architecture = platform.split("/")[:2]
+    rootfs = {"type": "layers", "diff_ids": [digest]}
+    config = json.dumps({"os": system, "architecture": architecture, "rootfs": rootfs}).encode()
+    image = archives.Manifest(
+        archives.Descriptor(f"{_OCI}.config.v1+json", words.sha256_of(config), len(config)),
+        (archives.Descriptor(f"{_OCI}.layer.v1.tar", digest, size),),
+    )
+    kind, layers = f"{_OCI}.manifest.v1+json", [image.layers[0].json]
+    value = {"schemaVersion": 2, "mediaType": kind, "config": image.config.json, "layers": layers}
+    manifest = json.dumps(value).encode()
+    top = archives.Descriptor(kind, words.sha256_of(manifest), len(manifest))
+    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(top, image, tag)}
+    small |= {archives.blob_name(image.config.digest): config, archives.blob_name(top.digest): manifest}
+    layer.seek(0)
+    first = (tar_stream.head(archives.blob_name(digest), size), size, iter(partial(layer.read, 1 << 20), b""))
+    return tar_stream.streamed(
+        [first, *((tar_stream.head(name, len(content)), len(content), [content]) for name, content in small.items())]
+    )
+
+
+def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage) -> None:
+    """Takes the caches that the registry has beside the image; reports it, or the reason why not."""
+    if not image.digest:
+        return
+    try:
+        digest = manifest_digest(workspace.engine, _reference(registry, name, image.digest))
+        if digest is None:
+            return
+        with tempfile.TemporaryFile() as file:
+            _download_layer(workspace, registry.repository(name), digest, file)
+            is_packed = file.read(2) == b"\x1f\x8b"  # the classic image store packs what it pushes
+            file.seek(0)
+            with cast("IO[bytes]", gzip.open(file) if is_packed else file) as content:
+                members = tar_stream.members(content)
+                caches = records.parse(b"".join(tar_stream.pieces(content, members[_ABOUT])), TravelingCaches)
+                for path, (size, _, _) in caches.files.items():
+                    _require(is_welcome(path) and members[path].size == size, f"{path} belongs to no compile caches")
+                take(workspace, name, caches, lambda path: tar_stream.pieces(content, members[path]))
+    except (BuilderError, OSError, EOFError, ValueError, KeyError) as error:
+        workspace.report(Message(f"the compile caches of {name} were not taken: {error}"))
+
+
+def _download_layer(workspace: Workspace, repository: str, digest: str, file: IO[bytes]) -> None:
+    """Writes the only layer of an image into ``file``. Raises SourceError, or ValueError for other content."""
+    blobs: list[str] = []
+
+    def receive(blob: str, _: int, pieces: Iterator[bytes]) -> None:
+        blobs.append(blob)
+        if len(blobs) == 2:  # after the configuration
+            file.writelines(pieces)
+
+    download_image(workspace.engine, repository, digest, receive)
+    file.seek(0)
+    content = sha256()
+    while piece := file.read(1 << 20):
+        content.update(piece)
+    _require(f"sha256:{content.hexdigest()}" in blobs, "the registry sent content with another digest")
+    file.seek(0)
+
+
+def _require(fits: bool, message: str) -> None:
+    if not fits:
+        raise ValueError(message)
 
 
 def place(

@@ -71,13 +71,6 @@ def superseded_bases(
     return bases
 
 
-def base_digests(project: Project, lock: Lock) -> frozenset[str]:
-    """The digests of the images of others that this program pulled: those that are pinned, and those that numbers stand
-    on."""
-    numbered = (reference.partition("@")[2] for reference in _bases_of_numbers(project, lock))
-    return frozenset([*_pinned_bases(lock), *numbered])
-
-
 def _pinned_bases(lock: Lock) -> set[str]:
     return {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
 

@@ -33,7 +33,7 @@ from builder.lock.model import (
     identity,
 )
 from builder.pins import agreement, vendored
-from builder.sources import local_checkouts, python
+from builder.sources import foreign_files, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,9 +140,9 @@ def _as_it_is(source: GitSource) -> tuple[GitSource, bytes]:
     diff. Any other source is what it is. Raises SourceError."""
     if source.checkout is None:
         return source, b""
-    state = local_checkouts.read_checkout(source.checkout)
-    own = (source_patches.local_changes(state.diff),) if state.diff else ()
-    return replace(source, ref=state.commit, patches=(*own, *source.patches)), state.diff
+    commit, diff = foreign_files.read_checkout(source.checkout)
+    own = (source_patches.local_changes(diff),) if diff else ()
+    return replace(source, ref=commit, patches=(*own, *source.patches)), diff
 
 
 def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> Inherited:
@@ -379,7 +379,7 @@ def _resolved(task: _Task, pins: Pins, name: str, wanted: str | None) -> GitPin:
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
     """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
-    for url in local_checkouts.remotes_with(checkout, source.ref):
+    for url in foreign_files.remotes_with(checkout, source.ref):
         with contextlib.suppress(SourceError):
             task.resolver.commit("", url, source.ref)
             return url

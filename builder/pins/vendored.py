@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.base.project import below_project
 from builder.definitions.source_patches import LARGEST_PATCH, LOCAL_CHANGES
 from builder.lock.model import GitPin, Pins
-from builder.sources import local_checkouts
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,7 +117,7 @@ def refetch_pull(
         earlier: list[Vendored] = []  # each applies after those before it, which are needed to make it
         for patch in pin.patches if missing else ():
             if patch.sha256 in missing and source.checkout and patch.name == LOCAL_CHANGES:
-                diff = local_checkouts.read_checkout(source.checkout).diff
+                diff = foreign_files.read_checkout(source.checkout)[1]
                 if hashlib.sha256(diff).hexdigest() != patch.sha256:
                     raise LockError(f"{source.checkout} changed during this command", hint="build again")
                 fetched[patch.sha256] = diff

@@ -1,4 +1,4 @@
-"""Files are read from repositories that others may have written: a mirror, or the project's own history.
+"""Files are read from repositories that others may have written: a mirror, the project's own history, a local checkout.
 
 Only plain files leave a mirror, at paths that stay in their folder. Nothing is checked out, so no hook, filter or
 submodule of a repository ever runs."""
@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
-from builder.sources import mirror
-from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_in_project
+from builder.definitions.source_patches import LARGEST_PATCH
+from builder.sources import mirror, patches
+from builder.sources.git import (
+    GitRepository,
+    Notify,
+    discard,
+    printable,
+    run_checked,
+    run_in_project,
+    shorten,
+    split,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.sources.git import GitResult
@@ -29,8 +41,8 @@ _MOST_TOLD = 10
 
 
 def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> tuple[str, tuple[str, ...]]:
-    """Returns the commit that ``ref`` (also ``HEAD``) is now, and the sorted paths of all its files that have plain
-    names; keeps the commit in the mirror. Raises SourceError."""
+    """Returns the commit of ``ref`` (also ``HEAD``), which the mirror keeps, and the sorted paths of its files with
+    plain names. Raises SourceError."""
 
     def find(repository: GitRepository) -> tuple[str, tuple[str, ...]]:
         commit = ref.lower()
@@ -46,9 +58,9 @@ def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
 def read_foreign_files(
     mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard
 ) -> tuple[PlainFile, ...]:
-    """Returns the file ``path`` of ``commit``, or all files below the folder of that name, sorted by path; a link to
-    another of them becomes a copy of it. Raises SourceError with everything that cannot be taken: links that lead out,
-    submodules, unfit names, content that is too large or only a pointer to Git LFS."""
+    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path; a link to another of
+    them becomes a copy. Raises SourceError with everything that cannot be taken: links that lead out, submodules, unfit
+    names, too large content, and pointers to Git LFS."""
 
     def read_all(repository: GitRepository) -> tuple[PlainFile, ...]:
         mirror.ensure_commit(repository, commit)
@@ -69,7 +81,7 @@ def read_foreign_files(
         contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
         sources = {name: _followed(name, entries, contents, path) for name in entries}
         outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
-        wrong = {name: f"a link to {printable(to)}, which is no file in the folder" for name, to in outside.items()}
+        wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}
         _refuse(repository, wrong)
         above = posixpath.dirname(path) if list(entries) == [path] else path
         files = tuple(
@@ -126,8 +138,7 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
     shown = [f"{printable(name.encode(errors='replace').decode())}: {reason}" for name, reason in wrong.items()]
     if len(shown) > _MOST_TOLD:
         shown[_MOST_TOLD:] = [f"and {len(shown) - _MOST_TOLD} more"]
-    lines = "\n".join(shown)
-    raise SourceError(f"{repository.address.url} has what is not copied:\n{lines}")
+    raise SourceError(f"{repository.address.url} has files that are not copied:\n" + "\n".join(shown))
 
 
 # Files and folders of the project as its own git history has them. The repository may be the work of others: a clone
@@ -144,9 +155,8 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
         raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
     commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
-        raise UsageError(
-            f"git knows no revision `{revision}`", hint="`git log images.lock` shows those that changed it"
-        )
+        hint = "`git log images.lock` shows the revisions that changed it"
+        raise UsageError(f"git has no revision `{revision}`", hint=hint)
     content = run_in_project(folder, "cat-file", "blob", f"{commit}:./{name}")
     return None if content.status else content.output
 
@@ -180,9 +190,9 @@ def last_change(folder: Path, name: str, before: str) -> str:
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
-    """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
-    folder ``into``; False where there is no such folder or revision, or no git. Links and submodules are left out. `git
-    archive` would run the filters and signature programs that the repository's configuration names."""
+    """Writes the files of the folder ``name`` of the project, as they were in ``revision``, into the folder ``into``;
+    False where there is no such folder or revision, or no git. Leaves out links and submodules. `git archive` would run
+    programs that the repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):
@@ -222,3 +232,78 @@ def _line(result: GitResult) -> str:
 
 def _verified(folder: Path, revision: str) -> str:
     return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
+
+
+# A local checkout as a source (``path:``): the commit that it is at, and its changes as one diff on top of that. Its
+# changes are those of tracked files, and the untracked files that git does not ignore. Nothing in it is changed.
+
+# An address that others may reach, too; that of ssh in the form of scp as well.
+_REMOTE = re.compile(r"(?:https?|ssh|git)://.+")
+_SCP = re.compile(r"(?P<host>[\w.-]+@[\w.-]+):(?P<path>[^/:].*)")
+
+
+def read_checkout(folder: Path) -> tuple[str, bytes]:
+    """The commit (40 hex digits) of a checkout, and the diff of its changes, empty where it has none. Raises
+    SourceError where ``folder`` is not the top of a checkout, and for changes that a diff cannot hold."""
+    import tempfile
+
+    top = run_in_project(folder, "rev-parse", "--show-toplevel").text if folder.is_dir() else ""
+    commit = commit_of(folder) if top else ""
+    if not commit or not folder.samefile(top):
+        reason = f"{folder} lies inside the checkout {top}" if top else f"{folder} is not a git checkout with a commit"
+        raise SourceError(f"`path` names no checkout: {reason}", hint="correct the `path` of the source in image.yaml")
+    # An index of its own, which begins as that of the checkout: git then reads only what was changed since.
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
+        own = folder / _git(folder, "rev-parse", "--git-path", "index")
+        if own.exists():
+            shutil.copyfile(own, index)
+        environ = {
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": name,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{folder / objects}"',
+        }
+        _git(folder, "add", "--all", environ=environ)
+        tree = _git(folder, "write-tree", environ=environ)
+        _refuse_submodules(folder, commit, tree, environ)
+        diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
+    if len(diff) > LARGEST_PATCH:
+        raise SourceError(
+            f"{folder} has changes of more than {LARGEST_PATCH >> 20} MiB beside its commit",
+            hint="commit them, or name files that are not sources in .gitignore",
+        )
+    return commit, diff
+
+
+def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:
+    """The addresses of the remotes that have the commit, as far as the checkout knows, without logins."""
+    refs = _git(folder, "for-each-ref", f"--contains={commit}", "--format=%(refname:lstrip=2)", "refs/remotes").split()
+    addresses = []
+    for name in _git(folder, "remote").splitlines():
+        url = run_in_project(folder, "config", "--get", f"remote.{name}.url").text
+        if scp := _SCP.fullmatch(url):
+            url = f"ssh://{scp['host']}/{scp['path']}"
+        if _REMOTE.fullmatch(url) and any(ref.startswith(f"{name}/") for ref in refs):
+            addresses.append(split(url).url)
+    return tuple(addresses)
+
+
+def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[str, str]) -> None:
+    """Raises SourceError for a submodule, or another repository inside, that is not as the commit has it."""
+    raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
+    moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
+    states = _git(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked").splitlines()
+    # The third field tells of a submodule: its commit, its tracked files, its untracked ones.
+    dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
+    if changed := sorted({*moved, *dirty}):
+        raise SourceError(
+            f"{folder} has a submodule or another repository that is not as its commit has it: {', '.join(changed)}",
+            hint="commit it there and here, or put it back: `git submodule update`",
+        )
+
+
+def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
+    result = run_in_project(folder, *arguments, environ=environ)
+    if result.status:
+        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}")
+    return result.text

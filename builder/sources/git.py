@@ -52,9 +52,9 @@ def read_index_settings(environ: Mapping[str, str]) -> UserSettings:
     )
 
 
-# Credentials in the address of a repository (``https://user:token@host/…``): only git gets them. They are passed in
-# the environment of each command, through a credential helper that answers for this one host only. So they appear in
-# no configuration file and in no argument that ``ps`` shows, and a redirect to another host does not get them.
+# Credentials in the address of a repository (``https://user:token@host/…``) are passed in the environment of each git
+# command, through a credential helper for this one host. They appear in no configuration file and in no argument that
+# ``ps`` shows, and a redirect to another host does not get them.
 
 _AUTHORITY = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<who>[^/?#]*)@(?P<rest>[^@/]*.*)", re.IGNORECASE | re.DOTALL
@@ -76,8 +76,7 @@ class Address:
 
 def split(url: str) -> Address:
     """Splits the credentials off an address. The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``):
-    it belongs to the address, and ssh takes no password from there. A lone ``https://TOKEN@host/…`` is a token for any
-    user, as GitHub and GitLab accept it."""
+    it belongs to the address. ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it."""
     from urllib.parse import unquote
 
     parts = _AUTHORITY.fullmatch(url)
@@ -104,9 +103,8 @@ def scrub(text: str, address: Address) -> str:
     return text
 
 
-# Classification of git's error messages: transient, refused, a fault of this machine, or a damaged mirror. Only the
-# messages tell these apart (git is run with LC_ALL=C). They come from git's transport.c, http.c, fetch-pack.c and
-# packfile.c, from curl's strerror.c and from ssh.
+# Classification of git's error messages: its status does not tell a refusal from a network failure. They come from
+# git's transport.c, http.c, fetch-pack.c and packfile.c, from curl's strerror.c and from ssh (all with LC_ALL=C).
 
 TRANSIENT = "again"
 """The kind of a network failure: the same request may well succeed a second later."""
@@ -117,7 +115,7 @@ class MissingError(SourceError):
 
 
 class DamagedError(SourceError):
-    """A local mirror that cannot be read; the holder of its lock makes it anew."""
+    """A local mirror that cannot be read; the holder of its lock makes it again."""
 
 
 class _Rule(NamedTuple):
@@ -136,16 +134,12 @@ _RULES = (
         "git cannot write its mirror of {url}",
         "make room, or make the folder writable, and run this again",
     ),
-    _Rule(
-        "missing",
-        r"couldn't find remote ref|not our ref|unadvertised object",
-        "{url} does not have what was asked for",
-    ),
+    _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),
     _Rule(
         "refused",
         r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
         r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed",
-        "{url} does not let you in",
+        "{url} refuses access",
         "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
         "a credential helper of git, or an ssh key",
     ),
@@ -295,10 +289,9 @@ def _count_settings() -> int:
     return int(present) if present.isdecimal() else 0
 
 
-# Running git. ``run_local`` never reaches the network and obeys no settings but its own, so that the same commit gives
-# the same bytes on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates,
-# ssh, credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a
-# project.
+# Running git. ``run_local`` never reaches the network and obeys no settings but its own: a commit gives the same bytes
+# on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates, ssh,
+# credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a project.
 
 Notify = Callable[[str], None]
 

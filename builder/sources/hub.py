@@ -4,7 +4,6 @@ A download is resumed after an interruption, and verified. No error repeats a to
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import logging
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from huggingface_hub.errors import HfHubHTTPError
-
 
 PUBLIC = "https://huggingface.co"
 LARGEST = 50_000_000_000
@@ -41,14 +38,14 @@ CountBytes = Callable[[int], None]
 # Files at a time: enough to use the bandwidth, and few enough that little is left half done.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_AGAIN = "run this again: it goes on where it stopped"
+_AGAIN = "run this again: the download resumes"
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file of a model: its path, its size in bytes, and the id of its content, if the hub gives it. That id is the
-    SHA-256 of a file in Git LFS, and for any other file the id that git gives it, a SHA-1. The cache names contents by
-    it (https://huggingface.co/docs/huggingface_hub/guides/manage-cache)."""
+    """A file of a model: its path, its size in bytes, and the id of its content, if the hub gives it: the SHA-256 of a
+    file in Git LFS, the SHA-1 that git gives any other file. The cache names contents by it
+    (https://huggingface.co/docs/huggingface_hub/guides/manage-cache)."""
 
     path: str
     size: int
@@ -70,9 +67,9 @@ class Snapshot:
 
 
 def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache. Of
-    a model that is named with its quantization only those files of GGUF count. Raises SourceError if the hub does not
-    answer or denies access, or if the cache lacks the model in offline mode."""
+    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache. A
+    name with a quantization means its GGUF files. Raises SourceError if the hub does not answer or denies access, or if
+    the cache lacks the model in offline mode."""
     if not hub_cache.is_name(revision):
         raise SourceError(f"{model} has no revision `{revision}`", hint="name a branch, a tag or a commit")
     offline = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
@@ -80,11 +77,9 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         commit, cached = hub_cache.revision(environ, model, revision), hub_cache.find_model(environ, model)
         if commit and cached and not cached.incomplete:
             return Snapshot(model, revision, commit, ())
-        state = "only a part of it is" if cached else "it is not"
-        raise ModelUnavailableError(
-            f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
-            hint="unset HF_HUB_OFFLINE and run this again",
-        )
+        state = "holds only a part of" if cached else "does not hold"
+        message = f"HF_HUB_OFFLINE is set, and the cache {state} {model} at `{revision}`"
+        raise ModelUnavailableError(message, hint="unset HF_HUB_OFFLINE and run this again")
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -121,10 +116,9 @@ def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFi
     return tuple(file for file in listed if file.path not in there - chosen)
 
 
-# The download of models into the cache of huggingface_hub. Most files are fetched by `download_file`: huggingface_hub
-# (2.4) itself resumes after a lost connection, but starts a file again after its process has ended, and the weights of
-# a large model are a few files of several GB each. It still fetches files that only the Xet protocol serves, and those
-# of a mirror that does not list the ids of their contents.
+# The download of models into the cache of huggingface_hub. `download_file` fetches most files: huggingface_hub (2.4)
+# starts a file again after its process has ended, and weights are files of several GB. huggingface_hub still fetches
+# files that only the Xet protocol serves, and files without the ids of their contents.
 
 
 def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
@@ -138,9 +132,8 @@ def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
 
 
 def fetch_from_hub(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountBytes) -> Path:
-    """Downloads the model into the cache, and returns its folder there. ``count_bytes`` is called from several threads
-    as bytes arrive; what arrived before an interruption is not fetched again. The cache's name for the revision is set
-    last, so that a reader meanwhile gets the old model, complete. Raises SourceError."""
+    """Downloads the model into the cache, and returns its folder there. ``count_bytes`` is called from several threads.
+    The cache's name for the revision is set last: until then a reader gets the old model. Raises SourceError."""
     from multiprocessing.pool import ThreadPool
 
     folder = hub_cache.folder(environ, snapshot.model)
@@ -213,8 +206,8 @@ def _bytes_present(blobs: Path, blob: str | None) -> int:
 
 
 def _write_ref(folder: Path, snapshot: Snapshot) -> None:
-    """Records the commit that the revision led to. The first revision of a model that is requested by its commit
-    becomes ``main``, too: that is what is loaded when no revision is named and the hub is not contacted."""
+    """Records the commit of the revision. The first one requested by its commit becomes ``main``, too: that is loaded
+    when no revision is named and the hub is not contacted."""
     name = hub_cache.MAIN if snapshot.revision == snapshot.commit else snapshot.revision
     path = folder / "refs" / name
     if path.exists() and (name != snapshot.revision or path.read_text(encoding="ascii") == snapshot.commit):
@@ -242,10 +235,8 @@ def download_file(
                 partial_file.flush()
                 if (received := _content_id(partial, blob.name)) != blob.name:
                     partial.unlink()
-                    raise SourceError(
-                        f"{url}: what arrived is not what the hub lists (its id is {received}, not {blob.name})",
-                        hint="run this again: this file starts again. If it stays so, a proxy or mirror is at fault",
-                    )
+                    message = f"{url}: the content has the id {received}, and the hub lists {blob.name}"
+                    raise SourceError(message, hint="run this again; if it repeats, a proxy or mirror is at fault")
                 put_file_in_place(partial_file, partial, blob)
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -282,8 +273,7 @@ def _content_id(path: Path, like: str) -> str:
 
 
 def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, begin: int, size: int) -> bytes:
-    """Returns ``size`` bytes at ``begin`` of a file of a model, fewer where it ends before, without the rest of it. A
-    server that sends whole files is stopped after what is wanted. Raises SourceError."""
+    """Returns ``size`` bytes at ``begin`` of a file of a model, fewer at its end. Raises SourceError."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff  # type: ignore[attr-defined]
 
@@ -337,7 +327,7 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
     try:
         yield
     except (HTTPError, OSError, HFValidationError) as error:
-        # huggingface_hub hides why there was no answer behind "not in the cache".
+        # huggingface_hub hides the reason behind "not in the cache".
         hidden = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
         cause = hidden if isinstance(hidden, (HTTPError, OSError)) else error
         kind, message, hint = _explained(environ, cause, model, revision)
@@ -350,47 +340,32 @@ def _explained(
     environ: Mapping[str, str], error: Exception, model: str, revision: str
 ) -> tuple[type[SourceError], str, str]:
     from httpx2 import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError
-
-    hub = _hub_address(environ)
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if isinstance(error, HfHubHTTPError):
-        return _refused(environ, error, model, revision, line)
-    if isinstance(error, HTTPError):
-        advice = f"look at the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
-        return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 takes what is in the cache"
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return SourceError, f"the disk is full: {error.filename or model}", f"make room and {_AGAIN}"
-    if isinstance(error, OSError) and error.errno:
-        hint = "may this folder be written to? HF_HOME names another one"
-        return SourceError, f"{error.filename or model}: {error.strerror}", hint
-    return SourceError, f"{model} cannot be downloaded: {line}", _AGAIN
-
-
-def _refused(
-    environ: Mapping[str, str], error: HfHubHTTPError, model: str, revision: str, line: str
-) -> tuple[type[SourceError], str, str]:
     from huggingface_hub import errors, get_token
 
-    hub, status = _hub_address(environ), error.response.status_code
-    has_token = bool(_token(environ) or get_token())
-    if isinstance(error, errors.GatedRepoError):
-        hint = f"then set HF_TOKEN to a token of that account ({hub}/settings/tokens)"
-        if has_token:
-            hint = "do that with the account of HF_TOKEN, and see that this token may read gated models"
-        return ModelUnavailableError, f"{model} is gated: its terms have to be accepted at {hub}/{model}", hint
-    if isinstance(error, errors.RevisionNotFoundError):
-        hint = f"{hub}/{model}/commits/main shows those it has"
-        return ModelUnavailableError, f"{model} has no revision `{revision}`", hint
-    # A request without a token gets a 401 for a model that there is not. huggingface_hub (2.4) reads that as "not
-    # found" for addresses with https: only; HF_ENDPOINT may name an http: one.
-    if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not has_token):
-        private = "its token may not see it" if has_token else "HF_TOKEN is not set"
-        hint = f"is the name right? If it is private: {private}"
-        return ModelUnavailableError, f"{hub} has no model `{model}`", hint
-    if status == 401:
-        hint = f"set HF_TOKEN to a valid one ({hub}/settings/tokens), or unset it"
-        return SourceError, f"{hub} refuses the token", hint
-    if isinstance(error, errors.RemoteEntryNotFoundError):
-        return SourceError, f"{hub} lists a file of {model} that it does not have", "is HF_ENDPOINT a complete mirror?"
-    return SourceError, f"{hub} answers {status}: {line}", "run this again later: it goes on where it stopped"
+    hub, has_token = _hub_address(environ), bool(_token(environ) or get_token())
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if isinstance(error, errors.HfHubHTTPError):
+        status = error.response.status_code
+        if isinstance(error, errors.GatedRepoError):
+            hint = f"then set HF_TOKEN to a token of that account that may read gated models ({hub}/settings/tokens)"
+            return ModelUnavailableError, f"{model} is gated: its terms have to be accepted at {hub}/{model}", hint
+        if isinstance(error, errors.RevisionNotFoundError):
+            hint = f"{hub}/{model}/commits/main lists its revisions"
+            return ModelUnavailableError, f"{model} has no revision `{revision}`", hint
+        # Without a token the hub answers 401 for an unknown model. huggingface_hub (2.4) reads that as "not found" for
+        # https: addresses only; HF_ENDPOINT may name an http: one.
+        if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not has_token):
+            private = "its token may not see it" if has_token else "HF_TOKEN is not set"
+            hint = f"is the name right? If it is private: {private}"
+            return ModelUnavailableError, f"{hub} has no model `{model}`", hint
+        if status == 401:
+            hint = f"set HF_TOKEN to a valid token ({hub}/settings/tokens), or unset it"
+            return SourceError, f"{hub} refuses the token", hint
+        return SourceError, f"{hub} answers {status}: {line}", f"later, {_AGAIN}"
+    if isinstance(error, HTTPError):
+        advice = f"look at the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
+        return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses the cache alone"
+    if isinstance(error, OSError) and error.errno:
+        hint = f"make room, or name a folder that you may write to in HF_HOME, and {_AGAIN}"
+        return SourceError, f"{error.filename or model}: {error.strerror}", hint
+    return SourceError, f"{model} cannot be downloaded: {line}", _AGAIN

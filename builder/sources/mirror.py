@@ -6,7 +6,6 @@ A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import posixpath
 import re
@@ -43,9 +42,9 @@ T = TypeVar("T")
 
 
 def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """Returns the pin of a branch, tag or commit of the repository ``url``, and keeps its commit in the mirror below
-    the folder ``mirrors``. A full commit that is there already takes no network. Raises SourceError for an unknown or
-    ambiguous ref, an abbreviated commit, no access or no answer."""
+    """Returns the pin of a branch, tag or commit of the repository ``url``, and keeps its commit in the mirror. A full
+    commit that is there already takes no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated
+    commit, no access or no answer."""
     return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
 
@@ -67,11 +66,10 @@ _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before givi
 
 
 def version_of(repository: GitRepository, commit: str) -> str:
-    """Returns the version (PEP 440) of ``commit``, which the mirror has: that of its tag, or else a development release
-    of the version after the nearest tag's, with the distance and the commit; ``0.1.dev…`` if there is no tag. This is
-    setuptools-scm's ``guess-next-dev`` with two exceptions. Tags with a prefix before the version, such as FlashInfer's
-    nightly ones, and tags that are no version do not count. The commit has seven digits, because the number that git
-    chooses depends on the number of objects in the repository."""
+    """Returns the version (PEP 440) of ``commit``: the version of its tag, or else a development release of the version
+    after the nearest tag; ``0.1.dev…`` if there is no tag. This is setuptools-scm's ``guess-next-dev`` with two
+    exceptions: tags that are not a plain version, such as FlashInfer's nightly ones, do not count, and the commit has
+    seven digits, since the number that git chooses depends on the number of objects in the repository."""
     exclusions: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
         described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
@@ -93,8 +91,8 @@ def _rfc3339(seconds: str) -> str:
 
 
 def next_version(version: str) -> str:
-    """Guesses the version after ``version``: its last number plus one (``0.19.1rc0`` becomes ``0.19.1rc1``); a
-    development release becomes the version that it develops."""
+    """Guesses the version after ``version``: ``0.19.1rc1`` after ``0.19.1rc0``; after a development release the version
+    that it develops."""
     public = version.partition("+")[0]
     release, developing, _ = public.partition(".dev")
     if developing:
@@ -113,8 +111,7 @@ def _highest_version(repository: GitRepository, tag: str) -> str:
 
 @dataclass(frozen=True)
 class RemoteRefs:
-    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
-    tag object; ``peeled`` gives the commit for those."""
+    """The refs of a repository, by name. ``tags`` gives the tag object of an annotated tag, ``peeled`` its commit."""
 
     branches: dict[str, str]
     tags: dict[str, str]
@@ -159,11 +156,10 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
     if re.fullmatch(r"[0-9a-f]{4,39}", ref, flags=re.IGNORECASE):
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
-            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
+            f"`{ref}` is not a branch or tag of {url}, and a commit has 40 digits",
             hint=f"write {whole or 'all 40 digits of the commit: part of them may mean another later'}",
         )
-    suggestion = did_you_mean(ref, [*refs.branches, *refs.tags], most=3)
-    hint = suggestion or "look at the branches and tags there"
+    hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "look at the branches and tags there"
     raise MissingError(f"{url} has no branch or tag `{ref}`", hint=hint)
 
 
@@ -214,8 +210,8 @@ _COUNT_BOTH = ["rev-list", "--count", "--left-right"]
 def commits_between(
     mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
 ) -> CommitRange:
-    """Counts the commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), and lists
-    those that pass the filter. Takes no network if the mirror has both. Raises SourceError."""
+    """Counts the commits in the history of ``new`` that ``old`` (40 hex digits) does not have, and lists those that
+    pass the filter. Takes no network if the mirror has both. Raises SourceError."""
 
     def count_and_list(repository: GitRepository) -> CommitRange:
         for commit in (old, new):
@@ -267,22 +263,18 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
     without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file is missing."""
 
     def read_all(repository: GitRepository) -> tuple[str, ...]:
-        requirements: dict[str, None] = {}
-        seen: set[str] = set()
+        files: dict[str, tuple[str, ...]] = {}
         waiting = [posixpath.normpath(path)]
         while waiting:
-            file = waiting.pop()
-            if file in seen:
+            if (file := waiting.pop()) in files:
                 continue
-            seen.add(file)
             content = _read(repository, commit, [file]).get(file)
             if content is None:
                 raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
-            included, own = parse_requirements(content.decode("utf-8-sig", "replace"))
-            requirements |= dict.fromkeys(own)
+            included, files[file] = parse_requirements(content.decode("utf-8-sig", "replace"))
             folder = posixpath.dirname(file)
             waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
-        return tuple(requirements)
+        return tuple(dict.fromkeys(requirement for own in files.values() for requirement in own))
 
     return with_mirror(mirrors, url, read_all, notify)
 
@@ -322,7 +314,7 @@ Submodule = tuple[str, str, str]
 
 def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
     """Fetches the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules next
-    to it. A submodule that cannot be fetched is only reported, as it comes from another server. Raises SourceError."""
+    to it. Reports a submodule that cannot be fetched, as it comes from another server. Raises SourceError."""
 
     def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
         ensure_commit(repository, commit)
@@ -353,9 +345,8 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Pa
             raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {reason}")
         return _submodules(repository, commit)
 
-    mirrored = locate(mirrors, url)
-    if not mirrored.path.exists():
-        raise SourceError(f"there is no mirror of {mirrored.address.url}")
+    if not locate(mirrors, url).path.exists():
+        raise SourceError(f"there is no mirror of {git.split(url).url}")
     for path, address, pinned in with_mirror(mirrors, url, write):
         check_out(submodules, address, pinned, folder / path, submodules)
 
@@ -363,7 +354,7 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Pa
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     path, url, commit = submodule
     if not url.startswith(_ADDRESSES):
-        raise SourceError(f"`{url}` is no address that is followed")
+        raise SourceError(f"builder does not fetch from the address `{url}`")
     ref = f"{PINS}/{commit}"
 
     def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
@@ -398,12 +389,12 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
         return ()
     settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
     values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
-    submodules = []
-    for key, path in values.items():
-        url = values.get(f"{key.removesuffix('.path')}.url", "")
-        if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
-            submodules.append((path, absolute_url(repository.address.url, url), links[path]))
-    return tuple(submodules)
+    return tuple(
+        (path, absolute_url(repository.address.url, url), links[path])
+        for key, path in values.items()
+        if key.startswith("submodule.") and key.endswith(".path") and path in links
+        if (url := values.get(f"{key.removesuffix('.path')}.url", ""))
+    )
 
 
 def absolute_url(parent: str, url: str) -> str:
@@ -419,7 +410,7 @@ def absolute_url(parent: str, url: str) -> str:
 
 def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
     """Returns what ``action`` makes of the mirror of ``url`` in the folder ``mirrors``, which is created if missing and
-    locked meanwhile. A damaged mirror is recreated and ``action`` is called once more. Raises SourceError."""
+    locked meanwhile. If the mirror is damaged, ``action`` is called again on a new one. Raises SourceError."""
     repository = locate(mirrors, url, notify)
     address = repository.address.url
     try:
@@ -430,12 +421,12 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
             try:
                 return action(repository)
             except DamagedError as error:
-                notify(f"{error.message}; making it again")
+                notify(f"{error.message}; it is kept as {repository.path.name}.damaged, and fetched again")
                 rebuild(repository)
                 return action(repository)
     except OSError as error:
         message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
-        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
+        raise SourceError(message, hint="make the folder writable, and make room on its disk") from None
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
@@ -545,10 +536,8 @@ def _present(repository: GitRepository, names: Iterable[str], *options: str) -> 
     return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
 
 
-# Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins. git
-# itself makes a fetch all or nothing; files left by a killed one are removed.
-
-_PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
+# Creation of mirrors, in a temporary folder that is then renamed. git itself makes a fetch all or nothing; the files
+# that a killed git left are removed.
 
 # What a killed git leaves: nothing else works here while we hold the lock. Locks below `objects` are of git's own
 # housekeeping after a fetch.
@@ -583,14 +572,22 @@ _CONFIGURATION = """\
 
 
 def ensure(repository: GitRepository) -> None:
-    """Creates the mirror, or removes what a killed process left in it and settings that are not ours: git runs the
-    programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
+    """Creates the mirror, or removes from it what a killed process left, and settings that are not ours: git would run
+    the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
     path = repository.path
     below_project(path.parent, path)
+    quoted = repository.address.url.replace("\\", "\\\\").replace('"', '\\"')
+    config, settings = path / "config", _CONFIGURATION.format(url=quoted).encode()
     if not path.exists():
-        files.put_folder_in_place(_init(repository), path)
+        # `git init --bare` would obey the user's templates, and refuses to run when a hook has set GIT_WORK_TREE.
+        fresh = path.with_name(f"{path.name}.new")
+        rmtree(fresh, ignore_errors=True)
+        for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+            (fresh / folder).mkdir(parents=True, exist_ok=True)
+        (fresh / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+        (fresh / "config").write_bytes(settings)
+        files.put_folder_in_place(fresh, path)
         return
-    config, settings = path / "config", _settings(repository.address.url)
     if not config.exists() or config.read_bytes() != settings:
         files.write_atomically(config, settings)
     leftovers = [file for pattern in _LEFTOVERS for file in path.glob(pattern)]
@@ -599,57 +596,8 @@ def ensure(repository: GitRepository) -> None:
 
 
 def rebuild(repository: GitRepository) -> None:
-    """Replaces a damaged mirror with a new one. Commits with a ref of ours come from the damaged one as far as it can
-    be read, and else from upstream; the user is told of those that neither has. If upstream does not answer
-    (SourceError), the damaged mirror stays for the next time."""
-    damaged = repository.path
-    fresh = replace(repository, path=_init(repository))
-    # Our refs with their commits, read from their names: git lists none if one file is damaged.
-    names = [str(file.relative_to(damaged)) for file in (damaged / "refs").rglob("*") if file.is_file()]
-    with contextlib.suppress(FileNotFoundError):
-        names.append((damaged / "packed-refs").read_text(encoding="utf-8", errors="replace"))
-    pinned = {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
-    # Everything but the objects is made again, so that git can fetch the missing ones.
-    _write_skeleton(damaged, repository.address.url)
-    rmtree(damaged / "refs")
-    (damaged / "refs").mkdir()
-    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
-    (damaged / "packed-refs").write_text(lines, encoding="utf-8")
-    fetch_mirror(fresh, ALL_TAGS)
-    # A remote for these commands only: a plain address with --filter would be written to the configuration.
-    remote = {"url": f"file://{damaged}", "promisor": "true", "partialclonefilter": "blob:none"}
-    settings = [(f"remote.damaged.{key}", value) for key, value in remote.items()]
-    environ = {"GIT_ALLOW_PROTOCOL": "file", **git.config_variables(settings)}
-    copy = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
-    for ref, commit in pinned.items():
-        # git checks what it receives in any case.
-        if run_local(fresh, [*copy, f"{commit}:{ref}"], environ=environ).status == 0:
-            continue
-        try:
-            fetch_mirror(fresh, f"{commit}:{ref}")
-        except MissingError:
-            repository.notify(
-                f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
-            )
-    files.replace_folder(fresh.path, damaged)
-
-
-def _init(repository: GitRepository) -> Path:
-    path = repository.path.with_name(f"{repository.path.name}.new")
-    rmtree(path, ignore_errors=True)
-    _write_skeleton(path, repository.address.url)
-    return path
-
-
-def _write_skeleton(path: Path, url: str) -> None:
-    """Writes the files that make a folder a repository. `git init --bare` would obey the user's templates, and it
-    refuses to run when a hook has set GIT_WORK_TREE."""
-    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-        (path / folder).mkdir(parents=True, exist_ok=True)
-    (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
-    (path / "config").write_bytes(_settings(url))
-
-
-def _settings(url: str) -> bytes:
-    quoted = url.replace("\\", "\\\\").replace('"', '\\"')
-    return _CONFIGURATION.format(url=quoted).encode()
+    """Sets a damaged mirror aside and begins a new one. What upstream no longer has can still be read there by hand."""
+    aside = repository.path.with_name(f"{repository.path.name}.damaged")
+    rmtree(aside, ignore_errors=True)
+    repository.path.rename(aside)
+    ensure(repository)

@@ -26,16 +26,15 @@ DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--
 DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
 DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
 
-_HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+(?P<new_start>\d+)(?:,(?P<new>\d+))? @@.*")
+_HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@.*")
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """A hunk: the file's name before the change, its first line before and after it (from 1), and its header."""
+    """A hunk: the file's name before the change, its first line there (from 1), and its header."""
 
     file: str
     start: int
-    new_start: int
     header: str
 
 
@@ -53,7 +52,7 @@ def diff_hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
             new_name = _name(line, strip)
         elif header:
             file = new_name if old_name == "/dev/null" else old_name
-            parsed.append(Hunk(file, int(header["start"]), int(header["new_start"]), line.rstrip("\r")))
+            parsed.append(Hunk(file, int(header["start"]), line.rstrip("\r")))
             _skip_body(lines, int(header["old"] or 1), int(header["new"] or 1))
     return tuple(parsed)
 
@@ -91,30 +90,9 @@ _OTHERWISE = re.compile(
     r"error: (?P<file>.+): "
     r"(?P<why>does not exist|already exists|wrong type|No such file or directory)(?: in (?:index|working directory))?"
 )
-_OFFSET = re.compile(r"Hunk #(?P<number>\d+) succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
+_OFFSET = re.compile(r"Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
 _REDUCED = re.compile(r"Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)")
 _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Hunk ``hunk`` of the ``hunks`` for ``file``, which applies at another ``line``: ``offset`` lines further down, or
-    with only ``context`` lines before and after it that match."""
-
-    file: str
-    hunk: int
-    hunks: int
-    line: int
-    offset: int
-    context: tuple[int, int] | None = None
-
-    def __str__(self) -> str:
-        name = f"{self.file}, hunk {self.hunk} of {self.hunks}" if self.hunk else self.file
-        if self.context is None:
-            direction = "down" if self.offset > 0 else "up"
-            return f"{name}: {words.counted(abs(self.offset), 'line')} further {direction}"
-        before, after = self.context
-        return f"{name}: at line {self.line}, where {words.counted(before, 'line')} before and {after} after fit"
 
 
 def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
@@ -122,7 +100,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     ``name`` is what messages call it. Raises SourceError if it is not a patch."""
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
-        message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
+        message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
         raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch again")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}
@@ -159,26 +137,24 @@ def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
     return printable("; ".join(messages)) or shorten(stderr)
 
 
-def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
-    """Returns the hunks that apply elsewhere, or with only part of their context, from ``git apply -v``'s output."""
-    hunk_shifts: list[Shift] = []
-    file, hunks = "", list[Hunk]()
+def _moved_hunks(stderr: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Reads the output of ``git apply -v``: by how many lines hunks apply further down, and the places at which only
+    part of a hunk's context matches."""
+    offsets: list[int] = []
+    reduced: list[str] = []
+    file = last = ""
     for line in stderr.splitlines():
         if checking := re.fullmatch(r"Checking patch (?P<file>.+)\.\.\.", line):
-            names = checking["file"].split(" => ")
-            file, hunks = names[-1], [hunk for hunk in diff_hunks(patch, strip) if hunk.file in names]
+            file, last = checking["file"].split(" => ")[-1], ""
         elif offset := _OFFSET.fullmatch(line):
-            hunk_shifts.append(
-                Shift(file, int(offset["number"]), len(hunks), int(offset["line"]), int(offset["lines"]))
-            )
-        elif reduced := _REDUCED.fullmatch(line):
-            start, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
-            number = next((number for number, hunk in enumerate(hunks, start=1) if hunk.new_start == start), 0)
-            if hunk_shifts and (hunk_shifts[-1].file, hunk_shifts[-1].line) == (file, start):
-                # git counts this offset from where it reduced the context, which is not the distance a reader expects.
-                number = hunk_shifts.pop().hunk
-            hunk_shifts.append(Shift(file, number, len(hunks), start, 0, context))
-    return tuple(hunk_shifts)
+            offsets.append(int(offset["lines"]))
+            last = offset["line"]
+        elif match := _REDUCED.fullmatch(line):
+            if last == match["line"]:  # git counts the offset of this hunk from where it reduced the context
+                offsets.pop()
+            lines = words.counted(int(match["before"]), "line")
+            reduced.append(f"{file}: at line {match['line']}, {lines} before and {match['after']} after match")
+    return tuple(offsets), tuple(reduced)
 
 
 # Dry-run apply of patches to a package, with git, on the few files that they touch in an otherwise empty folder. The
@@ -221,11 +197,13 @@ class PackageFiles:
 
 @dataclass(frozen=True)
 class PatchOutcome:
-    """The outcome of one patch. ``shifts`` are the hunks that apply, but not exactly where they say; ``problem`` says
-    by file and hunk what does not apply, or why the patch was not tried."""
+    """The outcome of one patch. ``offsets`` are the lines by which hunks apply further down; ``reduced`` are the places
+    at which only part of a hunk's context matches. ``problem`` names the file and the hunk that does not apply, or the
+    reason why the patch was not tried."""
 
     state: Literal["applies", "in place", "fails", "not tried"]
-    shifts: tuple[Shift, ...] = ()
+    offsets: tuple[int, ...] = ()
+    reduced: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -275,7 +253,7 @@ def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
         result = _git_apply(folder, patch, "-C1")
     if result.status:
         return PatchOutcome("fails", problem=failures(result.stderr, patch.diff, patch.strip))
-    return PatchOutcome("applies", shifts(result.stderr, patch.diff, patch.strip))
+    return PatchOutcome("applies", *_moved_hunks(result.stderr))
 
 
 def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:

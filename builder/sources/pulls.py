@@ -33,11 +33,10 @@ def vendor(
     earlier: Sequence[Vendored] = (),
     notify: Notify = discard,
 ) -> Vendored:
-    """Returns the pin of a pull request of ``url`` or a fork of it, and its changes as a diff that applies to
-    ``commit``, the pin of the source, after the ``earlier`` ones. The state that it is pinned at, or else its head, is
-    kept in the mirror. Its own changes are those since it left the branch that it was opened for. They are merged
-    three-way; where the request applies as it is, the diff is that of the request. Raises SourceError if there is no
-    such request, it changes nothing that is not there already, or it conflicts."""
+    """Returns the pin of a pull request of ``url`` or of a fork, and its changes as a diff that applies to ``commit``,
+    the pin of the source, after the ``earlier`` ones. The mirror keeps the head. The request's own changes are those
+    since it left its branch; they are merged three-way unless the request applies as it is. Raises SourceError if there
+    is no such request, if it changes nothing that is not there already, or if it conflicts."""
     return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier), notify)
 
 
@@ -47,10 +46,8 @@ def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: 
     if pull.head and not (pull.repository and _fetched(repository, head, _kept_as(pull, head), pull.repository)):
         mirror.ensure_commit(repository, head)
     if pull.repository and not merge_base(repository, commit, head):
-        raise SourceError(
-            f"{pull.label} shares no history with {repository.address.url}: it belongs to another project",
-            hint="`pulls:` takes requests of the repository itself and of its forks",
-        )
+        message = f"{pull.label} shares no history with {repository.address.url}: it belongs to another project"
+        raise SourceError(message, hint="`pulls:` takes requests of the repository itself and of its forks")
     if is_ancestor(repository, head, commit):
         raise _already_included(pull.label, commit[:7])
     own = own_commits(repository, pull, head, commit)
@@ -74,14 +71,14 @@ def _already_included(name: str, holder: str) -> SourceError:
 
 
 def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> bytes:
-    """The diff of the request. Raises SourceError for one that is empty or moves a submodule."""
+    """Raises SourceError for a request that is empty or moves a submodule."""
     changes = _changes(repository, own)
     if not changes:
         raise SourceError(f"{pull.label} of {repository.address.url} changes nothing", hint="drop it")
     if submodules := [path for path, sides in changes.items() if any(map(_is_submodule, sides))]:
         raise SourceError(
             f"{pull.label} moves the submodule {listing(submodules)}, which a patch cannot do",
-            hint=f"take the request itself: `ref: refs/pull/{pull.number}/head` in place of `pulls:`",
+            hint=f"use the request itself: `ref: refs/pull/{pull.number}/head` instead of `pulls:`",
         )
     mirror.ensure_blobs(repository, (entry[1] for sides in changes.values() for entry in sides if entry))
     return run_checked(repository, [*patches.DIFF, own.start, own.head]).output
@@ -102,10 +99,7 @@ def _changes(repository: GitRepository, own: OwnCommits) -> dict[str, _Change]:
     changes: dict[str, _Change] = {}
     for meta, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, _ = meta.removeprefix(":").split(" ")
-        changes[path] = (
-            None if old == _NOTHING else (old_mode, old),
-            None if new == _NOTHING else (new_mode, new),
-        )
+        changes[path] = (old != _NOTHING and (old_mode, old)) or None, (new != _NOTHING and (new_mode, new)) or None
     return changes
 
 
@@ -113,9 +107,8 @@ def _is_submodule(entry: _Entry | None) -> bool:
     return entry is not None and entry[0] == mirror.SUBMODULE_MODE
 
 
-# The own commits of a pull request: its head, and the commit at which it left the branch that it was opened for. That
-# commit is no matter of the pinned one. A pull request that was rebased after a release would bring all that came
-# upstream in between along, if its changes were counted from the history of the release.
+# The own commits of a pull request begin where it left the branch that it was opened for. Counted from the pinned
+# commit, a request that was rebased after a release would bring along all that came upstream in between.
 
 # Where GitHub and GitLab keep the head of request N, and GitHub its merge with the branch that it was opened for.
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
@@ -154,7 +147,7 @@ def _kept_as(pull: SourcePatch, head: str) -> str:
 
 def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit: str) -> OwnCommits:
     """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
-    Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
+    Raises SourceError where they cannot be determined, or where their diff holds files that none of them touches."""
     name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
     merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR, pull.repository)
@@ -175,8 +168,8 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
         total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
         if total > 1:
             raise SourceError(
-                f"{pull.label} was merged into its branch without a merge commit, so nobody can tell which of the"
-                f" {total} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
+                f"{pull.label} was merged into its branch without a merge commit. Which of the {total} commits between"
+                f" {start[:7]} and {head[:7]} are its own is not known; together they touch"
                 f" {listing(changed_files(repository, start, head))}",
                 hint=f"name the commit before its first one: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
             )
@@ -192,7 +185,7 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
     if files := foreign[start]:
         count = "a file" if len(files) == 1 else f"{len(files)} files"
         what = f"{count} that it does not touch itself: {listing(files)}"
-        raise SourceError(f"{pull.label}: against {name} its diff holds {what}", hint=name_branch)
+        raise SourceError(f"{pull.label}: compared with {name} its diff holds {what}", hint=name_branch)
     return OwnCommits(start, head)
 
 
@@ -247,7 +240,7 @@ def _named_branch(repository: GitRepository, pull: SourcePatch) -> _Branch | Non
             return commit, pull.base
     raise MissingError(
         f"{pull.repository or repository.address.url} has no branch `{pull.base}`, the `base` of {pull.label}",
-        hint="leave `base` out for the default branch; in place of a branch that was deleted, write a commit of it",
+        hint="leave `base` out for the default branch; for a deleted branch, write one of its commits",
     )
 
 
@@ -263,10 +256,9 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
 
 
 # A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
-# their common ancestor. Only the files of the request are looked at: no other contents are fetched. What both sides
-# changed is merged by ``git merge-file``, which gives the same bytes in every version of git and obeys no setting.
+# the common ancestor. Only the contents of its files are fetched. Where both sides changed a file, ``git merge-file``
+# merges it: its result is the same in every version of git, and it obeys no setting.
 
-_MARKER = 41  # characters, so that no text of a source is taken for a mark
 _MOST_CONFLICTS = 127  # as a status of merge-file; a greater one is an error
 
 
@@ -276,8 +268,8 @@ class MergeConflictError(SourceError):
 
 @dataclass
 class _Progress:
-    """A merge in progress: the entries that were decided, by path (None for a file that goes), the files that hold
-    changes of both sides, and why others cannot be merged."""
+    """A merge in progress: the decided entries by path (None for a removed file), the files that hold changes of both
+    sides, and the reasons why others cannot be merged."""
 
     decided: dict[str, _Entry | None] = field(default_factory=dict)
     merged: list[str] = field(default_factory=list)
@@ -287,10 +279,9 @@ class _Progress:
 def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[Vendored], own: OwnCommits
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Returns the trees
-    before and after, the files that hold changes of both sides, and those that were there as the request has them.
-    Raises MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with.
-    """
+    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches. Returns the trees before and after, the
+    files that hold changes of both sides, and those that were there as the request has them. Raises MergeConflictError
+    with every file in conflict, and the earlier patch that conflicts."""
     before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()
@@ -326,7 +317,7 @@ def _merged_after(
 
 
 def _conflict(reason: str) -> MergeConflictError:
-    return MergeConflictError(reason, hint="in `pulls:` of image.yaml, drop it, or of two that conflict, one")
+    return MergeConflictError(reason, hint="in `pulls:` of image.yaml, drop it, or one of two that conflict")
 
 
 def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits) -> _Progress:
@@ -381,31 +372,15 @@ def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: 
     files = [index.folder / name for name in ("now", "start", "head")]
     for file, (_, name) in zip(files, (now, start, head), strict=True):
         file.write_bytes(index.checked(["cat-file", "blob", name]).output)
-    result = index.git(["merge-file", "-p", "-q", f"--marker-size={_MARKER}", *map(str, files)])
+    result = index.git(["merge-file", "-p", "-q", *map(str, files)])
     if result.status > _MOST_CONFLICTS:
         progress.conflicts[path] = "is binary, and both change it"
     elif result.status:
-        progress.conflicts[path] = _places(result.output)
+        progress.conflicts[path] = "is changed in the same lines by both"
     else:
         name = index.checked(["hash-object", "-w", "--no-filters", "--stdin"], result.output).text
         progress.decided[path] = (head[0] if start[0] == now[0] else now[0]), name
         progress.merged.append(path)
-
-
-def _places(merged: bytes) -> str:
-    """The lines of the present file at which a merge has conflicts: ``at line 3`` or ``at lines 3, 40``."""
-    places: list[str] = []
-    line, counts = 1, True
-    for text in merged.split(b"\n"):
-        if text.startswith(b"<" * _MARKER):
-            places.append(str(line))
-        elif text.startswith(b"=" * _MARKER):
-            counts = False
-        elif text.startswith(b">" * _MARKER):
-            counts = True
-        elif counts:
-            line += 1
-    return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
 
 
 def check_patches(mirrors: Path, url: str, commit: str, diffs: Sequence[Vendored], notify: Notify = discard) -> None:
@@ -433,7 +408,7 @@ def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) ->
             else:
                 applied.append(patch.label)
     if problems:
-        hint = "in image.yaml, drop what is in already, and of two that conflict, one"
+        hint = "in image.yaml, drop changes that are included already, and one of two that conflict"
         raise SourceError("\n".join(problems), hint=hint)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from builder.base import http_client, words
 from builder.base.errors import SourceError
@@ -52,8 +52,8 @@ def markers(platform: str, version: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class ClosureRequest:
     """A closure to resolve: the Python version and the indexes (``wants``), the request as images.lock records it, and
-    the requirements for uv. Packages of the ``previous`` closure keep their version where that satisfies them. Nothing
-    is taken that was uploaded after ``as_of`` (RFC 3339 UTC; empty for no limit), but of the packages ``exempt``."""
+    the requirements for uv. Packages of the ``previous`` closure keep their version if it still satisfies. Nothing was
+    uploaded after ``as_of`` (RFC 3339 UTC; empty for no limit), except the packages ``exempt``."""
 
     wants: PythonRequirements
     requested: tuple[str, ...]
@@ -112,8 +112,8 @@ def resolve_closure(
     request: ClosureRequest, settings: UserSettings, inherited: Sequence[LockedPackage] = ()
 ) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
-    packages without hashes come with a base image: no index needs to have them, and one that is requested itself moves
-    where the base's version does not satisfy that. Raises SourceError without a solution, or an answer of an index."""
+    packages without hashes come with a base image: no index needs to have them, and a requested one moves where the
+    base's version does not satisfy the request. Raises SourceError without a solution, or an answer of an index."""
     from packaging.requirements import Requirement
 
     wants, platform = request.wants, request.platform
@@ -125,34 +125,36 @@ def resolve_closure(
     as_of = request.as_of if request.as_of < words.now() else ""
     target = target_options(wants, platform)
     own = {name for index in wants.indexes for name in index.packages}
-    dated = compile_as_of(
+    lock, messages, undated = compile_as_of(
         lambda options: compile_closure(request, settings, inherited, [*target, *options]),
         as_of,
         # Those that are installed already are fixed to their versions, whatever their age.
         request.exempt | {package.name for package in inherited if package.hashes},
         _names(request.requirements) - request.exempt - own if as_of else frozenset(),
     )
-    if not dated.lock:
+    if not lock:
         hint = "change `python:` in the definition's image.yaml, or look whether the package index answers"
-        if dated.limited:
+        if undated is not None:
             hint = (
                 f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
                 " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
             )
-        if only_wheels() and _NO_WHEEL.search(dated.messages):
+        if only_wheels() and _NO_WHEEL.search(messages):
             hint = (
                 "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
                 " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
             )
         raise SourceError(
-            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{dated.messages}",
+            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}",
             hint=hint,
         )
-    listed = dated.lock["packages"]
+    listed = lock["packages"]
     addresses = {package["name"]: package["wheels"][0]["url"] for package in listed if package.get("wheels")}
-    undated = tuple(sorted(dated.undated & {canonical(package["name"]) for package in listed}))
-    effective = "" if as_of and not dated.limited else request.as_of
-    pin = replace(_pin(dated.lock, request.requested), as_of=effective, undated=undated if effective else ())
+    effective = "" if as_of and undated is None else request.as_of
+    without_date = (undated or frozenset()) & {canonical(package["name"]) for package in listed}
+    pin = replace(
+        _pin(lock, request.requested), as_of=effective, undated=tuple(sorted(without_date)) if effective else ()
+    )
     return ResolvedClosure(pin, addresses)
 
 
@@ -313,27 +315,16 @@ def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-# Upload dates of packages: a closure as of a day, and what an index without dates means for it. uv leaves out every
-# file that is newer than a date, and also every file that its index gives no date of (PEP 700), but for those in a
-# folder of wheels. Left at that, an index without dates would have nothing at all, or only old versions that need
-# none of its packages.
+# A closure as of a day. uv leaves out every file that is newer than the day, and also every file without an upload date
+# (PEP 700) unless it lies in a folder of wheels: an index without dates would have nothing at all, or only old versions
+# that need none of its packages.
 
 _UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
 _PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
 _SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
-# Each run of uv finds packages without a date that those before it did not come to. An index that gives none takes as
-# many as its packages are nested; beyond these, no date is asked for.
+# Each run of uv finds further packages without a date: an index without dates takes as many runs as its packages are
+# nested.
 _RUNS = 12
-
-
-class Dated(NamedTuple):
-    """The outcome of resolving a closure as of a day: uv's lock, its messages, and the packages whose index gives no
-    dates. Without ``limited`` it is the closure of today."""
-
-    lock: dict[str, Any]
-    messages: str
-    undated: frozenset[str]
-    limited: bool
 
 
 def compile_as_of(
@@ -341,10 +332,11 @@ def compile_as_of(
     as_of: str,
     exempt: Collection[str],
     requested: frozenset[str],
-) -> Dated:
+) -> tuple[dict[str, Any], str, frozenset[str] | None]:
     """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
-    but the packages ``exempt``. Packages whose index gives no dates are taken whatever their age; where all that is
-    ``requested`` is among them, no index is asked for a date any more."""
+    but the packages ``exempt``. Returns uv's lock, its messages, and the packages whose index gives no dates, which are
+    taken whatever their age; None in place of them for the closure of today, as where all that is ``requested`` is
+    among them."""
     undated: frozenset[str] = frozenset()
     for _ in range(_RUNS if as_of else 0):
         lasting = [f"--exclude-newer-package={name}=false" for name in sorted({*exempt, *undated})]
@@ -354,12 +346,12 @@ def compile_as_of(
         if not more:
             # What is left with ``--quiet``, without which uv tells of packages that have no date.
             left = (line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line)))
-            return Dated(lock, "\n".join(left).strip(), undated, limited=True)
+            return lock, "\n".join(left).strip(), undated
         undated |= more
         if requested and requested <= undated:
             break
     lock, messages = compile_closure(["--quiet"])
-    return Dated(lock, messages, undated, limited=False)
+    return lock, messages, None
 
 
 def _package(file: str) -> str:
@@ -368,9 +360,8 @@ def _package(file: str) -> str:
     return canonical(name)
 
 
-# Wheels that only say which packages there are already, for the resolver. A base image of others has packages that no
-# index has: built there, or patched since. As wheels without anything in them they take part in the resolution as
-# they are, and ask for nothing.
+# Empty wheels stand for the packages of a base image of others, which no index needs to have: they take part in the
+# resolution, and require nothing.
 
 
 def write(folder: Path, packages: Iterable[LockedPackage]) -> None:

@@ -31,24 +31,17 @@ class CommitFacts:
     files: tuple[str, ...]
 
 
-def commits_between(mirrors: Path, url: str, old: str, new: str, notify: Notify = discard) -> tuple[str, ...]:
-    """The commits strictly between two, the oldest first: those of the main line, as it was merged into. Where ``new``
-    is a merge that follows right on ``old``, the commits that it brought. Raises SourceError."""
+def main_line_between(
+    mirrors: Path, url: str, old: str, new: str, notify: Notify = discard, *, inside_merge: bool = False
+) -> tuple[str, ...]:
+    """The commits strictly between two on the line that leads to ``new``, the oldest first; with ``inside_merge``, if
+    ``new`` is a merge right after ``old``, the commits that it brought. Either commit is a tag, a commit, or its first
+    digits (7 to 40). Raises SourceError."""
 
     def listed(repository: GitRepository) -> tuple[str, ...]:
-        for commit in (old, new):
-            mirror.ensure_commit(repository, commit)
-        return _between(repository, old, new, "--first-parent") or _between(repository, old, new, "--topo-order")
-
-    return mirror.with_mirror(mirrors, url, listed, notify)
-
-
-def main_line_between(mirrors: Path, url: str, old: str, new: str, notify: Notify = discard) -> tuple[str, ...]:
-    """The commits strictly between two, the oldest first: those of the line that leads to ``new``, and of a merge in it
-    the merge alone. Either is a tag, a commit, or its first digits (7 to 40). Raises SourceError."""
-
-    def listed(repository: GitRepository) -> tuple[str, ...]:
-        return _between(repository, _commit(repository, old), _commit(repository, new), "--first-parent")
+        ends = _commit(repository, old), _commit(repository, new)
+        line = _between(repository, *ends, "--first-parent")
+        return _between(repository, *ends, "--topo-order") if inside_merge and not line else line
 
     return mirror.with_mirror(mirrors, url, listed, notify)
 

@@ -48,9 +48,8 @@ class Wheel:
 @dataclass(frozen=True)
 class WheelRequest:
     """A request for a wheel of one exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``.
-    Its SHA-256 must be one of ``hashes``; if there are none, a wheel for ``platform`` is preferred to any other, as the
-    Python files in them are the same. With ``installable`` none but one for ``platform`` will do, and where the index
-    tells no hashes, no other is downloaded to compute one."""
+    Its SHA-256 must be one of ``hashes``, if there are any; a wheel for ``platform`` is preferred, and with
+    ``installable`` required, so that uv downloads no other one to compute its hash."""
 
     requirement: str
     python: PythonRequirements
@@ -91,7 +90,7 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
-        error = error or "it is there as source code only"
+        error = error or "the index has only its source code"
         hint = f"name a version in image.yaml that the index has a wheel of for {request.platform}"
         raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint=hint)
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
@@ -117,18 +116,14 @@ _NAMED = re.compile(r"\+(?:[a-z0-9]+\.)*g(?P<digits>[0-9a-f]{7,40})(?:\.|$)")
 _INDEX = re.compile(r"https?://[^\s'\"\\]*?/(?P<commit>[0-9a-f]{40})(?![0-9a-f])[^\s'\"\\]*")
 # An address that stays one word in a requirement file.
 _ADDRESS = re.compile(r"https?://[^\s'\"\\$`;#]+")
-# The part of uv's explanation that is not of how it resolves.
-_BECAUSE = re.compile(r"Because (?:only )?(.+?)(?: and image depends on [^,]*)?, we can conclude")
 _SHOWN = 200
 
 
 @dataclass(frozen=True)
-class CommitWheel:
-    """The wheel of a commit: its version, its address and its SHA-256 (64 hex digits)."""
+class CommitWheel(Wheel):
+    """The wheel of a commit, and its version."""
 
     version: str
-    address: str
-    sha256: str
 
     def line(self, package: str) -> str:
         """The entry in a requirement file: by its address, whatever index the image installs from."""
@@ -162,18 +157,17 @@ def find_commit_wheel(
         wheel = find_wheel(cache, WheelRequest(package, own, platform, installable=True), settings)
         version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
     except SourceError as error:
-        told = " ".join(error.message.split("\n", 1)[-1].split())
-        if because := _BECAUSE.search(told):
-            what = f"{address} has no wheel of {package} for {platform}, Python {wants.version}"
-            raise SourceError(f"{what}: {because[1][:_SHOWN]}") from None
-        raise SourceError(f"{address} does not tell its wheel of {package}: {told[:_SHOWN]}") from None
+        why = " ".join(error.message.split("\n", 1)[-1].split())[:_SHOWN]
+        raise SourceError(
+            f"{address} has no wheel of {package} for {platform}, Python {wants.version}: {why}"
+        ) from None
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):
         raise SourceError(f"a build cannot fetch {wheel.address!r}")
     if not commit.startswith(named(version)):
         raise SourceError(f"{address} has the wheel of another commit, {version}")
-    return CommitWheel(version, wheel.address, wheel.sha256)
+    return CommitWheel(wheel.address, wheel.sha256, version)
 
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
@@ -204,9 +198,8 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
 
 
 def _copy(wheel: Path, target: Path) -> None:
-    """Copies a wheel. A hard link would cost nothing, but it changes the wheel's ctime, from which uv concludes that
-    the wheel is another one, and unpacks it again at the next resolution (torch: 5 s, and 700 MB more in its cache,
-    each time)."""
+    """Copies a wheel. A hard link would change the wheel's ctime, and uv would unpack it again at the next resolution
+    (torch: 5 s, and 700 MB more in its cache, each time)."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(wheel, target)
@@ -233,8 +226,8 @@ _LARGEST = 64 << 20  # bytes
 
 
 def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
-    cannot be read. Files that were read once, and the list of all names, are in ``cache`` and take no network."""
+    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. The ``cache`` keeps them,
+    and the list of all names. Raises SourceError if the wheel cannot be read."""
     folder = cache / wheel.sha256
     listing = _cached(folder / "names")
     if listing is not None:
@@ -269,14 +262,9 @@ def _cached(path: Path) -> bytes | None:
         return None
 
 
-def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
-    """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
-    stem = f"{package.replace('-', '_')}-{wheel.version}"
-    return read_requirements(cache, Wheel(wheel.address, wheel.sha256), stem, ca_file)
-
-
 def read_requirements(cache: Path, wheel: Wheel, stem: str, ca_file: Path | None) -> tuple[str, ...]:
-    """The same for a wheel whose file name begins with ``stem`` (``NAME-VERSION``)."""
+    """The requirements (``Requires-Dist``) of a wheel whose file name begins with ``stem`` (``NAME-VERSION``), read in
+    place. Raises SourceError where it cannot be read."""
     from email.parser import BytesHeaderParser
 
     file = f"{stem}.dist-info/METADATA"
@@ -293,9 +281,9 @@ def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRe
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
-    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
-    does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
-    no such package. ``installed`` has names as indexes have them (PEP 503)."""
+    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the ``installed``
+    package does not meet: the need and the installed version. None where it is met, cannot be read, or the package is
+    not installed. ``installed`` has normalized names (PEP 503)."""
     requirement = parse_requirement(text)
     version = installed.get(canonical(requirement.name)) if requirement else None
     if not requirement or not version or (requirement.marker and not requirement.marker.evaluate(dict(target))):
@@ -348,7 +336,9 @@ class _RemoteFile(io.RawIOBase):
         self._at = 0
         length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
         if not length.isdecimal():
-            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
+            raise NoAnswerError(
+                "the server does not send the file's size (Content-Length), so parts of it cannot be read"
+            )
         self._size = int(length)
 
     def seekable(self) -> bool:

@@ -127,7 +127,7 @@ def test_the_name_of_a_mod_will_do_whose_place_is_known(typed: Typed) -> None:
     assert "mods/lost: copied" in typed.run("mods", "add", "lost")
     assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"
     assert "mods/found: copied" in typed.run("mods", "add", "lost", "--as", "found")
-    assert "no place of a mod `losst` is known" in (told := typed.run("mods", "add", "losst", code=2))
+    assert "no repository is known for the mod `losst`" in (told := typed.run("mods", "add", "losst", code=2))
     assert "did you mean lost?" in told
 
 
@@ -140,7 +140,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
     (document,) = json.loads(typed.run("mods", "list", "--json"))["mods"]
     assert (document["edited"], document["source"]["path"]) == (["house.jinja"], "mods/house")
     output = typed.run("mods", "update", "--yes", code=1)
-    assert "edited here since it was copied, and lost: house.jinja" in output
+    assert "these files were edited here, and the edits would be lost: house.jinja" in output
     assert "`--force` replaces it all the same" in output
     assert typed.template() == "mine\n"
     typed.run("mods", "update", "--yes", "--force")
@@ -166,14 +166,14 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for address in (f"ext::sh -c touch% {mark}", f"--upload-pack=touch {mark}//x", f"fd::7,8/{mark}//x"):
-        assert "is no address of a repository" in typed.run("mods", "add", "--", address, code=2)
+        assert "is not the address of a repository" in typed.run("mods", "add", "--", address, code=2)
     assert not mark.exists()
 
 
 def test_what_a_person_brings_replaces_a_shipped_mod_that_nobody_edited(typed: Typed) -> None:
     typed.ship()
     output = typed.run("mods", "add", f"{typed.url}//mods/house")
-    assert "replaces the one that came with builder, which nobody edited" in output
+    assert "replaces the copy that came with builder, which nobody edited" in output
     assert typed.template() == "one\n"
     assert not (typed.project.mods / "house/ours.jinja").exists()
     # From now on it is a copy like others.
@@ -199,7 +199,7 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     assert "house: the project has the mod that came with builder; --with-mods takes the repository's own" in output
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
-    assert "replaces the one that came with builder, which nobody edited" in output
+    assert "replaces the copy that came with builder, which nobody edited" in output
     assert typed.template() == "one\n"
 
 
@@ -256,7 +256,7 @@ def run(there: ModProject, *arguments: str, code: int = 0) -> subprocess.Complet
     return done
 
 
-def test_all_that_follows_against_is_tried(there: ModProject) -> None:
+def test_all_versions_after_against_are_tried(there: ModProject) -> None:
     rows = {
         "0.20.0": "applies",
         "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
@@ -266,28 +266,21 @@ def test_all_that_follows_against_is_tried(there: ModProject) -> None:
     }
     versions = (f"  vllm {version}  {output}" for version, output in rows.items())
     expected = ["fix", "  requires     vllm <0.25", *versions]
-    assert run(there, "check", "fix", "--against", *rows, code=1).stdout.splitlines() == expected
-    assert run(there, "check", "--against", "0.20.0", "0.21.0", "--json").returncode == 0
-    same = ("check", "--against=0.20.0", "0.21.0", "--against", "0.24.0")
+    assert run(there, "check", "fix", "--against", ",".join(rows), code=1).stdout.splitlines() == expected
+    assert run(there, "check", "--against", "0.20.0,0.21.0", "--json").returncode == 0
+    same = ("check", "--against=0.20.0,0.21.0", "--against", "0.24.0")
     assert len(run(there, *same).stdout.splitlines()) == 5
 
 
-def test_an_option_without_its_value_is_a_mistake(there: ModProject) -> None:
-    assert "Option '--against' requires an argument" in run(there, "check", "--against", code=2).stderr
-    assert "Option '--against' requires an argument" in run(there, "check", "--against", "--json", code=2).stderr
-    assert "name the mods first" in run(there, "check", "--against", "0.20.0", "fix", code=2).stderr
-
-
 def test_a_program_gets_every_hunk(there: ModProject) -> None:
-    document = json.loads(run(there, "check", "--json", "--against", "0.22.0", "0.23.0", code=1).stdout)
+    document = json.loads(run(there, "check", "--json", "--against", "0.22.0,0.23.0", code=1).stdout)
     assert document["schema_version"] == 1
     (fix,) = document["mods"]
     assert (fix["mod"], fix["requires"]) == ("fix", {"vllm": "<0.25"})
     part, fails = fix["checks"]
-    (shift,) = part["patches"][0].pop("shifts")
-    line = shift.pop("line")
-    assert shift == {"file": INC, "hunk": 2, "hunks": 2, "offset": None, "context": [2, 2]}
-    assert line in range(30, 50)
+    (place,) = part["patches"][0].pop("reduced")
+    assert place.startswith(f"{INC}: at line ")
+    assert part["patches"][0].pop("offsets") == []
     assert part == {
         "target": "vllm 0.22.0",
         "state": "applies",
@@ -348,14 +341,14 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
-    known = "no patches to check; run.sh is tried only in a build"
+    known = "no patches to check; run.sh runs only in a build"
     proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
-    output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
+    output = run(there, "check", "bare", "--against", "0.20.0,0.21.0").stdout
     assert output.splitlines() == ["bare", f"  {known}", proof]
     yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {}, yaml)
-    rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
+    rows = run(there, "check", "bare", "--against", "0.20.0,0.21.0", code=1).stdout.splitlines()
     assert rows[2:] == ["  vllm 0.20.0  excluded: it requires vllm >=0.21", f"  vllm 0.21.0  {known}", proof]
 
 
@@ -367,9 +360,9 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
     output = run(there, "check", "loose").stdout.splitlines()
     assert output == [
         "loose",
-        f"  wheel  hint: one.patch does not apply to vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
+        f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  a hint only: run.sh applies them itself, perhaps elsewhere, perhaps not all",
+        "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
         "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
@@ -383,19 +376,20 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
 def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: ModProject) -> None:
     script = "nohup sh -c 'while sleep 9; do echo 3 > /proc/sys/vm/drop_caches; done' &\n"
     projects.add_mod(there.project.root, "loop", script, {})
-    first, second, third, last = run(there, "check", "loop").stdout.splitlines()
-    assert last == "  a recipe that names it is built without it"
-    assert (first, second) == ("loop", "  it cannot be baked")
-    assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that is to outlive it, ")
-    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in third
+    first, second = run(there, "check", "loop").stdout.splitlines()
+    assert first == "loop"
+    assert second.startswith(
+        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that is to "
+    )
+    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
     script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
     projects.add_mod(there.project.root, "far", script, {})
-    assert run(there, "check", "far").stdout.splitlines()[1:3] == [
-        "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
-        "  it downloads with curl: nothing pins what comes; `files:` of a mod.yaml would",
+    assert run(there, "check", "far").stdout.splitlines()[1:] == [
+        "  run.sh applies patches to a place that is not known: not tried",
+        "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
 
 

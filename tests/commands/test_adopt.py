@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +18,13 @@ from builder.commands import about, keeping
 from builder.engine import containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
-from builder.lock.model import BasePin, ImageName, Lock, Pins
-from builder.lock.text import dump_lock
-from builder.moving import checkout as nameless_images
-from builder.moving.checkout import UntaggedImage
+from builder.lock.model import ImageName
 from builder.numbers import adopted, claims
 from tests import projects, registries, shared, spark_proc
 from tests.commands.bases_of_others import COMMITS
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
 from tests.evidence import runs
-from tests.moving.migration import checkouts
 from tests.registries import Registry
 from tests.stock import load
 from tests.workspaces import workspace
@@ -570,97 +564,16 @@ def nameless(endpoint: Endpoint, foreign: Callable[..., str]) -> Iterator[Callab
         images.remove_image(endpoint, each)
 
 
-def told(findings: list[dict[str, str]], image: str) -> list[dict[str, str]]:
-    """What is told of an image: others have untagged ones in this engine as well."""
-    return [each for each in findings if each["subject"] == "untagged" and image in each["said"]]
-
-
 @pytest.mark.long
-def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_printed(
-    small: Project,
-    builder: Command,
-    endpoint: Endpoint,
-    repository: str,
-    nameless: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    yesterday, outside = nameless("0.33.0"), tmp_path_factory.mktemp("outside")
-    # What a build of this program left, and an image of another program whose history names vLLM.
-    ours = nameless("0.34.0", DOCKERFILE + "LABEL builder.input-hash=sha256:1\n")
-    other = nameless("0.35.0", f"{PYTHON}RUN echo a server in front of vllm > /which\nLABEL {{mark}}=1\n")
-    findings = json.loads(builder("doctor", "--json").stdout)["findings"]
-    (finding,) = told(findings, yesterday)
-    assert re.search(r": vllm 0\.33\.0, \d+ MB, made (just now|\d+ \w+ ago)$", finding["said"])
-    adopts = f"builder adopt {yesterday} --as {repository} --model {MODEL}"
-    assert finding["remedy"] == f"`{adopts}` gives it a number"
-    for image in (ours, other):
-        assert told(findings, image) == []
-
-    made = json.loads(builder("init", str(outside / "fresh"), "--cpu", "--json").stdout)
-    assert len(told(made["findings"], yesterday)) == 1
-    checkouts.add_recipe(outside / "theirs", "chat", container="their-node")
-    planned = document(builder, "migrate", str(outside / "theirs"))
-    (found,) = [each for each in planned["untagged"] if each["image"] == yesterday]
-    assert found["vllm"] == "0.33.0"
-    assert found["command"].startswith(f"builder adopt {yesterday} --as their-node")
-    shown = " ".join(builder("migrate", str(outside / "theirs")).stdout.split())
-    assert f"{yesterday} has no name any more (vllm 0.33.0, " in shown
-    assert f"`{found['command']}`" in shown
-
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", adopts], cwd=small.root, env={**os.environ, "PATH": path}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"as {repository}:1: " in done.stdout
-    assert f"  paired with {MODEL}" in done.stdout
-    details = images.inspect_image(endpoint, f"{repository}:1")
-    assert details
-    assert details.id.startswith(f"sha256:{yesterday}")
-    assert lock_file.read_lock(small.lock).images[repository].numbers[1].size == found["size"]
-    assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
-    # What has a number, or is below one, is named by it.
-    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
-    assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
-
-
-@pytest.mark.long
-def test_an_image_without_a_name_moves_nothing_that_has_a_number(
+def test_yesterdays_image_without_a_name_gets_a_number_by_its_id(
     small: Project, builder: Command, repository: str, nameless: Callable[..., str]
 ) -> None:
     builder("build", "chat")
     yesterday = nameless("0.33.0")
-    (finding,) = told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday)
-    adopts = f"builder adopt {yesterday} --as {repository} --no-promote"
-    assert finding["remedy"] == f"`{adopts}` gives it a number; `--model MODEL` pairs it with a model"
     before = lock_file.read_lock(small.lock)
-    done = builder(*adopts.split()[1:])
+    done = builder("adopt", yesterday, "--as", repository, "--no-promote")
     assert f"  current is {repository}:1; `builder promote {repository}:2` makes" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models
     assert after.images[repository].numbers[2].versions["vllm"].version == "0.33.0"
-
-
-@pytest.mark.long
-def test_a_pinned_base_without_a_name_is_no_image_of_yesterday_and_the_time_is_limited(
-    small: Project, endpoint: Endpoint, nameless: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image = nameless("0.33.0")
-    here = workspace(small, endpoint)
-
-    def found() -> list[UntaggedImage]:
-        return [each for each in nameless_images.untagged(here, ())[0] if each.id == image]
-
-    (yesterday,) = found()
-    assert (yesterday.vllm, yesterday.repository, yesterday.model) == ("0.33.0", "vllm-node", "")
-    details = images.inspect_image(endpoint, image)
-    assert details
-    pins = Pins(BasePin("someone/vllm:latest", details.id))
-    small.lock.write_text(dump_lock(Lock().with_pins("small", "linux/arm64", pins)), encoding="utf-8")
-    assert found() == []
-    small.lock.unlink()
-    monkeypatch.setattr(nameless_images, "_LOOKING_SECONDS", 0)
-    assert found() == []
-    findings = list(nameless_images.untagged_findings(here, ()))
-    assert findings[-1].message.endswith("without a name could not be looked into in time")

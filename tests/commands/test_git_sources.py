@@ -360,5 +360,5 @@ def test_a_local_checkout_is_built_as_it_is(
     assert (pin(small).git, pin(small).patches) == (checkout.as_uri(), ())
     assert f"  flashinfer commit: {commit[:12]} → {pin(small).commit[:12]}" in ours.stdout
     checkout.rename(small.root / "own/moved")
-    assert "is no checkout of git" in builder("build", "small", code=6).stderr
+    assert "is not a git checkout" in builder("build", "small", code=6).stderr
     builder("rebuild", f"{repository}:3")

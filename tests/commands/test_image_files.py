@@ -254,7 +254,7 @@ def test_what_cannot_be_meant_is_refused(
     assert "No such file" in builder("import-image", str(tmp_path / "none"), code=2).stderr
     saved = tmp_path / "saved.tar"
     assert docker(endpoint, "save", "-o", str(saved), f"{repository}:2").returncode == 0
-    assert "no archive of `builder export-image`" in builder("import-image", str(saved), code=1).stderr
+    assert "not an archive of `builder export-image`" in builder("import-image", str(saved), code=1).stderr
 
 
 @pytest.mark.long

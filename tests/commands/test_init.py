@@ -104,7 +104,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="other things"):
+    with pytest.raises(UsageError, match="holds more than a project"):
         init.init_project(tmp_path, None, {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 
@@ -153,14 +153,14 @@ def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
     update = init.plan_update(project, None)
     assert [each.path for each in update.edited] == ["dockerfiles/cpu/image.yaml"]
     assert "+# newer" in update.edited[0].difference()
-    written = init.update_project(update, (), {})
+    written = init.update_project(update, {})
     assert "recipes/qwen3-0.6b-cpu.yaml" in written
     assert edited.read_text().endswith("# mine\n")
     assert (project.root / "recipes/qwen3-0.6b-cpu.yaml").read_text().endswith("# newer\n")
 
     again = init.plan_update(project, None)
     assert (again.writable, [each.path for each in again.edited]) == ((), ["dockerfiles/cpu/image.yaml"])
-    init.update_project(again, {"dockerfiles/cpu/image.yaml"}, {})
+    init.update_project(again, {}, force=True)
     assert edited.read_text().endswith("# newer\n")
     assert init.plan_update(project, None).edited == ()
 
@@ -176,7 +176,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) 
     update = init.plan_update(project, None)
     write(recipe, "mine\n")
     with pytest.raises(ConflictError, match="changed meanwhile"):
-        init.update_project(update, (), {})
+        init.update_project(update, {})
     assert recipe.read_text() == "mine\n"
 
 
@@ -197,7 +197,7 @@ def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     cli(tmp_path, "init", "--minimal")
-    assert cli(tmp_path, "init", "--update").stdout.startswith("all is as in ")
+    assert cli(tmp_path, "init", "--update").stdout.startswith("every file is the one in ")
     planned = json_outputs.parsed("init", cli(tmp_path, "init", "--update", "--cpu", "--json").stdout)
     assert {"path": "dockerfiles/cpu/image.yaml", "state": "new"} in planned["files"]
     assert (planned["pins"], planned["written"]) == (["cpu"], [])

@@ -18,7 +18,7 @@ from builder.definitions import mod
 from builder.lock import lock_file
 from builder.moving import checkout, copies
 from builder.moving.shipped import InitRecord, write_shipped_record
-from tests import program, projects, shared, shipped_files
+from tests import program, projects, shared
 from tests.conftest import command, remove_all, run_command
 from tests.moving.migration import checkouts
 from tests.stock import BASE, load
@@ -125,7 +125,7 @@ def test_what_is_here_and_differs_stays_unless_it_is_to_be_replaced(
     projects.write(project.recipes / "chat.yaml", "mine\n")
     projects.write(project.mods / "template/run.sh", "mine\n")
     done = builder("migrate", str(theirs), "--yes")
-    assert done.stdout.count("differs from what is here, which stays") == 2
+    assert done.stdout.count("differs from the present files, which stay") == 2
     assert (project.recipes / "chat.yaml").read_text() == "mine\n"
     assert (project.mods / "template/run.sh").read_text() == "mine\n"
 
@@ -278,15 +278,6 @@ def test_the_project_itself_is_no_checkout(project: Project) -> None:
         planned(project, project.root)
 
 
-def test_what_serves_each_container(project: Project, theirs: Path) -> None:
-    for name in shipped_files.project().dockerfiles.glob("*/image.yaml"):
-        projects.write(project.dockerfiles / name.parent.name / "image.yaml", name.read_text())
-    checkouts.add_recipe(theirs, "other", container="nobody/makes:it")
-    states = {state.container: state for state in planned(project, theirs).containers}
-    assert states["vllm-node"].definition == "node"
-    assert (states["nobody/makes:it"].definition, states["nobody/makes:it"].recipes) == ("", 1)
-
-
 @pytest.fixture
 def repository(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A repository of this test, in place of the names that the checkout's scripts give their images."""
@@ -309,7 +300,6 @@ def test_images_of_the_engine_get_numbers_the_latest_first(
     here = workspace(project, endpoint)
     plan = init.plan_migration(here, folder)
     assert [image.tag for image in plan.images] == [f"{repository}:latest", f"{repository}:backup"]
-    assert plan.containers[0].tag == f"{repository}:latest"
     assert not lock_file.read_project_lock(project).images
 
     result = init.migrate(here, plan)
@@ -322,7 +312,6 @@ def test_images_of_the_engine_get_numbers_the_latest_first(
 
     again = init.plan_migration(here, folder)
     assert not again.changes_something
-    assert again.containers[0].number == f"{repository}:1"
     load(endpoint, f"{repository}:trial", [BASE, {"version": b"three"}])
     third = init.migrate(here, init.plan_migration(here, folder))
     assert [str(image.image) for image in third.adopted] == [f"{repository}:3"]
@@ -343,10 +332,4 @@ def test_of_a_registrys_images_only_those_that_recipes_name(
     here = workspace(project, endpoint)
     plan = init.plan_migration(here, folder)
     assert [image.tag for image in plan.images] == [container]
-    assert {state.container: state.tag for state in plan.containers} == {container: container, "nowhere/at-all": ""}
-    init.migrate(here, plan)
-    states = init.plan_migration(here, folder).containers
-    assert {state.container: state.number for state in states} == {
-        container: f"{repository}/served:1",
-        "nowhere/at-all": "",
-    }
+    assert [str(each.image) for each in init.migrate(here, plan).adopted] == [f"{repository}/served:1"]

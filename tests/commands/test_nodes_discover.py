@@ -28,9 +28,9 @@ def project(tmp_path: Path) -> Path:
 def builder(project: Path, tmp_path: Path) -> Builder:
     """The command; the machine behind ssh, and this one, have two links that are up, at 10.0.0.2 and 10.0.0.1."""
     environ = {**os.environ, **fake_ssh.make(tmp_path / "bin", tmp_path / "far"), "COLUMNS": "80"}
-    for folder, address in (("programs", "10.0.0.2/24"), ("bin", "10.0.0.1/24")):
-        machine.programs(tmp_path / folder, machine.PAIR, {"enp1s0f1np1": address})
-    environ["FAKE_PATH"] = f"{tmp_path}/programs:{os.environ['PATH']}"
+    machine.network(tmp_path / "other", machine.PAIR, {"enp1s0f1np1": "10.0.0.2/24"})
+    environ |= machine.network(tmp_path, machine.PAIR, {"enp1s0f1np1": "10.0.0.1/24"})
+    environ["FAKE_PATH"] = f"{tmp_path}/other/bin:{os.environ['PATH']}"
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         return run_command(Project(project), *arguments, code=code, environ=environ)
@@ -56,7 +56,7 @@ def test_it_shows_and_writes_on_agreement(project: Path, builder: Builder) -> No
         "  two:  # there\n    engine: ssh://me@two\n    address: 10.0.0.2\n"
         "    interface: enp1s0f1np1\n    rdma: [rocep1s0f1, roceP2p1s0f1]\n"
     )
-    assert "builder.yaml says so already" in builder("nodes", "discover", "--yes").stdout
+    assert "builder.yaml has these settings already" in builder("nodes", "discover", "--yes").stdout
 
 
 def test_a_machine_that_cannot_be_asked_changes_nothing_of_its_own(project: Path, builder: Builder) -> None:

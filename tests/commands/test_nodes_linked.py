@@ -84,7 +84,7 @@ def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, 
         images.tag_image(two.endpoint, kept, image)
         images.remove_extra_tag(two.endpoint, kept)
     assert found(done, "error") == [
-        ("two", "image", f"{image} has other content here, not as images.lock records it"),
+        ("two", "image", f"{image} differs from the image in images.lock"),
         ("two", "model", f"{MODEL} is missing"),
         ("three", "image", f"{image} is missing"),
         ("three", "model", f"{MODEL} is missing"),
@@ -109,10 +109,10 @@ def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Li
         images.remove_extra_tag(one.endpoint, name)
         images.remove_extra_tag(two.endpoint, name)
     assert [each for each in found(done, "error") if each[1] == "image"] == [
-        ("two", "image", f"{name} has other content here, not as on one"),
+        ("two", "image", f"{name} differs from the image on one"),
         ("three", "image", f"{name} is missing"),
     ]
-    assert ("one", "image", f"{name}, as on one") in found(done, "ok")
+    assert ("one", "image", f"{name}, same as on one") in found(done, "ok")
 
 
 def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:

@@ -87,7 +87,7 @@ def test_a_recipe_of_a_registry_comes_with_its_mods_and_its_commit(registries: R
     assert registries.read("chat").version == 2
     later = registries.house.commit(MAIN, "Change", {"stable/chat.yaml": RECIPE.replace("8000", "9000")})
     update = mods.plan_copies_update(registries.project, "recipe", ["chat"], None, ignore)
-    (copy,) = update.copies
+    (copy,) = update[0]
     assert copy.origin
     assert (copy.origin.commit, copy.replaces) == (later, True)
     registries.add(f"@house/2x/twice@{registries.first}")
@@ -243,7 +243,7 @@ def test_a_recipe_of_vllm_is_updated_for_the_same_hardware(registries: Registrie
     file = "models/House/Garden-27B.yaml"
     text = (PUBLISHED / file).read_text(encoding="utf-8")
     commit = registries.vllm.commit(MAIN, "More", {file: text.replace('"64"', '"96"')})
-    (copy,) = mods.plan_copies_update(registries.project, "recipe", ["garden-27b"], None, ignore).copies
+    (copy,) = mods.plan_copies_update(registries.project, "recipe", ["garden-27b"], None, ignore)[0]
     mods.add_mods(registries.project, [copy])
     made = registries.read("garden-27b")
     assert "96" in command.render_command(made, {}).words

@@ -341,10 +341,10 @@ def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
 def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
     served.add("//recipes/chat.yaml", "ours")
     served.repository.commit(MAIN, "Another", {"recipes/chat.yaml": recipe("mods/house")})
-    (planned,) = mods.plan_copies_update(served.project, "recipe", ["ours"], None, ignore).copies
+    (planned,) = mods.plan_copies_update(served.project, "recipe", ["ours"], None, ignore)[0]
     assert (planned.replaces, planned.loses) == (True, False)
     projects.write(served.project.recipes / "ours.yaml", "mine\n")
-    (planned,) = mods.plan_copies_update(served.project, "recipe", ["recipes/ours.yaml"], None, ignore).copies
+    (planned,) = mods.plan_copies_update(served.project, "recipe", ["recipes/ours.yaml"], None, ignore)[0]
     with pytest.raises(ConflictError, match="recipe ours was edited since it was copied"):
         mods.require_lossless([planned])
     mods.add_mods(served.project, [planned])
@@ -456,7 +456,7 @@ def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
     post.write_text(FROM_A_FORUM, encoding="utf-8")
     with pytest.raises(ConflictError, match="recipes/chat.yaml already exists"):
         recipes.plan_mended(project, str(post), None)
-    with pytest.raises(UsageError, match="is no name for a recipe"):
+    with pytest.raises(UsageError, match="is not a valid name of a recipe"):
         recipes.plan_mended(project, str(post), "../out")
     with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
         recipes.plan_mended(project, str(tmp_path / "none.yaml"), None)

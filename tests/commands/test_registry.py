@@ -64,7 +64,7 @@ def test_push_gives_number_and_latest_and_records_the_digest(
     assert set(images.image_tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
 
     before = small.lock.read_bytes()
-    assert "is there already" in builder("push", f"{repository}:1").stdout
+    assert "exists already" in builder("push", f"{repository}:1").stdout
     assert small.lock.read_bytes() == before
 
 

@@ -127,7 +127,7 @@ def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> N
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     found = {finding.subject: finding for finding in about.run_doctor(small, environ, proc)}
     assert (found["driver"].verdict, found["driver"].message) == ("ok", "NVIDIA 580.95.05")
-    assert found["memory"].message == "110 of 120 GiB available, which the GPU shares"
+    assert found["memory"].message == "110 of 120 GiB available, shared with the GPU"
     assert found["swap"].message == "0.0 of 16 GiB in use"
     assert (
         found["GPU arch"].message

@@ -265,9 +265,8 @@ def _migrate(bench: Bench) -> Iterator[Trial]:
 def _nodes_discover(bench: Bench) -> Iterator[Trial]:
     folder = bench.root.with_name("machines")
     bench.variables = fake_ssh.make(folder / "bin", folder / "far")
-    for name, address in (("programs", "10.0.0.2/24"), ("bin", "10.0.0.1/24")):
-        machine.programs(folder / name, machine.PAIR, {"enp1s0f1np1": address})
-    bench.variables["FAKE_PATH"] = f"{folder}/programs:{bench.environ['PATH']}"
+    bench.variables |= machine.network(folder / "other", machine.PAIR, {"enp1s0f1np1": "10.0.0.2/24"})
+    bench.variables["FAKE_PATH"] = f"{folder}/other/bin:{bench.environ['PATH']}"
     projects.write(bench.project.root / "builder.yaml", "nodes:\n  two: ssh://me@two\n")
     yield Trial(bench, ("nodes", "discover", "--yes"))
 

@@ -15,7 +15,7 @@ import pytest
 from builder.base.errors import TransferError
 from builder.base.project import Project
 from builder.definitions.container import compile_cache
-from builder.engine import containers
+from builder.engine import containers, images
 from builder.engine.client import Endpoint
 from builder.moving import archive, traveling_caches
 from builder.moving.traveling_caches import TravelingCaches
@@ -139,8 +139,39 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
         members[archive.ABOUT] = json.dumps(about).encode()
 
     rewritten(file, change)
-    with pytest.raises(TransferError, match="is no file of compile caches"), archive.opened(file):
+    with pytest.raises(TransferError, match="does not belong to compile caches"), archive.opened(file):
         pass
+
+
+@pytest.mark.engine
+def test_push_brings_them_into_the_registry_and_pull_takes_them_from_there(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> None:
+    here, there = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / each)} for each in ("here", "there"))
+    name = f"{repository}:1"
+    with registries.registry(tmp_path / "r") as registry:
+        registries.configure(small, registry=registry.address)
+        builder("build", "chat")
+        caches = compiled(Path(compile_cache(here, repository, 1)))
+        assert f"{caches.text}, pushed" in builder("push", name, environ=here).stderr
+        assert "pushed" not in builder("push", name, environ=here).stderr
+        assert [tag for tag in images.image_tags(endpoint) if "caches" in tag and repository in tag] == []
+
+        def pulled() -> str:
+            images.remove_image(endpoint, name)
+            return builder("pull", name, environ=there).stderr
+
+        place = Path(compile_cache(there, repository, 1))
+        blobs = [path for path in (tmp_path / "r").rglob("data") if path.is_file()]
+        (blob,) = [path for path in blobs if b"machine code" in path.read_bytes()]
+        content = blob.read_bytes()
+        blob.write_bytes(content.replace(b"machine code", b"another code"))
+        assert f"the compile caches of {name} were not taken: " in pulled()
+        blob.write_bytes(content)
+        assert not place.exists() or files(place) == set()
+        assert f"{caches.text}, taken" in pulled()
+        assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
+        assert f"{caches.text}, not taken: there are some already" in pulled()
 
 
 @pytest.mark.engine

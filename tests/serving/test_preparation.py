@@ -62,10 +62,10 @@ def test_a_model_that_the_hub_does_not_have_is_refused(tmp_path: Path, hub: Hub)
 
 def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1"}
-    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache") as caught:
+    with pytest.raises(NoImageHelpsError, match="HF_HUB_OFFLINE is set, and the cache") as caught:
         require(tmp_path, "Org/M", environ=offline, env=offline)
     assert "unset HF_HUB_OFFLINE" in caught.value.hint
-    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache") as caught:
+    with pytest.raises(NoImageHelpsError, match="HF_HUB_OFFLINE is set, and the cache") as caught:
         require(tmp_path, "Org/M", env=offline)
     assert "`builder download Org/M` brings it" in caught.value.hint
     cached(tmp_path)

@@ -231,7 +231,7 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
 def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None:
     built = kitchen.build()
     projects.write(kitchen.project.lock, text.dump_lock(lock()))
-    (result,) = transfers.download_model(kitchen.workspace(), transfers.DownloadRequest("hybrid"))
+    (result,) = transfers.download_model(kitchen.workspace(), "hybrid")
     assert (result.folder, result.fetched) == (built.folder, 0)
 
 

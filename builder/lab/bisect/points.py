@@ -306,7 +306,9 @@ def _require_fitting(
     vLLM cannot be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
-        needs = wheels.read_wheel_needs(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
+        needs = wheels.read_requirements(
+            workspace.project.state / "wheels", wheel, f"{PACKAGE}-{wheel.version}", settings.ca_file
+        )
     except SourceError:
         return
     wants = PythonRequirements(python, _GLIBC, ())
@@ -486,8 +488,12 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
     try:
         if tree := span.tree(unit):
             ends = (after or tree.old[1], before or tree.new[1])
-            listed = vllm_versions.commits_between(
-                workspace.project.mirrors, tree.new[0], *ends, lambda text: workspace.report(Message(text))
+            listed = vllm_versions.main_line_between(
+                workspace.project.mirrors,
+                tree.new[0],
+                *ends,
+                lambda text: workspace.report(Message(text)),
+                inside_merge=True,
             )
         elif unit == mixtures.BASE and all(span.bases):
             listed = () if in_base(after)[0] else _images_between(workspace, span, question, tried)

@@ -8,7 +8,6 @@ import pytest
 
 from builder.base.errors import SourceError
 from builder.commands import up
-from builder.commands.transfers import DownloadRequest
 from builder.definitions.build_target import find_recipe
 from tests import hub_server, projects
 from tests.workspaces import NO_ENGINE, workspace
@@ -40,7 +39,7 @@ def test_it_is_fetched_once(tmp_path: Path, hub: Hub) -> None:
     project = projects.make(tmp_path / "project")
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
     recipe = find_recipe(project, "chat")
-    outcomes = [up.ensure_model(here, recipe, DownloadRequest("chat")).outcome for _ in range(2)]
+    outcomes = [up.ensure_model(here, recipe, "chat", ()).outcome for _ in range(2)]
     assert outcomes == ["downloaded", "here"]
 
 
@@ -50,11 +49,11 @@ def test_a_copy_that_is_here_serves_while_the_hub_is_silent(tmp_path: Path, hub:
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
     recipe = find_recipe(project, "chat")
     with pytest.raises(SourceError):  # neither there nor here
-        up.ensure_model(here, recipe, DownloadRequest("chat"))
+        up.ensure_model(here, recipe, "chat", ())
     hub.add(MODEL, FILES)
-    up.ensure_model(here, recipe, DownloadRequest("chat"))
+    up.ensure_model(here, recipe, "chat", ())
     hub.status = 403
-    part = up.ensure_model(here, recipe, DownloadRequest("chat"))
+    part = up.ensure_model(here, recipe, "chat", ())
     assert part.outcome == "left"
     assert "the copy that is here serves" in part.note
 
@@ -64,6 +63,6 @@ def test_a_folder_is_left_as_it_is(tmp_path: Path, hub: Hub) -> None:
     path = project.recipes / "chat.yaml"
     projects.write(path, path.read_text().replace(MODEL, "/models/mine"))
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
-    part = up.ensure_model(here, find_recipe(project, "chat"), DownloadRequest("chat"))
+    part = up.ensure_model(here, find_recipe(project, "chat"), "chat", ())
     assert (part.subject, part.outcome) == ("/models/mine", "left")
     assert hub.requests == []

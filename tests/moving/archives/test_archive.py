@@ -209,7 +209,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
         (_add("builder/build/Dockerfile", b"FROM other\n"), "does not match"),
-        (_about(version=2), "is of version 2"),
+        (_about(version=2), "it has version 2"),
         (_about(image="small:3"), "is not about small:3"),
         (_about(image="../small:2"), "it does not name a numbered image"),
         (_about(image="small:0"), "it does not name a numbered image"),
@@ -299,7 +299,7 @@ def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
 def test_a_folder_or_nothing_is_no_archive(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"), archive.opened(tmp_path / "none"):
         raise AssertionError
-    with pytest.raises(UsageError, match="is no file"), archive.opened(tmp_path):
+    with pytest.raises(UsageError, match="is not a file"), archive.opened(tmp_path):
         raise AssertionError
     (tmp_path / "empty.tar").touch()
     with pytest.raises(TransferError), archive.opened(tmp_path / "empty.tar"):
@@ -347,13 +347,13 @@ def test_a_directory_that_was_lost_is_none() -> None:
     ("path", "why"),
     [
         (".git/config", "a folder whose name begins with a dot"),
-        (".git", "git takes it for its own"),
+        (".git", "git reads it as a file of its own"),
         (".GIT/config", "a folder whose name begins with a dot"),
-        ("git~1/config", "git takes it for its own"),
-        (".g\u200cit/config", "a folder whose name begins with a dot"),
-        ("mods/a/.git", "git takes it for its own"),
+        ("git~1/config", "git reads it as a file of its own"),
+        (".g\u200cit/config", "an invisible one"),
+        ("mods/a/.git", "git reads it as a file of its own"),
         ("mods/a/.git/hooks/post-checkout", "a folder whose name begins with a dot"),
-        ("mods/a/.gitmodules", "git takes it for its own"),
+        ("mods/a/.gitmodules", "git reads it as a file of its own"),
         ("mods/a/.hg/hgrc", "a folder whose name begins with a dot"),
         ("mods/a/.vscode/tasks.json", "a folder whose name begins with a dot"),
         ("mods/a/b/.fetched/x", "a folder whose name begins with a dot"),

@@ -24,9 +24,9 @@ def test_everything_in_it_has_its_name(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no checkout of spark-vllm-docker"):
+    with pytest.raises(UsageError, match="not a checkout of spark-vllm-docker"):
         checkout.find_checkout(tmp_path)
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="not a checkout"):
         checkout.find_checkout(tmp_path / "missing")
 
 
@@ -201,21 +201,9 @@ def test_a_login_in_the_address_is_not_recorded(tmp_path: Path) -> None:
     assert upstream.url == "https://example.org/x.git"
 
 
-def test_other_files_that_are_the_users_own_are_told(tmp_path: Path) -> None:
-    folder = checkouts.cloned(tmp_path / "theirs")
-    upstream = checkout.find_upstream_commit(folder)
-    assert checkout.edited(upstream, folder, ["launch-cluster.sh", "Dockerfile"]) == ()
-    projects.write(folder / "launch-cluster.sh", "edited\n")
-    projects.write(folder / "Dockerfile", "FROM scratch\n")
-    assert checkout.edited(upstream, folder, ["launch-cluster.sh", "Dockerfile"]) == ("launch-cluster.sh", "Dockerfile")
-    assert checkout.edited(None, folder, ["Dockerfile", "missing"]) == ("Dockerfile",)
-
-
 def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
     """A sparse file, a pipe and a device in the places of files; a pipe that git's settings include."""
     folder = checkouts.cloned(tmp_path / "theirs")
-    with (folder / "Dockerfile").open("wb") as sparse:
-        sparse.truncate(40 << 30)
     (folder / "recipes/chat.yaml").unlink()
     os.mkfifo(folder / "recipes/chat.yaml")
     with (folder / "recipes/huge.yaml").open("wb") as sparse:
@@ -224,7 +212,6 @@ def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
         sparse.truncate(40 << 30)
     os.mkfifo(folder / "mods/unused/pipe")
     read, project = checkout.find_checkout(folder), Project(tmp_path / "project")
-    assert checkout.edited(None, folder, ["Dockerfile", "recipes/chat.yaml"]) == ("Dockerfile",)
     assert "larger than" in checkout.plan_part(project, read, "recipe", "huge", read.recipes["huge"], None).reason
     for name in ("template", "unused"):
         assert checkout.plan_part(project, read, "mod", name, read.mods[name], None).state == "unfit"

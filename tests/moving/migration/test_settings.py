@@ -7,23 +7,21 @@ from typing import Any
 
 from builder.base.project import Project
 from builder.definitions.configuration import Node
-from builder.moving import checkout, settings
-from builder.moving.settings import SettingsPlan
+from builder.moving import checkout
+from builder.moving.checkout import SettingsPlan
 
 HERE = "unix:///var/run/docker.sock"
-LINK = "ETH_IF=enp1s0f1np1\nIB_IF=rocep1s0f1,roceP2p1s0f1\n"
-AS_WRITTEN: dict[str, Any] = {"interface": "enp1s0f1np1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}
 
 
-def settle(text: str, *existing: Node, replace: bool = False) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    return settings.settle_nodes(checkout.parse_env_file(text, ".env"), existing, HERE, replace=replace)
+def settle(text: str, *existing: Node) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    return checkout.settle_nodes(checkout.parse_env_file(text, ".env"), existing, HERE)
 
 
 def test_each_machine_becomes_a_node_and_this_one_has_the_engine_here() -> None:
-    nodes, notes = settle(f"CLUSTER_NODES=127.0.0.1, 203.0.113.2\nLOCAL_IP=127.0.0.1\n{LINK}")
+    nodes, notes = settle("CLUSTER_NODES=127.0.0.1, 203.0.113.2\n")
     assert nodes == {
-        "spark1": {"engine": HERE, "address": "127.0.0.1", **AS_WRITTEN},
-        "spark2": {"engine": "ssh://203.0.113.2", "address": "203.0.113.2", **AS_WRITTEN},
+        "spark1": {"engine": HERE, "address": "127.0.0.1"},
+        "spark2": {"engine": "ssh://203.0.113.2", "address": "203.0.113.2"},
     }
     assert notes["CLUSTER_NODES"] == "spark1 is 127.0.0.1, this machine; spark2 is 203.0.113.2"
 
@@ -37,49 +35,33 @@ def test_names_and_logins_of_hosts_are_kept() -> None:
 
 
 def test_one_machine_needs_no_node() -> None:
-    nodes, notes = settle(f"CLUSTER_NODES=127.0.0.1\n{LINK}")
-    assert nodes == {}
-    assert set(notes) == {"CLUSTER_NODES", "ETH_IF", "IB_IF"}
+    assert settle("CLUSTER_NODES=127.0.0.1\n") == ({}, {"CLUSTER_NODES": "one machine needs no node"})
 
 
-def test_a_machine_that_is_a_node_keeps_its_name_and_what_it_has() -> None:
-    there = Node("desk", "ssh://me@203.0.113.1", interface="enp9")
-    text = f"CLUSTER_NODES=203.0.113.1,203.0.113.2\n{LINK}"
-    nodes, notes = settle(text, there)
-    assert nodes["desk"] == {"address": "203.0.113.1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}
-    assert "desk has another `interface` in builder.yaml, which stays" in notes["ETH_IF"]
-    assert settle(text, there, replace=True)[0]["desk"] == {"address": "203.0.113.1", **AS_WRITTEN}
+def test_a_machine_that_is_a_node_stays_as_it_is() -> None:
+    there = Node("spark2", "ssh://me@203.0.113.1", interface="enp9")
+    nodes, notes = settle("CLUSTER_NODES=203.0.113.1,203.0.113.2\n", there)
+    assert nodes == {"spark3": {"engine": "ssh://203.0.113.2", "address": "203.0.113.2"}}
+    assert notes["CLUSTER_NODES"] == "spark2 is 203.0.113.1; spark3 is 203.0.113.2"
 
 
 def test_a_second_time_changes_nothing() -> None:
-    text = f"CLUSTER_NODES=127.0.0.1,203.0.113.2\nCOPY_HOSTS=203.0.113.2,203.0.113.3\n{LINK}"
-    first = settle(text)[0]
-    assert first["spark3"] == {"engine": "ssh://203.0.113.3"}
-    existing = [
-        Node(name, **{**values, **({"rdma": tuple(values["rdma"])} if "rdma" in values else {})})
-        for name, values in first.items()
-    ]
+    text = "CLUSTER_NODES=127.0.0.1,203.0.113.2\n"
+    existing = [Node(name, **values) for name, values in settle(text)[0].items()]
     assert settle(text, *existing)[0] == {}
 
 
-def test_in_a_ring_the_hosts_to_copy_to_are_no_further_machines() -> None:
-    text = "CLUSTER_NODES=203.0.113.1,203.0.113.2\nCOPY_HOSTS=198.51.100.2\nCONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING=1\n"
-    nodes, notes = settle(text)
-    assert set(nodes) == {"spark1", "spark2"}
-    assert "another way to one of the nodes" in notes["COPY_HOSTS"]
-
-
 def test_an_address_is_this_machines_if_it_can_be_bound_to() -> None:
-    assert settings.is_own("127.0.0.1")
-    assert not settings.is_own("203.0.113.1")
-    assert not settings.is_own("desk.lan")
+    assert checkout.is_own("127.0.0.1")
+    assert not checkout.is_own("203.0.113.1")
+    assert not checkout.is_own("desk.lan")
 
 
 # builder.yaml with what an ``.env`` sets: what is written, and what never is.
 
 
 def plan(project: Project, text: str, *, replace: bool = False) -> SettingsPlan:
-    return settings.plan_settings(project, checkout.parse_env_file(text, ".env"), HERE, replace=replace)
+    return checkout.plan_settings(project, checkout.parse_env_file(text, ".env"), HERE, replace=replace)
 
 
 def outcome(planned: SettingsPlan, key: str) -> str:
@@ -96,7 +78,9 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
     planned = plan(Project(tmp_path), text)
     assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
     assert "geheim" not in repr(planned)
-    assert outcome(planned, "CONTAINER_HF_TOKEN").startswith("none: every server has HF_TOKEN of whoever starts it")
+    assert outcome(planned, "CONTAINER_HF_TOKEN").startswith(
+        "none: a server gets HF_TOKEN from the environment of whoever starts it"
+    )
     assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
 
 
@@ -109,31 +93,31 @@ def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
     assert "NCCL_DEBUG: WARN # quiet" in planned.after
     assert "# ours\nregistry: lan:5000 # rack\n" in planned.after
     assert "  NEW: 'yes'\n" in planned.after
-    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` has another NCCL_DEBUG already, which stays"
+    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` keeps its other NCCL_DEBUG"
     assert "NCCL_DEBUG: INFO # quiet" in plan(Project(tmp_path), env, replace=True).after
     (tmp_path / "builder.yaml").write_text(planned.after)
     assert not plan(Project(tmp_path), env).changed
 
 
 def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
-    planned = plan(Project(tmp_path), "CONTAINER_NAME=vllm\nMASTER_PORT=29999\nCLUSTER_NODE=x\nOTHER=y\nETH_IF=\n")
+    planned = plan(
+        Project(tmp_path),
+        "CONTAINER_NAME=vllm\nMASTER_PORT=29999\nCLUSTER_NODE=x\nOTHER=y\nETH_IF=enp1\nCLUSTER_NODES=\n",
+    )
     assert not planned.changed
     assert outcome(planned, "CONTAINER_NAME").startswith("none: each container is named after its recipe")
     assert "port 29501" in outcome(planned, "MASTER_PORT")
     assert outcome(planned, "CLUSTER_NODE").endswith("did you mean CLUSTER_NODES?")
     assert outcome(planned, "OTHER") == "none: nothing reads it"
-    assert outcome(planned, "ETH_IF") == "empty"
+    assert outcome(planned, "ETH_IF") == "none: `builder nodes discover` asks each machine for its own"
+    assert outcome(planned, "CLUSTER_NODES") == "empty"
 
 
 def test_a_value_that_builder_yaml_would_refuse_is_left_out(tmp_path: Path) -> None:
-    planned = plan(
-        Project(tmp_path), "CLUSTER_NODES=203.0.113.1,203.0.113.2,a b\nETH_IF=much-too-long-for-one\nIB_IF=roce0\n"
-    )
+    planned = plan(Project(tmp_path), "CLUSTER_NODES=203.0.113.1,203.0.113.2,a b\n")
     assert not planned.error
-    assert "left out, as no such name: much-too-long-for-one" in outcome(planned, "ETH_IF")
-    assert "left out, as no such name: a b" in outcome(planned, "CLUSTER_NODES")
-    assert planned.after.count("rdma: [roce0]") == 2
-    assert "interface" not in planned.after
+    assert "left out, not a valid name: a b" in outcome(planned, "CLUSTER_NODES")
+    assert planned.after.count("engine:") == 2
 
 
 def test_a_broken_file_stays_as_it_is(tmp_path: Path) -> None:

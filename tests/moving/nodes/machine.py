@@ -1,4 +1,4 @@
-"""Stands in for a DGX Spark's network: programs that print what its own would, with links of our choice."""
+"""Stands in for a DGX Spark's network: a program and files that say what its own would, with links of our choice."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from builder.moving import node_facts
+from builder.moving import machines
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.moving.node_facts import MachineFacts
+    from builder.moving.machines import MachineFacts
 
 
 # Every device of a DGX Spark with its interface.
@@ -23,13 +23,6 @@ LINKS = {
     "roceP2p1s0f1": "enP2p1s0f1np1",
 }
 PAIR = ("rocep1s0f1", "roceP2p1s0f1")
-
-
-def ibdev2netdev(*up: str) -> str:
-    """What `ibdev2netdev` prints where these devices are up."""
-    return "".join(
-        f"{device} port 1 ==> {name} ({'Up' if device in up else 'Down'})\n" for device, name in LINKS.items()
-    )
 
 
 def addresses(up: dict[str, str], down: tuple[str, ...] = ()) -> str:
@@ -58,22 +51,23 @@ def facts(
     lines = [
         *("time 1000.0", "name spark1.lan"),
         *(("verbs uverbs0",) if verbs else ()),
-        *(f"link {line}" for line in ibdev2netdev(*links).splitlines()),
+        *(f"link {device} {name} {'up' if device in links else 'down'}" for device, name in LINKS.items()),
         f"addresses {addresses(up, down)}",
     ]
-    return node_facts.parse_facts("\n".join(lines), 999.0, 1001.0)
+    return machines.parse_facts("\n".join(lines), 999.0, 1001.0)
 
 
-def programs(folder: Path, links: tuple[str, ...], up: dict[str, str]) -> None:
-    """Puts the stand-ins for `ibdev2netdev` and `ip` into ``folder``."""
-    outputs = {"ibdev2netdev": ibdev2netdev(*links), "ip": addresses(up)}
-    for name, output in outputs.items():
-        projects.write(folder / name, f"#!/bin/sh\nprintf %s {shlex.quote(output)}\n")
-        (folder / name).chmod(0o755)
+def network(folder: Path, links: tuple[str, ...], up: dict[str, str]) -> dict[str, str]:
+    """A stand-in for `ip` in the folder ``bin`` of ``folder``, and the kernel's files where these devices are up;
+    returns the variable that names the folder of those."""
+    projects.write(folder / "bin/ip", f"#!/bin/sh\nprintf %s {shlex.quote(addresses(up))}\n")
+    (folder / "bin/ip").chmod(0o755)
+    return sysfs(folder / "sys", *links)
 
 
-def sysfs(folder: Path, *up: str) -> None:
+def sysfs(folder: Path, *up: str) -> dict[str, str]:
     """Writes /sys/class/infiniband as the kernel has it where these devices are up."""
     for device, name in LINKS.items():
         state = "up" if device in up else "down"
         projects.write(folder / f"class/infiniband/{device}/device/net/{name}/operstate", f"{state}\n")
+    return {"BUILDER_SYSFS": str(folder)}

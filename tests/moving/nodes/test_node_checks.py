@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions.configuration import Node
-from builder.moving import node_facts
-from builder.moving.node_facts import MachineFacts
+from builder.moving import machines
+from builder.moving.machines import MachineFacts
 from tests import spark_proc
 from tests.moving.nodes import machine
 
@@ -27,13 +27,13 @@ FACTS = machine.facts(ADDRESSES, machine.PAIR, down=("enp1s0f0np0",))
 
 
 def wrong(node: Node, facts: MachineFacts = FACTS, other: Node = TWO) -> list[tuple[str, str, str]]:
-    checks = node_facts.check_links(node, (node, other), facts)
+    checks = machines.check_links(node, (node, other), facts)
     return [(check.subject, check.verdict, f"{check.message} → {check.remedy}") for check in checks if check.remedy]
 
 
 def test_all_is_well() -> None:
     assert [
-        (check.subject, check.verdict, check.message) for check in node_facts.check_links(ONE, (ONE, TWO), FACTS)
+        (check.subject, check.verdict, check.message) for check in machines.check_links(ONE, (ONE, TWO), FACTS)
     ] == [
         ("interface", "ok", "enp1s0f1np1, 192.168.177.11"),
         ("devices", "ok", "rocep1s0f1, roceP2p1s0f1"),
@@ -71,7 +71,7 @@ def test_wrong_devices() -> None:
     without = machine.facts(ADDRESSES, machine.PAIR, verbs=False)
     (only,) = wrong(ONE, without)
     assert only[:2] == ("devices", "error")
-    assert only[2].startswith("/dev/infiniband is not there, or empty")
+    assert only[2].startswith("/dev/infiniband is missing or empty")
 
 
 def test_what_is_not_configured_is_a_warning() -> None:
@@ -107,10 +107,10 @@ def test_a_shared_subnet() -> None:
 
 def found(proc: Path, programs: Path, architectures: dict[str, str] | None = None) -> dict[str, Diagnosis]:
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    facts = node_facts.read_spark_facts(environ, proc)
+    facts = machines.read_spark_facts(environ, proc)
     assert facts is not None
     return {
-        diagnosis.subject: diagnosis for diagnosis in node_facts.check_spark(facts, architectures or {"tf5": "12.1a"})
+        diagnosis.subject: diagnosis for diagnosis in machines.check_spark(facts, architectures or {"tf5": "12.1a"})
     }
 
 
@@ -122,15 +122,15 @@ def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
 
 def test_another_machine_is_not_looked_at(tmp_path: Path) -> None:
     spark_proc.write(tmp_path, available=20, model="NVIDIA H200")
-    assert node_facts.read_spark_facts(os.environ, tmp_path) is None
-    assert node_facts.read_spark_facts(os.environ, tmp_path / "none") is None
+    assert machines.read_spark_facts(os.environ, tmp_path) is None
+    assert machines.read_spark_facts(os.environ, tmp_path / "none") is None
 
 
 def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc", driver="570.133.20")
     driver = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["driver"]
     assert driver.verdict == "error"
-    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, wants 580 or later"
+    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, requires 580 or later"
     assert "apt full-upgrade" in driver.remedy
 
 
@@ -159,7 +159,7 @@ def test_memory_that_others_hold(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc")
     (proc / "meminfo").write_text(spark_proc.meminfo(9), encoding="utf-8")
     memory = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["memory"]
-    assert (memory.verdict, memory.message) == ("warning", "9 of 120 GiB available, which the GPU shares")
+    assert (memory.verdict, memory.message) == ("warning", "9 of 120 GiB available, shared with the GPU")
     assert "builder stop" in memory.remedy
 
 

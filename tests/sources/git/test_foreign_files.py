@@ -93,7 +93,7 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "mode", "message"),
     [
-        ("m/link", "/etc/passwd", LINK, "m/link: a link to /etc/passwd, which is no file in the folder"),
+        ("m/link", "/etc/passwd", LINK, "m/link: a link to /etc/passwd, which is not a file in the folder"),
         ("m/link", "../other", LINK, "a link to ../other"),
         ("m/link", "missing", LINK, "a link to missing"),
         ("m/link", "link", LINK, "a link to link"),
@@ -105,7 +105,7 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
 )
 def test_what_is_no_plain_file_is_refused(served: Served, name: str, content: str, mode: str, message: str) -> None:
     commit = served.repository.commit(MAIN, "x", {"m/run.sh": "x", "other": "y", name: content}, modes={name: mode})
-    with pytest.raises(SourceError, match="has what is not copied") as caught:
+    with pytest.raises(SourceError, match="has files that are not copied") as caught:
         served.read("m", commit)
     assert message in caught.value.message
 
@@ -189,7 +189,7 @@ def test_a_file_as_a_revision_had_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("revision", ["nothing", "--all", "HEAD~7"])
 def test_a_revision_that_git_does_not_know(tmp_path: Path, revision: str) -> None:
     project = commit(tmp_path / "project", {"images.lock": "one\n"})
-    with pytest.raises(UsageError, match=f"git knows no revision `{revision}`"):
+    with pytest.raises(UsageError, match=f"git has no revision `{revision}`"):
         foreign_files.read_file(project, revision, "images.lock")
 
 

@@ -95,7 +95,7 @@ def test_a_question_without_an_answer_is_given_up(vllm: Vllm, monkeypatch: pytes
         resolve(vllm, "ssh://git@example.org/a.git")
 
 
-@pytest.mark.parametrize(("status", "why"), [(401, "does not let you in"), (403, "does not let you in")])
+@pytest.mark.parametrize(("status", "why"), [(401, "refuses access"), (403, "refuses access")])
 def test_a_refusal_is_not_tried_again(vllm: Vllm, status: int, why: str) -> None:
     vllm.server.trouble.status, vllm.server.trouble.refuse = status, 100
     with pytest.raises(SourceError, match=why) as caught:
@@ -127,7 +127,7 @@ def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: p
 
 def test_a_wrong_login_is_refused_once_and_not_repeated(vllm: Vllm) -> None:
     vllm.server.trouble.login = "me:another"
-    with pytest.raises(SourceError, match="does not let you in") as caught:
+    with pytest.raises(SourceError, match="refuses access") as caught:
         resolve(vllm, f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git")
     assert_nowhere(vllm.mirrors, f"{caught.value} {caught.value.hint} {vllm.messages}")
     assert len(vllm.server.requests) == 2  # without and with the login
@@ -137,7 +137,7 @@ def test_a_login_reaches_no_other_host(vllm: Vllm, tmp_path: Path) -> None:
     with served_vllm(tmp_path / "other") as other:
         other.server.trouble.login = f"me:{SECRET}"
         vllm.server.trouble.redirect = other.server.url
-        with pytest.raises(SourceError, match="does not let you in"):
+        with pytest.raises(SourceError, match="refuses access"):
             resolve(vllm, f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git")
 
 
@@ -149,7 +149,7 @@ def test_no_password_is_asked_for(vllm: Vllm, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SSH_ASKPASS", str(program))
     monkeypatch.setenv("GIT_ASKPASS", str(program))
     vllm.server.trouble.login = "me:x"
-    with pytest.raises(SourceError, match="does not let you in"):
+    with pytest.raises(SourceError, match="refuses access"):
         resolve(vllm)
     assert not prompts.exists()
 

@@ -9,7 +9,7 @@ import pytest
 
 from builder.base.errors import SourceError
 from builder.definitions.source_patches import local_changes
-from builder.sources import local_checkouts, pulls
+from builder.sources import foreign_files, pulls
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -33,8 +33,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
-    state = local_checkouts.read_checkout(checkout)
-    assert (state.commit, state.diff) == (git(checkout, "rev-parse", "HEAD"), b"")
+    assert foreign_files.read_checkout(checkout) == (git(checkout, "rev-parse", "HEAD"), b"")
 
 
 def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(checkout: Path, tmp_path: Path) -> None:
@@ -44,22 +43,23 @@ def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(check
     projects.write(checkout / "built.o", "ignored\n")
     git(checkout, "add", "picture")
     before = git(checkout, "status", "--porcelain"), sorted((checkout / ".git/objects").rglob("*"))
-    state = local_checkouts.read_checkout(checkout)
-    assert state == local_checkouts.read_checkout(checkout)
+    commit, diff = foreign_files.read_checkout(checkout)
+    assert (commit, diff) == foreign_files.read_checkout(checkout)
     assert (git(checkout, "status", "--porcelain"), sorted((checkout / ".git/objects").rglob("*"))) == before
-    assert [name in state.diff for name in (b"serve.py", b"new file.py", b"picture", b"built.o")] == [True] * 3 + [
-        False
-    ]
+    assert [name in diff for name in (b"serve.py", b"new file.py", b"picture", b"built.o")] == [True] * 3 + [False]
     # What is frozen applies to the commit, as every patch has to.
-    frozen = [(local_changes(state.diff), state.diff)]
-    pulls.check_patches(tmp_path / "mirrors", checkout.as_uri(), state.commit, frozen)
+    frozen = [(local_changes(diff), diff)]
+    pulls.check_patches(tmp_path / "mirrors", checkout.as_uri(), commit, frozen)
 
 
 def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
     projects.write(checkout / "inside/x.py", "")
-    for folder, reason in ((tmp_path / "none", "is no checkout"), (checkout / "inside", "lies in the one at")):
+    for folder, reason in (
+        (tmp_path / "none", "is not a git checkout"),
+        (checkout / "inside", "lies inside the checkout"),
+    ):
         with pytest.raises(SourceError, match=reason):
-            local_checkouts.read_checkout(folder)
+            foreign_files.read_checkout(folder)
 
 
 def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(checkout: Path, tmp_path: Path) -> None:
@@ -70,24 +70,24 @@ def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(
     git(other, "commit", "--quiet", "--message", "the first")
     git(checkout, "submodule", "--quiet", "add", str(other), "inner")
     git(checkout, "commit", "--quiet", "--message", "a submodule")
-    assert local_checkouts.read_checkout(checkout).diff == b""
+    assert foreign_files.read_checkout(checkout)[1] == b""
     projects.write(checkout / "inner/a.py", "2\n")
     with pytest.raises(SourceError, match="not as its commit has it: inner"):
-        local_checkouts.read_checkout(checkout)
+        foreign_files.read_checkout(checkout)
     git(checkout / "inner", "commit", "--quiet", "--all", "--message", "moved")
     with pytest.raises(SourceError, match="not as its commit has it: inner"):
-        local_checkouts.read_checkout(checkout)
+        foreign_files.read_checkout(checkout)
 
 
 def test_the_remotes_that_have_its_commit_are_known_without_logins(checkout: Path) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
     for name, url in (("a", "https://user:token@example.org/vllm.git"), ("b", "git@example.org:me/vllm.git")):
         git(checkout, "remote", "add", name, url)
-        assert len(local_checkouts.remotes_with(checkout, commit)) == (name == "b")
+        assert len(foreign_files.remotes_with(checkout, commit)) == (name == "b")
         git(checkout, "update-ref", f"refs/remotes/{name}/main", commit)
     git(checkout, "remote", "add", "c", "/somewhere/here")
     git(checkout, "update-ref", "refs/remotes/c/main", commit)
-    assert local_checkouts.remotes_with(checkout, commit) == (
+    assert foreign_files.remotes_with(checkout, commit) == (
         "https://example.org/vllm.git",
         "ssh://git@example.org/me/vllm.git",
     )

@@ -9,7 +9,7 @@ import pytest
 
 from builder.base.errors import SourceError
 from builder.sources import patches
-from builder.sources.patches import CandidatePatch, Hunk, PackageFiles, PatchOutcome, Shift, dry_run, prefetched
+from builder.sources.patches import CandidatePatch, Hunk, PackageFiles, PatchOutcome, dry_run, prefetched
 from tests.sources.git_server import lines
 
 if TYPE_CHECKING:
@@ -41,20 +41,11 @@ def test_every_file_that_is_read_or_written_counts(strip: int, files: set[str]) 
 
 
 def test_what_is_no_patch_is_named() -> None:
-    with pytest.raises(SourceError, match="pull request 7 is no patch that git can read: (?s:.*)No valid patches") as e:
+    with pytest.raises(
+        SourceError, match="pull request 7 is not a patch that git can read: (?s:.*)No valid patches"
+    ) as e:
         patches.touched_files("pull request 7", b"<html>")
     assert e.value.hint
-
-
-def test_a_hunk_of_which_the_end_alone_is_cut_off_is_known_by_its_line() -> None:
-    """git tells no offset there, so nothing says its number but where it begins."""
-    patch = b"--- a/a\n+++ b/a\n@@ -1,1 +1,2 @@\n+new\n a\n@@ -9,3 +10,3 @@\n-x\n+y\n b\n c\n"
-    stderr = "Checking patch a...\nContext reduced to (0/1) to apply fragment at 10\n"
-    assert patches.shifts(stderr, patch) == (Shift("a", 2, 2, 10, 0, (0, 1)),)
-    stderr = stderr.replace("at 10", "at 77")
-    (shift,) = patches.shifts(stderr, patch)
-    assert str(shift) == "a: at line 77, where 0 lines before and 1 after fit"
-    assert str(Shift("a", 2, 2, 10, -1)) == "a, hunk 2 of 2: 1 line further up"
 
 
 def test_what_git_says_in_other_words_is_passed_on() -> None:
@@ -107,18 +98,18 @@ def test_one_that_is_in_already_is_in_place() -> None:
 
 def test_hunks_elsewhere_are_counted_in_lines() -> None:
     (outcome,) = tried({INC: "new\nnew\n" + lines(1, 60)}, CHANGE)
-    assert outcome == PatchOutcome("applies", (Shift(INC, 1, 2, 9, 2), Shift(INC, 2, 2, 39, 2)))
-    assert str(outcome.shifts[1]) == f"{INC}, hunk 2 of 2: 2 lines further down"
+    assert outcome == PatchOutcome("applies", (2, 2))
     (outcome,) = tried({INC: lines(2, 60)}, CHANGE)
-    assert str(outcome.shifts[0]) == f"{INC}, hunk 1 of 2: 1 line further up"
+    assert outcome == PatchOutcome("applies", (-1, -1))
 
 
 def test_part_of_the_context_is_enough_and_said() -> None:
     (outcome,) = tried({INC: lines(1, 60, line37="changed")}, CHANGE)
     assert outcome.state == "applies"
-    assert [(shift.hunk, shift.context) for shift in outcome.shifts] == [(2, (2, 2))]
-    assert "hunk 2 of 2: at line 3" in str(outcome.shifts[0])
-    assert str(outcome.shifts[0]).endswith("where 2 lines before and 2 after fit")
+    (place,) = outcome.reduced
+    assert place.startswith(f"{INC}: at line 3")
+    assert place.endswith(", 2 lines before and 2 after match")
+    assert outcome.offsets == ()
 
 
 def test_no_context_at_all_is_not_enough() -> None:
@@ -259,10 +250,10 @@ diff --git a/gone.py b/gone.py
 
 def test_hunks_are_found_with_their_files() -> None:
     assert patches.diff_hunks(DIFF) == (
-        Hunk("one.py", 1, 1, "@@ -1,3 +1,3 @@ class One:"),
-        Hunk("one.py", 9, 9, "@@ -9 +9 @@"),
-        Hunk("new file.py", 0, 1, "@@ -0,0 +1,2 @@"),
-        Hunk("gone.py", 1, 0, "@@ -1,2 +0,0 @@"),
+        Hunk("one.py", 1, "@@ -1,3 +1,3 @@ class One:"),
+        Hunk("one.py", 9, "@@ -9 +9 @@"),
+        Hunk("new file.py", 0, "@@ -0,0 +1,2 @@"),
+        Hunk("gone.py", 1, "@@ -1,2 +0,0 @@"),
     )
 
 

@@ -182,7 +182,7 @@ def test_a_request_of_another_project_is_told_from_one_of_a_fork(vllm: Vllm) -> 
 @pytest.mark.parametrize("diff", [b"", b"no patch", b"--- a/README.md\n+++ b/README.md\n@@ -1,9 +1 @@\n-x\n"])
 def test_what_is_no_patch_is_named(vllm: Vllm, diff: bytes) -> None:
     (problem,) = problems(vllm, [(SourcePatch("a"), diff)])
-    assert problem.startswith("patch a is no patch that git can read")
+    assert problem.startswith("patch a is not a patch that git can read")
 
 
 # The own commits of a pull request: which branch it left, and where.
@@ -286,7 +286,7 @@ def test_the_merge_that_github_keeps_tells_the_branch_even_after_it_is_deleted(u
     upstream.repository.git("update-ref", "-d", "refs/heads/dev")
     assert upstream.own() == OwnCommits(dev, head)
     assert upstream.refused("main") == (
-        "pull request 7: against main its diff holds a file that it does not touch itself: dev.py"
+        "pull request 7: compared with main its diff holds a file that it does not touch itself: dev.py"
     )
     head = upstream.commit(HEAD, {"drafter.py": "8\n"}, dev)  # pushed since: that merge is of another head
     assert upstream.own() == OwnCommits(upstream.main, head)
@@ -298,7 +298,7 @@ def test_a_base_that_brings_files_of_upstream_along_is_refused_with_their_names(
     later = upstream.commit(MAIN, many, upstream.main)
     upstream.commit(HEAD, {"drafter.py": "7\n"}, later)
     assert upstream.refused("release") == (
-        "pull request 7: against release its diff holds 8 files that it does not touch itself: "
+        "pull request 7: compared with release its diff holds 8 files that it does not touch itself: "
         "file0.py, file1.py, file2.py, file3.py, file4.py and 3 more"
     )
 
@@ -328,7 +328,7 @@ def test_one_that_main_went_on_from_is_clear_only_if_it_is_one_commit(upstream: 
     assert upstream.own(commit=upstream.main) == OwnCommits(upstream.main, head)
     message = upstream.refused()
     assert message.startswith("pull request 7 was merged into its branch without a merge commit")
-    assert message.endswith("all of them touch drafter.py, serve.py")
+    assert message.endswith("together they touch drafter.py, serve.py")
     assert upstream.own(upstream.main) == OwnCommits(upstream.main, head)
 
 
@@ -450,7 +450,7 @@ def test_a_conflict_names_every_file_and_line(pull_merge_upstream: PullMergeUpst
     pull_merge_upstream.request(7, changed, other)
     assert pull_merge_upstream.refused(7) == (
         f"pull request 7 does not apply to {pull_merge_upstream.release[:7]}: logo.bin is binary, and both change it; "
-        "new.py does not exist there; serve.py at line 30"
+        "new.py does not exist there; serve.py is changed in the same lines by both"
     )
 
 
@@ -582,7 +582,7 @@ def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream
     )
     assert (
         pull_merge_upstream.refused(8, earlier=earlier)
-        == "pull request 7 and pull request 8 conflict: serve.py at line 5"
+        == "pull request 7 and pull request 8 conflict: serve.py is changed in the same lines by both"
     )
 
 
