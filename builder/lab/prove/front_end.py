@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import signal
 import zlib
 from contextlib import suppress
@@ -251,8 +252,17 @@ _MARKS = (
 )
 
 
-def files() -> dict[str, bytes]:
-    ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
+# With these a model ends its turn, beside the mark that a template writes there.
+_ENDS = (END, "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
+_OWN_MARKS = re.compile(
+    r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
+)
+
+
+def files(template: str = "") -> dict[str, bytes]:
+    """A tokenizer and a config for models of every family, and for one with the marks that ``template`` writes."""
+    marks = tuple(dict.fromkeys((*_MARKS, *_OWN_MARKS.findall(template))))
+    ids = {mark: 256 + at for at, mark in enumerate(marks)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
@@ -281,7 +291,7 @@ def files() -> dict[str, bytes]:
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "vocab_size": 256 + len(_MARKS),
+        "vocab_size": 256 + len(marks),
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -290,7 +300,7 @@ def files() -> dict[str, bytes]:
         "head_dim": 32,
         "max_position_embeddings": CONTEXT,
         "torch_dtype": "bfloat16",
-        "eos_token_id": ids[END],
+        "eos_token_id": [ids[mark] for mark in _ENDS if mark in ids],
     }
     contents = {"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "config.json": config}
     return {name: json.dumps(content).encode() for name, content in contents.items()}

@@ -21,7 +21,7 @@ from builder.definitions.command import option, options
 from builder.evidence import standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
-from builder.lab.prove import conversations, front_end, judging
+from builder.lab.prove import conversations, front_end, judging, properties
 from builder.lab.prove.conversations import Conversation
 from builder.plan.plan_model import WORKSPACE
 
@@ -167,7 +167,7 @@ def _judgement(
         questions,
         answers.answers,
         tokenizer=own.digest,
-        style=judging.Style(
+        style=properties.Style(
             names_roles=bool(family and chosen.tool_parser),
             reasons=conversations.forgets_reasoning(chosen.reasoning_parser),
             call=conversations.call_mark(chosen.tool_parser),
