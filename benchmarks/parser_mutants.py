@@ -1,10 +1,10 @@
-"""A table of the parsers that a vLLM registers, by what proves them; and of mutants of their files that a proof notices.
+"""A table of the parsers that a vLLM registers, by what proves them, and of the mutants that a proof notices.
 
     python -m benchmarks.parser_mutants PYTHON [--pairs FILE] [--count 300] [--seed 1] [--folder FOLDER]
 
-PYTHON has vLLM installed, and a copy of its parsers is changed in memory: nothing is written there. Each parser is read
-with a small template of tests/lab/prove/formats.py, and with those that the lines of FILE name: `TOOL REASONING
-TEMPLATE`, `-` for no parser. A mutant is one change in a line that reading a turn reaches, spread evenly over the files:
+PYTHON has vLLM installed; its parsers are changed in memory, and nothing is written there. Each parser reads a small
+template of tests/lab/prove/formats.py, and those that the lines of FILE name: `TOOL REASONING TEMPLATE`, `-` for no
+parser. A mutant is one change in a line that reading a turn reaches, spread evenly over the files:
 a flipped comparison, a slice or a number that is off by one, a statement that is dropped, a mark for another one. It
 is noticed alone where the proof no longer passes, and beside the number before where an answer has changed.
 """
@@ -38,15 +38,15 @@ import importlib, json
 names = {}
 for kind in ("tool_parsers", "reasoning"):
     module = importlib.import_module("vllm." + kind)
-    names[kind] = sorted(next(value for key, value in vars(module).items() if key.endswith("_TO_REGISTER")))
+    listed = next(value for key, value in vars(module).items() if key.endswith("_TO_REGISTER"))
+    names[kind] = {name: file for name, (file, _) in sorted(listed.items())}
 print(json.dumps([module.__file__, names]))
 """
+_OPPOSITES = ((ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    **{ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
-    **{ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is},
+    one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
 }
 _MARK = re.compile(r"[<\[\]|{}>]")
-_MOST_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,21 @@ class Pair:
     reasoning: str
     template: str
 
-    def setup(self, folder: Path, source: Path) -> Setup:
+    def setup(self, folder: Path, marks: dict[str, str]) -> Setup:
+        folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.name}.jinja"
         file.write_text(self.template, encoding="utf-8")
         options = ["--chat-template", str(file)]
         options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
         options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
         # A model's own tokenizer has the marks that its parser looks for.
-        marks = "".join(each.read_text(encoding="utf-8") for each in source.glob(f"tool_parsers/{self.tool}_*.py"))
-        files = front_end.files(self.template + (marks if self.tool else ""))
+        files = front_end.files(self.template + marks.get(self.tool, ""))
+        if self.tool.startswith("cohere"):  # vLLM's parser for Cohere asks for the model's architecture
+            config = json.loads(files["config.json"]) | {
+                "architectures": ["Cohere2ForCausalLM"],
+                "model_type": "cohere2",
+            }
+            files["config.json"] = json.dumps(config).encode()
         return Setup(self.name, files, tuple(options), {}, str(file), {}, self.questions())
 
     def questions(self) -> tuple[conversations.Question, ...]:
@@ -93,10 +99,11 @@ class Mutant:
         return ".".join(PurePosixPath(self.path[self.path.rindex("/vllm/") + 1 :]).with_suffix("").parts)
 
 
-def pairs_of(file: Path | None) -> list[Pair]:
+def pairs_of(file: Path | None, tools: str) -> list[Pair]:
     own = [
         Pair(f"own-{each.tool}-{each.reasoning}", each.tool, each.reasoning, each.template())
         for each in formats.FORMATS
+        if not tools or each.tool in tools.split(",")
     ]
     published = []
     for line in file.read_text(encoding="utf-8").splitlines() if file else ():
@@ -106,10 +113,12 @@ def pairs_of(file: Path | None) -> list[Pair]:
     return own + published
 
 
-def read(python: str, folder: Path, source: Path, work: list[tuple[Pair, list[Mutant]]], *, trace: bool) -> None:
+def read(
+    python: str, folder: Path, marks: dict[str, str], work: list[tuple[Pair, list[Mutant]]], *, trace: bool
+) -> None:
     """Runs the reader on pairs, each with its mutants; the answers are files in ``folder``."""
-    front_end._FOLDER, front_end.WORKSPACE = PurePosixPath(folder), str(folder)
-    files = front_end._files([pair.setup(folder, source) for pair, _ in work])
+    front_end._FOLDER, front_end.WORKSPACE = PurePosixPath(folder), str(folder)  # noqa: SLF001
+    files = front_end._files([pair.setup(folder, marks) for pair, _ in work])
     content = json.loads(files[PurePosixPath(folder, "work.json")])
     for setup, (_, mutants) in zip(content["setups"], work, strict=True):
         setup |= {"mutants": [vars(each) | {"module": each.module} for each in mutants], "trace": trace}
@@ -212,7 +221,7 @@ def spread(reached: dict[str, set[int]], count: int, chance: random.Random) -> l
     return [replace(each, number=number) for number, each in zip(range(count), rounds, strict=False)]
 
 
-def table(names: dict[str, list[str]], pairs: list[Pair], judged: dict[str, Judgement | str]) -> Iterator[str]:
+def table(names: dict[str, dict[str, str]], pairs: list[Pair], judged: dict[str, Judgement | str]) -> Iterator[str]:
     for kind, key, point in (("tool_parsers", "tool", "tool calls"), ("reasoning", "reasoning", "reasoning")):
         for name in names[kind]:
             proven, reasons = [], []
@@ -239,17 +248,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("python")
     parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--formats", default="", help="tool parsers, with commas: only their own templates")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     asked = subprocess.run([given.python, "-c", _REGISTERED], capture_output=True, text=True, check=True)
     place, names = json.loads(asked.stdout.splitlines()[-1])
-    source = Path(place).parent.parent
-    pairs = pairs_of(given.pairs)
+    tools = Path(place).parent.parent / "tool_parsers"
+    marks = {name: (tools / f"{file}.py").read_text(encoding="utf-8") for name, file in names["tool_parsers"].items()}
+    pairs = pairs_of(given.pairs, given.formats)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
-        read(given.python, folder / "whole", source, [(pair, []) for pair in pairs], trace=True)
+        read(given.python, folder / "whole", marks, [(pair, []) for pair in pairs], trace=True)
         judged: dict[str, Judgement | str] = {}
         reached: dict[str, dict[str, set[int]]] = {}
         for number, pair in enumerate(pairs):
@@ -258,13 +269,13 @@ def main() -> None:
             for path, lines in result.get("lines", {}).items():
                 reached.setdefault(path, {})[pair.name] = set(lines)
         sys.stdout.write("\n".join(table(names, pairs, judged)) + "\n")
-        _try_mutants(given, folder / "mutants", source, pairs, judged, reached)
+        _try_mutants(given, folder / "mutants", marks, pairs, judged, reached)
 
 
 def _try_mutants(
     given: argparse.Namespace,
     folder: Path,
-    source: Path,
+    marks: dict[str, str],
     pairs: list[Pair],
     judged: dict[str, Judgement | str],
     reached: dict[str, dict[str, set[int]]],
@@ -281,10 +292,9 @@ def _try_mutants(
     for mutant in mutants:
         users = [pair.name for pair in passed if mutant.line in reached[mutant.path].get(pair.name, ())]
         users = users or [pair.name for pair in passed if pair.name in reached[mutant.path]]
-        for name in chance.sample(users, min(_MOST_PAIRS, len(users))):
-            by_pair[name].append(mutant)
+        by_pair[chance.choice(users)].append(mutant)
     work = [(pair, by_pair[pair.name]) for pair in passed if by_pair[pair.name]]
-    read(given.python, folder, source, work, trace=False)
+    read(given.python, folder, marks, work, trace=False)
     seen: dict[int, Counter[str]] = {each.number: Counter() for each in mutants}
     for number, (pair, own) in enumerate(work):
         before = pair.judge(answers_in(folder / f"answers-{number}.json")["answers"])

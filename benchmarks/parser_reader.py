@@ -1,7 +1,8 @@
+# ruff: noqa: SLF001
 """Reads turns back with vLLM's own parsers, whole and mutated: `parser_mutants` runs it in a Python that has vLLM.
 
-The front end is the one that a proof starts, and `driver` asks it. It is called in its process instead of over HTTP, and
-each mutant is a fork of it, so that a mutant costs a second. Run as ``parser_reader.py FOLDER``.
+The front end is the one that a proof starts, and `driver` asks it. It is called in its process instead of over HTTP,
+and each mutant is a fork of it, so that a mutant costs a second. Run as ``parser_reader.py FOLDER``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ driver = importlib.import_module("driver")
 
 PARSERS = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 LONGEST_SECONDS = 60
+# Of so many turns the verdict on a mutant can be told.
+ENOUGH = 5
 
 
 class Client(driver.Client):  # type: ignore[misc]
@@ -50,6 +53,15 @@ class Client(driver.Client):  # type: ignore[misc]
         if answer.status_code != 200:
             raise driver.RefusedError(driver._reason(answer.status_code, answer.content))
         return answer.json()
+
+    # A fork has none of the threads by which the application would do this.
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self.derenderer.renderer.get_tokenizer().encode(text, add_special_tokens=False)
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        text: str = self.derenderer.renderer.get_tokenizer().decode(ids)
+        return text
 
     def parse_streamed(self, request: dict[str, Any], prompt: list[int], pieces: list[list[int]]) -> dict[str, Any]:
         module = importlib.import_module("vllm.renderers.online_derenderer")
@@ -155,19 +167,28 @@ def in_fork(function: Any, result: Path, seconds: int) -> None:
         os._exit(0)
 
 
-def read_all(client: Client, prepared: dict[str, Any], setup: dict[str, Any], mutant: dict[str, Any] | None) -> Any:
+def read_all(
+    client: Client,
+    prepared: dict[str, Any],
+    setup: dict[str, Any],
+    mutant: dict[str, Any] | None = None,
+    before: dict[str, Any] | None = None,
+) -> Any:
+    """The answers to all turns. Those of a mutant stay as they were ``before`` once enough others have changed."""
     if mutant:
         sys.meta_path.insert(0, Finder(mutant["module"], mutant["path"], mutant["source"]))
     compose(client, setup)
-    answers = {}
+    answers: dict[str, Any] = {}
+    changed = 0
     for name, given in prepared.items():
-        if "refused" in given:
-            answers[name] = given
+        if "refused" in given or (before and changed == ENOUGH):
+            answers[name] = given if "refused" in given else (before or {})[name]
             continue
         answers[name] = {
             "text": given["text"],
             **driver._parsed(client, given["wanted"], given["prompt"], given["ids"]),
         }
+        changed += bool(before) and answers[name] != (before or {}).get(name)
     return {"answers": answers}
 
 
@@ -214,29 +235,33 @@ def of_setup(folder: Path, number: int, setup: dict[str, Any]) -> None:
     prepared = prepare(client, setup)
 
     def whole() -> Any:
-        answers = read_all(client, prepared, setup, None)
+        answers = read_all(client, prepared, setup)
         lines: dict[str, list[int]] = {}
         if setup["trace"]:
-            lines = trace_lines(lambda: read_all(client, prepared, setup, None))
+            lines = trace_lines(lambda: read_all(client, prepared, setup))
         return {**answers, "lines": lines}
 
     in_fork(whole, folder / f"answers-{number}.json", 20 * LONGEST_SECONDS)
+    before = json.loads((folder / f"answers-{number}.json").read_text(encoding="utf-8")).get("answers")
     for mutant in setup["mutants"]:
         began = time.monotonic()
         result = folder / f"mutant-{mutant['number']}-{number}.json"
-        in_fork(lambda mutant=mutant: read_all(client, prepared, setup, mutant), result, LONGEST_SECONDS)
+        in_fork(lambda mutant=mutant: read_all(client, prepared, setup, mutant, before), result, LONGEST_SECONDS)
         if not result.exists():
             driver.write(result, {"failed": f"no answer after {time.monotonic() - began:.0f} seconds"})
 
 
 def main(folder: Path) -> None:
     work = json.loads((folder / "work.json").read_text(encoding="utf-8"))
-    os.environ.update(work["env"])
+    os.environ.update(work["env"], TOKENIZERS_PARALLELISM="false")
     driver.import_front_end()
+    running = 0
     for number, setup in enumerate(work["setups"]):
-        child = os.fork()
-        if child:
-            os.waitpid(child, 0)
+        if running == (os.cpu_count() or 1):
+            os.wait()
+            running -= 1
+        if os.fork():
+            running += 1
             continue
         try:
             log = os.open(folder / f"log-{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -250,6 +275,8 @@ def main(folder: Path) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
+    for _ in range(running):
+        os.wait()
 
 
 if __name__ == "__main__":

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-Family = Literal["hermes", "xml", "glm", "gpt-oss", "plain", ""]
-
+# The marks by which calls begin in the families whose turns are known; the prompt of a model that calls tools says so.
 # https://docs.vllm.ai/en/stable/features/tool_calling.html
-_CALLS: dict[str, Family] = {
-    **dict.fromkeys(("hermes", "qwen3_json"), "hermes"),
-    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "xml"),
-    **dict.fromkeys(("glm45", "glm47"), "glm"),
-    "openai": "gpt-oss",
+_CALL_MARKS = {
+    **dict.fromkeys(("hermes", "qwen3_json", "glm45", "glm47"), "<tool_call>"),
+    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "<function="),
+    "openai": "",
 }
 # Reasoning that stands between <think> and </think>.
 _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
@@ -31,17 +29,18 @@ _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
 # These take an output without marks for a thought: their models begin with one, whatever the prompt says.
 _ALWAYS_THINKS = frozenset({"deepseek_r1"})
 
-# By these a call begins; the prompt of a model that is to call tools says so.
-_CALL_MARKS = {"hermes": "<tool_call>", "xml": "<function=", "glm": "<tool_call>"}
+# These read calls only where they are the whole of an output, or one call at once: their models write no others.
+_CALLS_ALONE = frozenset({"pythonic", "llama4_pythonic"})
+_ONE_CALL = frozenset({"internlm"})
 
 
-def of_calls(tool_parser: str) -> Family:
-    """The family whose calls a parser reads; empty for an unknown parser."""
-    return _CALLS.get(tool_parser, "") if tool_parser else "plain"
+def is_known(tool_parser: str) -> bool:
+    """True for the parser of a family whose turns begin with the names of their roles."""
+    return tool_parser in _CALL_MARKS
 
 
 def call_mark(tool_parser: str) -> str:
-    return _CALL_MARKS.get(of_calls(tool_parser), "")
+    return _CALL_MARKS.get(tool_parser, "")
 
 
 def forgets_reasoning(reasoning_parser: str) -> bool:
@@ -149,8 +148,13 @@ def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
     is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
     result = [Question(each.name, each, {"request": each.request()}) for each in chosen]
-    asked = (each for each in trips() if (tool_parser or not each.calls) and (reasoning_parser or not each.reasoning))
-    return (*result, *(_trip_question(each, tool_parser, reasoning_parser) for each in asked))
+    for trip in trips():
+        is_asked = (tool_parser or not trip.calls) and (reasoning_parser or not trip.reasoning)
+        is_never_written = trip.calls and trip.content and tool_parser in _CALLS_ALONE
+        is_never_written = is_never_written or (len(trip.calls) > 1 and tool_parser in _ONE_CALL)
+        if is_asked and not is_never_written:
+            result += [_trip_question(trip, tool_parser, reasoning_parser)]
+    return tuple(result)
 
 
 def digest_of_set() -> str:

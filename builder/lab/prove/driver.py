@@ -36,8 +36,6 @@ SINGLE_TOKENS = 6
 WORD = re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|.")
 # Marks between which models think, as templates write them.
 THOUGHT = re.compile(r"<[^<>\s]*(?i:think)[^<>\s]*>|\[/?THINK\]")
-# The longest conversation that is asked has less than 100,000 characters.
-LONGEST_PROMPT = 64 << 20
 
 
 class RefusedError(Exception):
@@ -65,14 +63,7 @@ class Client:
         content = json.dumps(body).encode()
         if self.fault:
             self.fault.unlink(missing_ok=True)
-        try:
-            response, data = self._exchange(path, content)
-        except TimeoutError:
-            raise
-        except (OSError, http.client.HTTPException):
-            # On a busy machine the front end may have closed a connection that nothing came over for a while.
-            self.connection.close()
-            response, data = self._exchange(path, content)
+        response, data = self._exchange(path, content)
         if response.status == http.client.NOT_FOUND and path.endswith("render"):
             raise NoSuchAddressError(path)
         if response.status != http.client.OK:
@@ -311,23 +302,6 @@ def note_template_errors(note: Path) -> None:
     environment.handle_exception = noting
 
 
-def limit_prompts() -> None:
-    """Breaks off a template that writes without an end, before it takes the memory of the whole front end.
-    `Template.render` joins what a template writes by `Environment.concat`."""
-    environment: Any = importlib.import_module("jinja2").Environment
-
-    def limited(parts: Any) -> str:
-        kept, length = [], 0
-        for part in parts:
-            length += len(part)
-            if length > LONGEST_PROMPT:
-                raise OverflowError(f"it writes more than {LONGEST_PROMPT:,} characters")
-            kept.append(part)
-        return "".join(kept)
-
-    environment.concat = staticmethod(limited)
-
-
 def _template_line(error: Exception) -> int:
     """The line of the template where an exception arose, or 0."""
     line = getattr(error, "lineno", None) or 0
@@ -359,7 +333,6 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
         os.chdir(setup["cwd"])
         with suppress(ImportError):
             note_template_errors(note)
-            limit_prompts()
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
         # argparse has written why it refuses the options: a traceback would only hide it.
         with suppress(SystemExit):

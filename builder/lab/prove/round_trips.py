@@ -6,7 +6,6 @@ has to know for that.
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 from collections import Counter
@@ -19,7 +18,7 @@ from builder.lab.prove.conversations import ParsedMessage, Question, Trip
 from builder.lab.prove.properties import cut, flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from builder.evidence.run_record import Verdict
     from builder.lab.prove.properties import Broken
@@ -46,8 +45,10 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
     if "refused" in answer["whole"]:
         return Reading(question, trip, lost, (("refused", f"it cannot be parsed: {answer['whole']['refused']}"),))
     whole = parsed(answer["whole"])
+    if expected and expected.content and _is_after_calls(trip, answer["text"]):
+        return Reading(question, trip, "the template writes the content after the calls")  # no parser has to keep it
     broken = list(of_message(expected or whole, whole))
-    if broken and all(check == "arguments" for check, _ in broken) and _is_python(trip, whole):
+    if broken and all(check == "arguments" for check, _ in broken) and _is_bare(trip, whole):
         return Reading(question, trip, "the template writes values as Python does, or as bare text")
     if broken:
         return Reading(question, trip, lost, tuple(broken))
@@ -81,6 +82,10 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
     return expected, f"the template does not write {' and '.join(lost)}" if lost else ""
 
 
+def _is_after_calls(trip: Trip, text: str) -> bool:
+    return bool(trip.calls) and text.find(trip.content.strip()) > text.rfind(trip.calls[-1].name)
+
+
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value.strip()
@@ -95,24 +100,16 @@ def _forms(text: str) -> tuple[str, ...]:
     return (text, *as_json, repr(text)[1:-1], html.escape(text))
 
 
-def _is_python(trip: Trip, message: ParsedMessage) -> bool:
-    """True where each value that is read otherwise is the text that the template has written for it: Python's notation
-    of a value that is no text, or that of JSON where the schema lets it be a text as well."""
-    pairs = zip(trip.calls, message.calls, strict=True)
-    both = [(wanted, read) for (_, wanted), (_, read) in pairs if isinstance(read, dict)]
-    values = [(wanted[key], read.get(key)) for wanted, read in both for key in wanted]
-    others = [(wanted, read) for wanted, read in values if not same_json(wanted, read)]
-    return bool(others) and all(not isinstance(wanted, str) and _evaluated(read) == wanted for wanted, read in others)
-
-
-def _evaluated(text: Any) -> Any:
-    readers: tuple[Callable[[str], Any], ...] = (ast.literal_eval, json.loads)
-    for read in readers:
-        try:
-            return read(text)
-        except (ValueError, TypeError, SyntaxError):
-            continue
-    return text
+def _is_bare(trip: Trip, message: ParsedMessage) -> bool:
+    """True where each value that is read otherwise is no text, and is read as the text that the template wrote for it:
+    as Python writes it, or as JSON where the schema of the tool lets it be a text as well."""
+    both = [(wanted, read) for (_, wanted), (_, read) in zip(trip.calls, message.calls, strict=True)]
+    if not all(isinstance(read, dict) and read.keys() == wanted.keys() for wanted, read in both):
+        return False
+    others = [
+        (wanted[key], read[key]) for wanted, read in both for key in wanted if not same_json(wanted[key], read[key])
+    ]
+    return all(not isinstance(wanted, str) and read in (str(wanted), json.dumps(wanted)) for wanted, read in others)
 
 
 def _of_stream(whole: ParsedMessage, answer: Mapping[str, Any]) -> str:
@@ -122,11 +119,12 @@ def _of_stream(whole: ParsedMessage, answer: Mapping[str, Any]) -> str:
 
 
 def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
-    """A message as the front end parsed it; white space around texts is left out, as it differs between parsers."""
+    """A message as the front end parsed it; white space around texts is left out, as it differs between parsers. Where
+    there are no arguments, some parsers stream nothing for them."""
     calls = []
     for call in answer["calls"]:
         try:
-            calls.append((call["name"], json.loads(call["arguments"])))
+            calls.append((call["name"], json.loads(call["arguments"] or "{}")))
         except ValueError:
             calls.append((call["name"], call["arguments"]))
     return ParsedMessage(answer["content"].strip(), answer["reasoning"].strip(), tuple(calls))
@@ -148,8 +146,13 @@ def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
 
 
 def same_json(first: Any, second: Any) -> bool:
-    """True for equal JSON values: 1 and true are not, whatever Python says."""
-    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    """True for equal JSON values: 1 and 1.0 are, 1 and true are not, whatever Python says."""
+    both = (json.loads(json.dumps(each), parse_float=_number) for each in (first, second))
+    return len({json.dumps(each, sort_keys=True) for each in both}) == 1
+
+
+def _number(text: str) -> float:
+    return int(float(text)) if float(text).is_integer() else float(text)
 
 
 def _differs(what: str, wanted: str, got: str) -> str:
@@ -169,7 +172,8 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
     for name, group in groups.items():
         asked = [each for each in group if not _is_untold(each)]
         misread = [each for each in asked if each.broken]
-        is_its_parser = 2 * len(misread) < len(asked)
+        easy = [each for each in asked if not each.trip.hard]
+        is_its_parser = 4 * sum(bool(each.broken) for each in easy) < len(easy)
         if group and not asked:
             yield Finding("parsers", "", "unclear", f"{name} are not proven: {group[0].lost}")
         elif misread and not is_its_parser and not is_known:

@@ -88,7 +88,32 @@ _PLAMO = {
     name: (f"<|plamo:begin_{name}:plamo|>", f"<|plamo:end_{name}:plamo|>")
     for name in ("think", "tool_requests", "tool_request", "tool_name", "tool_arguments")
 }
-_DSML = "\uff5cDSML\uff5c "
+# As Python writes a call; `tojson` quotes a text as Python reads it.
+_PYTHON = """\
+{{- name ~ '(' -}}{%- for key, value in arguments.items() -%}
+  {{- key ~ '=' -}}{{- value | tojson if value is string else value -}}{%- if not loop.last -%}{{- ', ' -}}{%- endif -%}
+{%- endfor -%}{{- ')' -}}"""
+_FUNCTION_GEMMA = """\
+{{- '<start_function_call>call:' ~ name ~ '{' -}}{%- for key, value in arguments.items() -%}
+  {{- key ~ ':' -}}{{- '<escape>' ~ value ~ '<escape>' if value is string else value | tojson -}}
+  {%- if not loop.last -%}{{- ',' -}}{%- endif -%}
+{%- endfor -%}{{- '}<end_function_call>' -}}"""
+
+
+def _dsml(space: str, calls: str) -> tuple[str, tuple[str, str]]:
+    """DeepSeek's calls, which say of each value whether it is a text."""
+    mark = f"\uff5cDSML\uff5c{space}"
+    call = _xml(
+        f'<{mark}invoke name="NAME">\\n',
+        f'<{mark}parameter name="KEY" string="',
+        "",
+        f"</{mark}parameter>\\n",
+        f"</{mark}invoke>",
+    )
+    typed = call.replace(_VALUE, "{{- ('true' if value is string else 'false') ~ '\">' -}}" + _VALUE)
+    return typed, (f"\n\n<{mark}{calls}>\n", f"\n</{mark}{calls}>")
+
+
 # Arguments of MiniMax M3: an element each, and those within it.
 _M3 = "]<]minimax[>["
 _M3_CALL = f"""\
@@ -167,20 +192,9 @@ FORMATS = (
         between="\n",
         prompt="<think>\n",
     ),
-    Format(
-        "deepseek_v41",
-        "deepseek_v41",
-        _xml(
-            f'<{_DSML}invoke name="NAME">\\n',
-            f'<{_DSML}parameter name="KEY" string="',
-            "",
-            f"</{_DSML}parameter>\\n",
-            f"</{_DSML}invoke>",
-        ).replace(_VALUE, "{{- ('true' if value is string else 'false') ~ '\">' -}}" + _VALUE),
-        (f"\n\n<{_DSML}calls>\n", f"\n</{_DSML}calls>"),
-        "\n",
-        ("<think>", "</think>"),
-    ),
+    Format("deepseek_v32", "deepseek_v3", *_dsml("", "function_calls"), "\n", ("<think>", "</think>")),
+    Format("deepseek_v4", "deepseek_v4", *_dsml("", "tool_calls"), "\n", ("<think>", "</think>")),
+    Format("deepseek_v41", "deepseek_v41", *_dsml(" ", "calls"), "\n", ("<think>", "</think>")),
     Format(
         "plamo3",
         "plamo3",
@@ -227,5 +241,27 @@ FORMATS = (
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
         think=("<think>", "</think>"),
     ),
+    Format(
+        "mistral",
+        "mistral",
+        "{{- '[TOOL_CALLS]' ~ name ~ '[ARGS]' ~ arguments | tojson -}}",
+        think=("[THINK]", "[/THINK]"),
+    ),
+    Format(
+        "hunyuan_a13b",
+        "hunyuan_a13b",
+        _json(),
+        ("<tool_calls>[", "]</tool_calls>"),
+        ", ",
+        ("<think>\n", "\n</think>\n<answer>\n"),
+    ),
+    Format("xlam", "", _json(), ("[", "]"), ", "),
+    Format("pythonic", "deepseek_r1", _PYTHON, ("[", "]"), ", ", prompt="<think>\n"),
+    Format("llama4_pythonic", "", _PYTHON, ("[", "]"), ", "),
+    Format("phi4_mini_json", "", _json(), ("functools[", "]"), ", "),
+    Format("llama4_json", "", _json(arguments="parameters"), between="; "),
+    Format("functiongemma", "", _FUNCTION_GEMMA),
+    Format("granite-20b-fc", "", _json("<function_call>"), between="\n"),
+    Format("lfm2", "", _PYTHON, ("<|tool_call_start|>[", "]<|tool_call_end|>"), ", "),
     Format("hermes", "holo2", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
 )

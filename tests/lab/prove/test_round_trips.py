@@ -83,7 +83,10 @@ def test_a_message_is_compared_part_by_part(message: ParsedMessage, check: str) 
     assert [name for name, _ in round_trips.of_message(expected, message)] == ([check] if check else [])
 
 
-@pytest.mark.parametrize(("one", "other", "same"), [(1, 1, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False)])
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [(1, 1.0, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False), (2**53 + 1, 2**53, False)],
+)
 def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
     assert round_trips.same_json(one, other) is same
 
