@@ -117,8 +117,8 @@ def read(
     python: str, folder: Path, marks: dict[str, str], work: list[tuple[Pair, list[Mutant]]], *, trace: bool
 ) -> None:
     """Runs the reader on pairs, each with its mutants; the answers are files in ``folder``."""
-    front_end._FOLDER, front_end.WORKSPACE = PurePosixPath(folder), str(folder)  # noqa: SLF001
-    files = front_end._files([pair.setup(folder, marks) for pair, _ in work])
+    setups = [pair.setup(folder, marks) for pair, _ in work]
+    files = front_end.files_of_work(setups, PurePosixPath(folder), str(folder))
     content = json.loads(files[PurePosixPath(folder, "work.json")])
     for setup, (_, mutants) in zip(content["setups"], work, strict=True):
         setup |= {"mutants": [vars(each) | {"module": each.module} for each in mutants], "trace": trace}
@@ -163,8 +163,8 @@ class _Edits(ast.NodeVisitor):
 
     def _edit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            other = _FLIPPED[type(node.ops[0])]()
-            self.add(node, ast.Compare(node.left, [other], node.comparators), "comparison flipped")
+            flipped = ast.Compare(node.left, [_FLIPPED[type(node.ops[0])]()], node.comparators)
+            self.add(node, flipped, "comparison flipped")
         elif isinstance(node, ast.BoolOp):
             other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
             self.add(node, ast.BoolOp(other, node.values), "and/or")

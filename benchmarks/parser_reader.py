@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, sys.argv[1])
-driver = importlib.import_module("driver")
+driver: Any = importlib.import_module("driver")
 
 PARSERS = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 LONGEST_SECONDS = 60
@@ -90,7 +90,7 @@ class Client(driver.Client):  # type: ignore[misc]
 
 def build_app(setup: dict[str, Any]) -> Any:
     """The application of `vllm launch render`, taken before it would be served."""
-    entry = importlib.import_module("vllm.entrypoints.launchers.render.entry")
+    entry: Any = importlib.import_module("vllm.entrypoints.launchers.render.entry")
     taken = []
 
     async def take(app: Any, **_: Any) -> None:
@@ -100,7 +100,7 @@ def build_app(setup: dict[str, Any]) -> Any:
     entry.serve_http = take
     entry.setup_server = lambda *_, **__: ("", type("Socket", (), {"close": lambda _: None})())
     sys.argv = ["vllm", "launch", "render", *setup["argv"]]
-    launch = importlib.import_module("vllm.entrypoints.cli.launch")
+    launch: Any = importlib.import_module("vllm.entrypoints.cli.launch")
     for module in (launch, entry):
         if hasattr(module, "uvloop"):
             module.uvloop.run = asyncio.run

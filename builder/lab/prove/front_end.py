@@ -110,7 +110,7 @@ def ask_front_end(
     report(Message(f"starting vLLM's front end for {models}, and asking it {questions}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=_MEMORY) as container:
         python = installed.require_python(container, image, _NO_PYTHON)
-        containers.put_file(container, _files(setups))
+        containers.put_file(container, files_of_work(setups))
         try:
             argv = [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)]
             ended, state = container.run(argv, timeout=_LONGEST), _DriverState()
@@ -127,12 +127,15 @@ def ask_front_end(
             return FrontEndRun("", failure="it answers with something else than was asked")
 
 
-def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
-    files = {_FOLDER / "driver.py": _DRIVER.read_bytes()}
+def files_of_work(
+    setups: Sequence[Setup], folder: PurePosixPath = _FOLDER, cwd: str = WORKSPACE
+) -> dict[PurePosixPath, bytes]:
+    """The driver and its work, by their places."""
+    files = {folder / "driver.py": _DRIVER.read_bytes()}
     work: list[Json] = []
     for number, setup in enumerate(setups):
-        folder = _FOLDER / f"model-{number}"
-        files |= {folder / name: content for name, content in setup.files.items()}
+        own = folder / f"model-{number}"
+        files |= {own / name: content for name, content in setup.files.items()}
         files |= setup.mounted
         # The recipe's variables are the server's; these decide that nothing is asked of the network.
         env = {**setup.environment, **_ENVIRONMENT}
@@ -140,10 +143,10 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
             {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
             for each in setup.questions
         ]
-        of_model = {"argv": [str(folder), *setup.options], "template": setup.template, "questions": questions}
-        work.append({**of_model, "env": env, "cwd": WORKSPACE})
+        of_model = {"argv": [str(own), *setup.options], "template": setup.template, "questions": questions}
+        work.append({**of_model, "env": env, "cwd": cwd})
     whole = {"env": _ENVIRONMENT, "start_seconds": _START_SECONDS, "setups": work}
-    return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
+    return {**files, folder / "work.json": json.dumps(whole).encode()}
 
 
 def _read(container: containers.Container, name: str) -> str:

@@ -179,6 +179,11 @@ def _judgement(
         dates=dates,
         is_published=_is_published(chosen.template),
     )
+    if renders(chosen) and (chosen.tool_parser or chosen.reasoning_parser):
+        text = "the parsers are not proven: Mistral's own tokenizer writes no turn of the model"
+        verdict = judging.worst([judgement.verdict, "unclear"])
+        findings = (*judgement.findings, Finding("parsers", "", "unclear", text))
+        judgement = replace(judgement, verdict=verdict, findings=findings)
     if not answers.broke_off:
         return judgement
     left = len(setup.questions) - len(questions)

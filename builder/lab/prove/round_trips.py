@@ -68,7 +68,7 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
         f"the argument {cut(leaf, 60)}"
         for _, arguments in trip.calls
         for leaf in _leaves(arguments)
-        if not any(form in text for form in _forms(leaf))
+        if not any(form in text for form in _forms(leaf)) or (leaf != _forms(leaf)[1] and f'"{leaf}"' in text)
     ]
     if lost:
         return None, f"the template does not write {lost[0]}"
@@ -165,9 +165,11 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
     may write earlier turns otherwise than the model does. Of a known family the model's way is known, and it fails."""
     whole = [each for each in readings if not each.trip.cut]
     groups = {
-        "tool calls": [each for each in whole if each.trip.calls and not each.trip.reasoning] if tool_parser else [],
-        "reasoning": [each for each in whole if each.trip.reasoning],
-        "answers": [each for each in whole if not each.trip.calls and not each.trip.reasoning],
+        "tool calls are": [each for each in whole if each.trip.calls and not each.trip.reasoning]
+        if tool_parser
+        else [],
+        "reasoning is": [each for each in whole if each.trip.reasoning],
+        "answers are": [each for each in whole if not each.trip.calls and not each.trip.reasoning],
     }
     for name, group in groups.items():
         asked = [each for each in group if not _is_untold(each)]
@@ -175,9 +177,9 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
         easy = [each for each in asked if not each.trip.hard]
         is_its_parser = 4 * sum(bool(each.broken) for each in easy) < len(easy)
         if group and not asked:
-            yield Finding("parsers", "", "unclear", f"{name} are not proven: {group[0].lost}")
+            yield Finding("parsers", "", "unclear", f"{name} not proven: {group[0].lost}")
         elif misread and not is_its_parser and not is_known:
-            text = f"{name} are not proven: {len(misread)} of {len(asked)} turns of the template are read otherwise"
+            text = f"{name} not proven: {len(misread)} of {len(asked)} turns of the template are read otherwise"
             yield Finding("parsers", misread[0].question.name, "unclear", f"{text}\n{misread[0].broken[0][1]}")
         else:
             for each in misread:

