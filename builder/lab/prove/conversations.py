@@ -90,7 +90,6 @@ class Conversation:
 
     name: str
     turns: tuple[Turn, ...]
-    is_parsed: bool
     tools: tuple[str, ...] = ()
     options: Json = field(default_factory=dict)
     generation: bool = True
@@ -169,7 +168,7 @@ def conversations() -> tuple[Conversation, ...]:
     made = []
     for name, content in _read("prompts").items():
         parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-        parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
+        parts["turns"] = tuple(_read_turns(parts.pop("messages")))
         made.append(Conversation(name, **parts))
     return tuple(made)
 
@@ -258,14 +257,14 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
             {"content": "Noted ¤"},
         )
     )
-    asked, answered = turn[0].message, turn[1].message
+    request, reply = turn[0].message, turn[1].message
     if tool_parser.startswith("kimi"):  # Kimi's models name what they call in its id
-        for at, call in enumerate(answered.get("tool_calls", ())):
+        for at, call in enumerate(reply.get("tool_calls", ())):
             call["id"] = f"functions.{call['function']['name']}:{at}"
     body = {
-        "before": request_of([asked], tools, options, generation=True),
-        "after": request_of([asked, answered], tools, options, generation=False),
-        "other": request_of([asked, other[1].message], tools, options, generation=False),
+        "before": request_of([request], tools, options, generation=True),
+        "after": request_of([request, reply], tools, options, generation=False),
+        "other": request_of([request, other[1].message], tools, options, generation=False),
         "reasoning": trip.reasoning,
         "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
         "tokens": trip.tokens,

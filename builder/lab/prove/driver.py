@@ -193,8 +193,8 @@ def answer_turn(client: Client, wanted: Json) -> Json:
 
 
 def _after_prompt(opened: str, turn: str, reasoning: str) -> str:
-    """What the model writes of a turn after a prompt that ends with ``opened``, where the template does not begin its
-    turn so. White space aside, what both begin with alike is left out, by whole marks. Where the prompt begins a
+    """The text that the model writes after a prompt that ends with ``opened``, where the template begins the turn
+    otherwise. White space aside, what both begin with alike is left out, by whole marks. Where the prompt begins a
     thought, the model ends it, after its reasoning, which the template may have left out."""
     at = to = 0
     while to < len(turn) and at < len(opened):

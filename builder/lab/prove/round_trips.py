@@ -72,8 +72,8 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
     ]
     if lost:
         return None, f"the template does not write {lost[0]}"
-    for part, said in (("reasoning", expected.reasoning), ("content", expected.content)):
-        if said and not any(flatten(form) in words for form in _forms(said)):
+    for part, wanted in (("reasoning", expected.reasoning), ("content", expected.content)):
+        if wanted and not any(flatten(form) in words for form in _forms(wanted)):
             lost.append(f"the {part}")
     if "the reasoning" in lost:
         expected = replace(expected, reasoning="")
@@ -172,21 +172,21 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
         "answers are": [each for each in whole if not each.trip.calls and not each.trip.reasoning],
     }
     for name, group in groups.items():
-        asked = [each for each in group if not _is_untold(each)]
-        misread = [each for each in asked if each.broken]
-        easy = [each for each in asked if not each.trip.hard]
+        telling = [each for each in group if not _is_untold(each)]
+        misread = [each for each in telling if each.broken]
+        easy = [each for each in telling if not each.trip.hard]
         is_its_parser = 4 * sum(bool(each.broken) for each in easy) < len(easy)
-        if group and not asked:
+        if group and not telling:
             yield Finding("parsers", "", "unclear", f"{name} not proven: {group[0].lost}")
         elif misread and not is_its_parser and not is_known:
-            text = f"{name} not proven: {len(misread)} of {len(asked)} turns of the template are read otherwise"
+            text = f"{name} not proven: {len(misread)} of {len(telling)} turns of the template are read otherwise"
             yield Finding("parsers", misread[0].question.name, "unclear", f"{text}\n{misread[0].broken[0][1]}")
         else:
             for each in misread:
                 verdict: Verdict = "pass" if each.trip.hard and is_its_parser else "fail"
                 yield from (Finding(check, each.question.name, verdict, text) for check, text in each.broken)
         for each in group:
-            if each.lost and asked:
+            if each.lost and telling:
                 yield Finding("turns", each.question.name, "pass", each.lost)
             if each.in_chunks and not each.broken:
                 text = f"in pieces of several tokens it is read otherwise, {each.in_chunks}"
