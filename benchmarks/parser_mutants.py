@@ -46,6 +46,8 @@ _OPPOSITES = ((ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.In
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
 }
+# They choose parsers, count, or constrain what a model may write; they read nothing.
+_OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_tag_registry.py", "tool_strict_level.py"}
 _MARK = re.compile(r"[<\[\]|{}>]")
 
 
@@ -224,24 +226,21 @@ def spread(reached: dict[str, set[int]], count: int, chance: random.Random) -> l
 def table(names: dict[str, dict[str, str]], pairs: list[Pair], judged: dict[str, Judgement | str]) -> Iterator[str]:
     for kind, key, point in (("tool_parsers", "tool", "tool calls"), ("reasoning", "reasoning", "reasoning")):
         for name in names[kind]:
-            proven, reasons = [], []
-            for pair in (each for each in pairs if getattr(each, key) == name):
-                result = judged[pair.name]
-                bad = (
-                    result
-                    if isinstance(result, str)
-                    else next(
-                        (
-                            each.text
-                            for each in result.findings
-                            if each.verdict == "fail" or (each.verdict == "unclear" and each.text.startswith(point))
-                        ),
-                        "",
-                    )
-                )
-                proven.append(pair.name) if not bad else reasons.append(f"{pair.name}: {bad}")
-            why = " ".join((reasons or ["no template is here"])[0].split())[:200]
-            yield f"{kind:13} {name:24} {'proven: ' + ', '.join(proven) if proven else 'not proven: ' + why}"
+            reasons = {each.name: _fault(judged[each.name], point) for each in pairs if getattr(each, key) == name}
+            proven = [pair for pair, fault in reasons.items() if not fault]
+            why = next((f"{pair}: {fault}" for pair, fault in reasons.items()), "no template is here")
+            word = f"proven: {', '.join(proven)}" if proven else f"not proven: {' '.join(why.split())[:200]}"
+            yield f"{kind:13} {name:24} {word}"
+
+
+def _fault(judged: Judgement | str, point: str) -> str:
+    """The reason why a parser is not proven by a pair; empty where it is."""
+    if isinstance(judged, str):
+        return judged
+    failed = [each for each in judged.findings if each.verdict == "fail"]
+    of_point = [each for each in failed if (each.check == "reasoning") == (point == "reasoning")]
+    unproven = [each for each in judged.findings if each.verdict == "unclear" and each.text.startswith(point)]
+    return next((each.text for each in (*of_point, *unproven)), "")
 
 
 def main() -> None:
@@ -267,7 +266,8 @@ def main() -> None:
             result = answers_in(folder / "whole" / f"answers-{number}.json")
             judged[pair.name] = pair.judge(result["answers"]) if "answers" in result else str(result["failed"])[-300:]
             for path, lines in result.get("lines", {}).items():
-                reached.setdefault(path, {})[pair.name] = set(lines)
+                if Path(path).name not in _OTHER_FILES:
+                    reached.setdefault(path, {})[pair.name] = set(lines)
         sys.stdout.write("\n".join(table(names, pairs, judged)) + "\n")
         _try_mutants(given, folder / "mutants", marks, pairs, judged, reached)
 

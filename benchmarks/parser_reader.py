@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import importlib.abc
 import importlib.util
+import inspect
 import json
 import os
 import signal
@@ -204,7 +205,8 @@ def trace_lines(run: Any) -> dict[str, list[int]]:
 
     def trace(frame: Any, _: str, __: Any) -> Any:
         code = frame.f_code
-        return local if any(each in code.co_filename for each in folders) and code.co_name != "<module>" else None
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # not the body of a module or a class
+        return local if is_function and any(each in code.co_filename for each in folders) else None
 
     sys.settrace(trace)
     try:

@@ -30,7 +30,7 @@ _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
 _ALWAYS_THINKS = frozenset({"deepseek_r1"})
 
 # These read calls only where they are the whole of an output, or one call at once: their models write no others.
-_CALLS_ALONE = frozenset({"pythonic", "llama4_pythonic"})
+_CALLS_ALONE = frozenset({"granite-20b-fc", "llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "xlam"})
 _ONE_CALL = frozenset({"internlm"})
 
 

@@ -242,7 +242,8 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
 
 def tokens(client: Client, ids: list[int]) -> list[list[int]]:
     """Token ids one by one; of a tokenizer that has a token for each byte, those of a word together."""
-    words = [client.encode(word) for word in WORD.findall(client.decode(ids))]
+    text = client.decode(ids)
+    words = [client.encode(word) for word in WORD.findall(text)] if len(ids) > len(text) / 2 else []
     return words if [each for word in words for each in word] == ids else [[each] for each in ids]
 
 

@@ -9,19 +9,19 @@ _SKELETON = """\
 {%- for message in messages -%}
   {{- "<|im_start|>" ~ message.role ~ "\\n" -}}
   {%- if message.role == "assistant" -%}
-    {%- if message.reasoning_content -%}{{- "THINK" ~ message.reasoning_content ~ "END_THINK" -}}{%- endif -%}
-    {%- if message.content -%}{{- "SAY" ~ message.content ~ "END_SAY" -}}{%- endif -%}
-    {%- if message.tool_calls -%}{{- "CALLS" -}}
+    {%- if message.reasoning_content -%}{{- "@THINK@" ~ message.reasoning_content ~ "@END_THINK@" -}}{%- endif -%}
+    {%- if message.content -%}{{- "@SAY@" ~ message.content ~ "@END_SAY@" -}}{%- endif -%}
+    {%- if message.tool_calls -%}{{- "@CALLS@" -}}
       {%- for call in message.tool_calls -%}
         {%- set name, arguments = call.function.name, call.function.arguments -%}
         ONE_CALL
-        {%- if not loop.last -%}{{- "BETWEEN" -}}{%- endif -%}
+        {%- if not loop.last -%}{{- "@BETWEEN@" -}}{%- endif -%}
       {%- endfor -%}
-    {{- "END_CALLS" -}}{%- endif -%}
+    {{- "@END_CALLS@" -}}{%- endif -%}
   {%- else -%}{{- message.content -}}{%- endif -%}
   {{- "<|im_end|>\\n" -}}
 {%- endfor -%}
-{%- if add_generation_prompt -%}{{- "<|im_start|>assistant\\nPROMPT" -}}{%- endif -%}
+{%- if add_generation_prompt -%}{{- "<|im_start|>assistant\\n@PROMPT@" -}}{%- endif -%}
 """
 # `value` of a parameter: a text as it is, all else as JSON.
 _VALUE = "{{- value if value is string else value | tojson -}}"
@@ -57,14 +57,14 @@ class Format:
 
     def template(self) -> str:
         parts = {
-            "END_THINK": self.think[1],
-            "THINK": self.think[0],
-            "END_SAY": self.say[1],
-            "SAY": self.say[0],
-            "END_CALLS": self.calls[1],
-            "CALLS": self.calls[0],
-            "BETWEEN": self.between,
-            "PROMPT": self.prompt,
+            "@END_THINK@": self.think[1],
+            "@THINK@": self.think[0],
+            "@END_SAY@": self.say[1],
+            "@SAY@": self.say[0],
+            "@END_CALLS@": self.calls[1],
+            "@CALLS@": self.calls[0],
+            "@BETWEEN@": self.between,
+            "@PROMPT@": self.prompt,
         }
         source = _SKELETON
         for word, text in parts.items():
@@ -93,11 +93,6 @@ _PYTHON = """\
 {{- name ~ '(' -}}{%- for key, value in arguments.items() -%}
   {{- key ~ '=' -}}{{- value | tojson if value is string else value -}}{%- if not loop.last -%}{{- ', ' -}}{%- endif -%}
 {%- endfor -%}{{- ')' -}}"""
-_FUNCTION_GEMMA = """\
-{{- '<start_function_call>call:' ~ name ~ '{' -}}{%- for key, value in arguments.items() -%}
-  {{- key ~ ':' -}}{{- '<escape>' ~ value ~ '<escape>' if value is string else value | tojson -}}
-  {%- if not loop.last -%}{{- ',' -}}{%- endif -%}
-{%- endfor -%}{{- '}<end_function_call>' -}}"""
 
 
 def _dsml(space: str, calls: str) -> tuple[str, tuple[str, str]]:
@@ -255,12 +250,12 @@ FORMATS = (
         ", ",
         ("<think>\n", "\n</think>\n<answer>\n"),
     ),
+    Format("hermes", "deepseek_r1", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n", prompt="<think>\n"),
     Format("xlam", "", _json(), ("[", "]"), ", "),
-    Format("pythonic", "deepseek_r1", _PYTHON, ("[", "]"), ", ", prompt="<think>\n"),
+    Format("pythonic", "", _PYTHON, ("[", "]"), ", "),
     Format("llama4_pythonic", "", _PYTHON, ("[", "]"), ", "),
     Format("phi4_mini_json", "", _json(), ("functools[", "]"), ", "),
     Format("llama4_json", "", _json(arguments="parameters"), between="; "),
-    Format("functiongemma", "", _FUNCTION_GEMMA),
     Format("granite-20b-fc", "", _json("<function_call>"), between="\n"),
     Format("lfm2", "", _PYTHON, ("<|tool_call_start|>[", "]<|tool_call_end|>"), ", "),
     Format("hermes", "holo2", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
