@@ -174,21 +174,24 @@ def _judge_prompt(
 
 
 def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> None:
-    """Keeps how a turn is read, whole and in streams that are read otherwise."""
+    """Keeps how a turn is read, whole and in streams that are read otherwise, with white space."""
     whole = answer.get("whole", answer)
     if "refused" in whole:
         tally.keep(question, f"{REFUSED}{whole['refused']}", "refused")
         return
-    read = round_trips.parsed(whole)
-    lines = [f"reasoning: {read.reasoning}"] if read.reasoning else []
-    lines += [f"content: {read.content}"] if read.content else []
-    lines += [f"call: {name} {json.dumps(arguments, ensure_ascii=False)}" for name, arguments in read.calls]
-    streams = [each if "refused" in each else round_trips.parsed(each) for each in answer["streamed"].values()]
-    others = [json.dumps(each, default=vars, sort_keys=True) for each in streams if each != read]
-    content = json.dumps([read.content, read.reasoning, read.calls], sort_keys=True)
-    tally.keep(
-        question, "\n".join([*lines, *(f"as a stream: {each}" for each in others)]), "\n".join([content, *others])
-    )
+    read = _read_lines(whole)
+    streams = {kind: _read_lines(each) for kind, each in answer["streamed"].items()}
+    others = [f"as a stream of {kind}:\n{each}" for kind, each in streams.items() if each != read]
+    text = "\n".join([read, *others])
+    tally.keep(question, text, text)
+
+
+def _read_lines(answer: Mapping[str, Any]) -> str:
+    if "refused" in answer:
+        return f"{REFUSED}{answer['refused']}"
+    lines = [f"{part}: {answer[part]}" for part in ("reasoning", "content") if answer[part]]
+    calls = ((name, json.dumps(given, ensure_ascii=False)) for name, given in round_trips.parsed(answer).calls)
+    return "\n".join([*lines, *(f"call: {name} {given}" for name, given in calls)])
 
 
 def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
