@@ -44,7 +44,7 @@ RECIPE = "recipes/qwen3-0.6b-cpu.yaml"
 OWN = "Qwen/Qwen3-0.6B"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 HERE = projects.REPOSITORY_ROOT / "tests"
-TEMPLATES = (HERE / "proving/hermes.jinja", HERE / "proving/glm.jinja")
+TEMPLATES = (HERE / "lab/prove/hermes.jinja", HERE / "lab/prove/glm.jinja")
 SHIPPED = "fix-qwen3.5-enhanced-chat-template/qwen3.5-enhanced.jinja"
 TOOLS = "--enable-auto-tool-choice --tool-call-parser"
 # Beside the recipe's own model, whose template is in the image: a recipe each, by its name.

@@ -46,6 +46,5 @@ def test_every_recipe_with_a_template_of_ours_is_proven(cpu: Project) -> None:
     argv = command(cpu, "prove", image, *names.values(), "--json")
     done = program.run(argv)
     proofs = json.loads(done.stdout)["proofs"]
-    assert [(proof["model"], proof["verdict"], proof["findings"]) for proof in proofs] == [
-        (model, "pass", []) for model in names
-    ]
+    assert [(proof["model"], proof["verdict"]) for proof in proofs] == [(model, "pass") for model in names]
+    assert {finding["verdict"] for proof in proofs for finding in proof["findings"]} <= {"pass"}

@@ -1,4 +1,4 @@
-"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data."""
+"""The conversations and turns that an image is proven with: the files of ``conversations/``, as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,33 +16,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-Family = Literal["hermes", "xml", "glm", "gpt-oss", "plain", ""]
-
+# The marks by which calls begin in the families whose turns are known; the prompt of a model that calls tools says so.
 # https://docs.vllm.ai/en/stable/features/tool_calling.html
-_CALLS: dict[str, Family] = {
-    **dict.fromkeys(("hermes", "qwen3_json"), "hermes"),
-    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "xml"),
-    **dict.fromkeys(("glm45", "glm47"), "glm"),
-    "openai": "gpt-oss",
+_CALL_MARKS = {
+    **dict.fromkeys(("hermes", "qwen3_json", "glm45", "glm47"), "<tool_call>"),
+    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "<function="),
+    "openai": "",
 }
 # Reasoning that stands between <think> and </think>.
 _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
 
-# By these a call begins; the prompt of a model that is to call tools says so.
-_CALL_MARKS = {"hermes": "<tool_call>", "xml": "<function=", "glm": "<tool_call>"}
+# These take an output without marks for a thought: their models begin with one, whatever the prompt says.
+_ALWAYS_THINKS = frozenset({"deepseek_r1"})
 
-# Those that take text without any mark for an answer. Others may take all of it for reasoning, as deepseek_r1 does: its
-# models begin within a block that the prompt has opened.
-_WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
+# These read calls only where they are the whole of an output, or one call at once: their models write no others.
+_CALLS_ALONE = frozenset({"granite-20b-fc", "llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "xlam"})
+_ONE_CALL = frozenset({"internlm"})
 
 
-def of_calls(tool_parser: str) -> Family:
-    """The family whose calls a parser reads; empty for an unknown parser."""
-    return _CALLS.get(tool_parser, "") if tool_parser else "plain"
+def is_known(tool_parser: str) -> bool:
+    """True for the parser of a family whose turns begin with the names of their roles."""
+    return tool_parser in _CALL_MARKS
 
 
 def call_mark(tool_parser: str) -> str:
-    return _CALL_MARKS.get(of_calls(tool_parser), "")
+    return _CALL_MARKS.get(tool_parser, "")
 
 
 def forgets_reasoning(reasoning_parser: str) -> bool:
@@ -53,7 +51,6 @@ def forgets_reasoning(reasoning_parser: str) -> bool:
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).with_name("conversations")
-_OUTPUTS = ("hermes", "xml", "glm", "gpt-oss", "plain")
 # As long as Mistral's template wants it.
 _CALL_ID = "call{:05}"
 _OFFERED = ("weather",)
@@ -93,7 +90,6 @@ class Conversation:
 
     name: str
     turns: tuple[Turn, ...]
-    is_parsed: bool
     tools: tuple[str, ...] = ()
     options: Json = field(default_factory=dict)
     generation: bool = True
@@ -113,61 +109,51 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Output:
-    """A recorded output of a ``family``, parsed in pieces ``streams`` times; ``expected`` is None where any reading is
-    right."""
+class Trip:
+    """A turn of the model that the template writes and the parsers read back; see conversations/trips.yaml."""
 
     name: str
-    family: str
-    text: str
-    reasoning: bool
-    streams: int
-    expected: ParsedMessage | None
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    hard: bool = False
+    tokens: bool = False
+    cut: bool = False
 
-
-Kind = Literal["prompt", "output", "turn"]
+    @property
+    def expected(self) -> ParsedMessage:
+        return ParsedMessage(self.content.strip(), self.reasoning.strip(), self.calls)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation to render, an output to parse, or the turn ``turn`` of a conversation to render and parse.
-    ``body`` is what `driver` takes. An ``is_open`` one may be answered in any way, but as by the number before."""
+    """A conversation to render, or a turn to render and to read back. ``body`` is what `driver` takes."""
 
     name: str
-    kind: Kind
-    subject: Conversation | Output
-    turn: int
+    subject: Conversation | Trip
     body: Json
-    is_open: bool = False
+
+    @property
+    def kind(self) -> Literal["prompt", "turn"]:
+        return "prompt" if isinstance(self.subject, Conversation) else "turn"
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()[:12]
 
-    @property
-    def expected(self) -> ParsedMessage | None:
-        """The message to read; None where any reading is right, and for a prompt."""
-        if self.is_open:
-            return None
-        if isinstance(self.subject, Output):
-            return self.subject.expected
-        calls = self.subject.turns[self.turn].calls if self.kind == "turn" else ()
-        return ParsedMessage("".join(self.subject.turns[self.turn].texts), calls=calls) if calls else None
-
 
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
     """The questions for a model with these parsers; without a tool parser no tools are offered."""
-    family = of_calls(tool_parser)
     is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
-    result = [Question(each.name, "prompt", each, 0, {"request": each.request()}) for each in chosen]
-    result += [question for each in chosen if tool_parser for question in _turns(each)]
-    with_reasoning = reasoning_parser in {"", "openai_gptoss"} if family == "gpt-oss" else is_tagged
-    for output in outputs():
-        if output.family == (family or "plain") and (with_reasoning or not output.reasoning):
-            result.append(_output_question(output, has_tools=bool(tool_parser)))
-    is_open = reasoning_parser not in _WITHOUT_MARKS
-    return tuple(replace(each, is_open=is_open and each.kind != "prompt") for each in result)
+    result = [Question(each.name, each, {"request": each.request()}) for each in chosen]
+    for trip in trips():
+        is_asked = (tool_parser or not trip.calls) and (reasoning_parser or not trip.reasoning)
+        is_never_written = trip.calls and trip.content and tool_parser in _CALLS_ALONE
+        is_never_written = is_never_written or (len(trip.calls) > 1 and tool_parser in _ONE_CALL)
+        if is_asked and not is_never_written:
+            result += [_trip_question(trip, tool_parser, reasoning_parser)]
+    return tuple(result)
 
 
 def digest_of_set() -> str:
@@ -182,22 +168,14 @@ def conversations() -> tuple[Conversation, ...]:
     made = []
     for name, content in _read("prompts").items():
         parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-        parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
+        parts["turns"] = tuple(_read_turns(parts.pop("messages")))
         made.append(Conversation(name, **parts))
     return tuple(made)
 
 
 @functools.cache
-def outputs() -> tuple[Output, ...]:
-    made = []
-    for family, (name, content) in ((each, output) for each in _OUTPUTS for output in _read(each).items()):
-        expected = None
-        if (expect := content.get("expect")) is not None:
-            calls = tuple(_calls(expect))
-            expected = ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
-        rest = content.get("reasoning", False), content.get("streams", 3)
-        made.append(Output(f"{family}/{name}", family, content["text"], *rest, expected))
-    return tuple(made)
+def trips() -> tuple[Trip, ...]:
+    return tuple(Trip(name, **{**content, "calls": tuple(_calls(content))}) for name, content in _read("trips").items())
 
 
 def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, generation: bool) -> Json:
@@ -266,29 +244,30 @@ def _calls(content: Json) -> Iterator[Call]:
         yield from map(Call._make, group.items())
 
 
-def _output_question(output: Output, *, has_tools: bool) -> Question:
-    options = {} if output.reasoning else {"enable_thinking": False}
-    called = dict.fromkeys(name for name, _ in output.expected.calls) if output.expected else {}
-    tools = (tuple(called) or _OFFERED) if has_tools else ()
-    request = request_of([{"role": "user", "content": "Go on"}], tools, options, generation=True)
-    body = {"request": request, "text": output.text, "streams": output.streams}
-    return Question(output.name, "output", output, 0, body)
-
-
-def _turns(conversation: Conversation) -> Iterator[Question]:
-    """The turns with calls that a template writes: the parser has to read them back."""
-    for at, turn in enumerate(conversation.turns):
-        # A template may drop the rest of such a turn, and the question is about its calls.
-        is_about_calls = conversation.is_parsed and not conversation.hidden and not conversation.same_as
-        if turn.role != "assistant" or not turn.calls or not is_about_calls:
-            continue
-        options = {**conversation.options, "enable_thinking": False}
-        before = [each.message for each in conversation.turns[:at]]
-        other = [*before, {"role": "assistant", "content": "Very well."}]
-        body = {
-            "before": request_of(before, conversation.tools, options, generation=True),
-            "after": request_of([*before, turn.message], conversation.tools, options, generation=False),
-            "other": request_of(other, conversation.tools, options, generation=False),
-            "streams": 1,
-        }
-        yield Question(f"{conversation.name}/turn-{at + 1}", "turn", conversation, at, body)
+def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Question:
+    tools = tuple(dict.fromkeys(call.name for call in trip.calls)) or _OFFERED if tool_parser else ()
+    options: Json = dict.fromkeys(("enable_thinking", "thinking"), bool(trip.reasoning))
+    options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if trip.reasoning else {}
+    # A turn cannot be told from the end of a turn that ends alike, so the other one ends like no other text.
+    turn, other = (
+        [*_read_turns([{"role": "user", "content": "Go on"}, {"role": "assistant", "calls": [], **each}])]
+        for each in (
+            {"content": trip.content, "calls": [{name: given} for name, given in trip.calls]}
+            | ({"reasoning": trip.reasoning} if trip.reasoning else {}),
+            {"content": "Noted ¤"},
+        )
+    )
+    request, reply = turn[0].message, turn[1].message
+    if tool_parser.startswith("kimi"):  # Kimi's models name what they call in its id
+        for at, call in enumerate(reply.get("tool_calls", ())):
+            call["id"] = f"functions.{call['function']['name']}:{at}"
+    body = {
+        "before": request_of([request], tools, options, generation=True),
+        "after": request_of([request, reply], tools, options, generation=False),
+        "other": request_of([request, other[1].message], tools, options, generation=False),
+        "reasoning": trip.reasoning,
+        "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
+        "tokens": trip.tokens,
+        "cut": trip.cut,
+    }
+    return Question(f"turn/{trip.name}", trip, body)

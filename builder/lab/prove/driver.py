@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -31,8 +32,10 @@ MOST_CUTS = 5
 # After as many questions in a row without an answer no other is asked: each takes READ_SECONDS.
 MOST_SILENT = 3
 SINGLE_TOKENS = 6
-# The longest conversation that is asked has less than 100,000 characters.
-LONGEST_PROMPT = 64 << 20
+# As long as tokens of most tokenizers are.
+WORD = re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|.")
+# Marks between which models think, as templates write them.
+THOUGHT = re.compile(r"<[^<>\s]*(?i:think)[^<>\s]*>|\[/?THINK\]")
 
 
 class RefusedError(Exception):
@@ -48,8 +51,9 @@ class NoSuchAddressError(Exception):
 
 
 class Client:
-    def __init__(self, port: int, fault: Path | None = None) -> None:
+    def __init__(self, port: int, fault: Path | None = None, ends: frozenset[int] = frozenset()) -> None:
         self.port = port
+        self.ends = ends
         self.fault = fault
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READ_SECONDS)
         self.rendered: dict[str, list[int]] = {}
@@ -59,14 +63,7 @@ class Client:
         content = json.dumps(body).encode()
         if self.fault:
             self.fault.unlink(missing_ok=True)
-        try:
-            response, data = self._exchange(path, content)
-        except TimeoutError:
-            raise
-        except (OSError, http.client.HTTPException):
-            # On a busy machine the front end may have closed a connection that nothing came over for a while.
-            self.connection.close()
-            response, data = self._exchange(path, content)
+        response, data = self._exchange(path, content)
         if response.status == http.client.NOT_FOUND and path.endswith("render"):
             raise NoSuchAddressError(path)
         if response.status != http.client.OK:
@@ -176,20 +173,52 @@ def answer_prompt(client: Client, wanted: Json) -> Json:
     return {"ids": ids, "text": client.decode(ids)}
 
 
-def answer_output(client: Client, wanted: Json) -> Json:
-    prompt = client.render(wanted["request"])
-    return _parsed(client, wanted, wanted["request"], prompt, client.encode(wanted["text"]))
-
-
 def answer_turn(client: Client, wanted: Json) -> Json:
     """A turn that the template writes, parsed as if the model had written it. ``before`` ends where the model begins,
     ``after`` has its turn, and ``other`` ends with another turn of it: what the last two end with alike ends a turn,
     and is no part of what a model writes."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
-    ids = after[_common(before, after) : len(after) - _common(after[::-1], other[::-1])]
+    start = _common(before, after)
+    ids = after[start : len(after) - _common(after[::-1], other[::-1])]
+    while ids and ids[-1] in client.ends:
+        ids.pop()
+    opened = client.decode(before[start:])
+    if opened.strip() or wanted["thinks"] or wanted["reasoning"]:
+        ids = client.encode(_after_prompt(opened.strip() or wanted["thinks"], client.decode(ids), wanted["reasoning"]))
     if not ids:
         raise RefusedError("the template writes nothing of the turn")
-    return {"text": client.decode(ids), **_parsed(client, wanted, wanted["before"], before, ids)}
+    if wanted["cut"]:
+        ids = ids[: len(ids) * 2 // 3]
+    return {"text": client.decode(ids), **_parsed(client, wanted, before, ids)}
+
+
+def _after_prompt(opened: str, turn: str, reasoning: str) -> str:
+    """The text that the model writes after a prompt that ends with ``opened``, where the template begins the turn
+    otherwise. White space aside, what both begin with alike is left out, by whole marks. Where the prompt begins a
+    thought, the model ends it, after its reasoning, which the template may have left out."""
+    at = to = 0
+    while to < len(turn) and at < len(opened):
+        if opened[at].isspace() or turn[to].isspace():
+            at, to = at + opened[at].isspace(), to + turn[to].isspace()
+        elif opened[at] == turn[to]:
+            at, to = at + 1, to + 1
+            if opened[at - 1] in ">]" or not opened[at:].strip():
+                opened, turn, at, to = opened[at:], turn[to:], 0, 0
+        else:
+            break
+    marks, first = THOUGHT.findall(opened), THOUGHT.match(turn.lstrip())
+    if marks and not _ends_thought(marks[-1]):
+        end = marks[-1].replace("START", "END") if "START" in marks[-1] else f"{marks[-1][0]}/{marks[-1][1:]}"
+    elif first and _ends_thought(first[0]):
+        end = first[0]
+    else:
+        return turn
+    thought = "" if reasoning.strip() in turn else reasoning
+    return f"{thought}{'' if end in turn else end}{turn}"
+
+
+def _ends_thought(mark: str) -> bool:
+    return mark[1:].startswith("/") or "END" in mark
 
 
 def _common(first: list[int], second: list[int]) -> int:
@@ -197,19 +226,35 @@ def _common(first: list[int], second: list[int]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def _parsed(client: Client, wanted: Json, request: Json, prompt: list[int], ids: list[int]) -> Json:
+def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> Json:
     chance = random.Random(wanted["seed"])  # noqa: S311
-    whole = client.parse(request, prompt, ids)
-    streamed = []
-    for _ in range(wanted["streams"]):
-        try:
-            streamed.append(client.parse_streamed(request, prompt, split(ids, chance)))
-        except RefusedError as error:
-            streamed.append(error.answer)
-    return {"whole": whole, "streamed": streamed}
+    request = wanted["before"]
+    try:
+        whole = client.parse(request, prompt, ids)
+    except RefusedError as error:
+        whole = error.answer
+    streams = {"chunks": _streamed(client, request, prompt, split(ids, chance))}
+    # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else.
+    if wanted["tokens"] or streams["chunks"] != whole:
+        streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
+    return {"whole": whole, "streamed": streams}
 
 
-ANSWERS = {"prompt": answer_prompt, "output": answer_output, "turn": answer_turn}
+def tokens(client: Client, ids: list[int]) -> list[list[int]]:
+    """Token ids one by one; of a tokenizer that has a token for each byte, those of a word together."""
+    text = client.decode(ids)
+    words = [client.encode(word) for word in WORD.findall(text)] if len(ids) > len(text) / 2 else []
+    return words if [each for word in words for each in word] == ids else [[each] for each in ids]
+
+
+def _streamed(client: Client, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
+    try:
+        return client.parse_streamed(request, prompt, pieces)
+    except RefusedError as error:
+        return error.answer
+
+
+ANSWERS = {"prompt": answer_prompt, "turn": answer_turn}
 
 
 def write(path: Path, content: Any) -> None:
@@ -258,23 +303,6 @@ def note_template_errors(note: Path) -> None:
     environment.handle_exception = noting
 
 
-def limit_prompts() -> None:
-    """Breaks off a template that writes without an end, before it takes the memory of the whole front end.
-    `Template.render` joins what a template writes by `Environment.concat`."""
-    environment: Any = importlib.import_module("jinja2").Environment
-
-    def limited(parts: Any) -> str:
-        kept, length = [], 0
-        for part in parts:
-            length += len(part)
-            if length > LONGEST_PROMPT:
-                raise OverflowError(f"it writes more than {LONGEST_PROMPT:,} characters")
-            kept.append(part)
-        return "".join(kept)
-
-    environment.concat = staticmethod(limited)
-
-
 def _template_line(error: Exception) -> int:
     """The line of the template where an exception arose, or 0."""
     line = getattr(error, "lineno", None) or 0
@@ -282,6 +310,16 @@ def _template_line(error: Exception) -> int:
         if frame.f_code.co_filename in {"<template>", "<unknown>"}:
             line = number
     return line
+
+
+def ends_of_turns(model: Path) -> frozenset[int]:
+    """The tokens with which a model ends its turn: vLLM stops at them, and leaves them out of the text."""
+    ends: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        with suppress(OSError, ValueError, AttributeError):
+            given = json.loads((model / name).read_text(encoding="utf-8")).get("eos_token_id")
+            ends.update(each for each in (given if isinstance(given, list) else [given]) if isinstance(each, int))
+    return frozenset(ends)
 
 
 def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
@@ -296,7 +334,6 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
         os.chdir(setup["cwd"])
         with suppress(ImportError):
             note_template_errors(note)
-            limit_prompts()
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
         # argparse has written why it refuses the options: a traceback would only hide it.
         with suppress(SystemExit):
@@ -398,7 +435,7 @@ def main(folder: Path) -> None:
         began = time.monotonic()
         port, log, note = PORT + number, folder / f"log-{number}", folder / f"template-error-{number}.json"
         process = start(front_end, setup, port, log, note)
-        client = Client(port, note)
+        client = Client(port, note, ends_of_turns(Path(setup["argv"][0])))
         result: Json = {"template": template(setup)}
         try:
             if wait(client, process, work["start_seconds"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import signal
 import zlib
 from contextlib import suppress
@@ -109,7 +110,7 @@ def ask_front_end(
     report(Message(f"starting vLLM's front end for {models}, and asking it {questions}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=_MEMORY) as container:
         python = installed.require_python(container, image, _NO_PYTHON)
-        containers.put_file(container, _files(setups))
+        containers.put_file(container, files_of_work(setups))
         try:
             argv = [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)]
             ended, state = container.run(argv, timeout=_LONGEST), _DriverState()
@@ -126,12 +127,15 @@ def ask_front_end(
             return FrontEndRun("", failure="it answers with something else than was asked")
 
 
-def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
-    files = {_FOLDER / "driver.py": _DRIVER.read_bytes()}
+def files_of_work(
+    setups: Sequence[Setup], folder: PurePosixPath = _FOLDER, cwd: str = WORKSPACE
+) -> dict[PurePosixPath, bytes]:
+    """The driver and its work, by their places."""
+    files = {folder / "driver.py": _DRIVER.read_bytes()}
     work: list[Json] = []
     for number, setup in enumerate(setups):
-        folder = _FOLDER / f"model-{number}"
-        files |= {folder / name: content for name, content in setup.files.items()}
+        own = folder / f"model-{number}"
+        files |= {own / name: content for name, content in setup.files.items()}
         files |= setup.mounted
         # The recipe's variables are the server's; these decide that nothing is asked of the network.
         env = {**setup.environment, **_ENVIRONMENT}
@@ -139,10 +143,10 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
             {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
             for each in setup.questions
         ]
-        of_model = {"argv": [str(folder), *setup.options], "template": setup.template, "questions": questions}
-        work.append({**of_model, "env": env, "cwd": WORKSPACE})
+        of_model = {"argv": [str(own), *setup.options], "template": setup.template, "questions": questions}
+        work.append({**of_model, "env": env, "cwd": cwd})
     whole = {"env": _ENVIRONMENT, "start_seconds": _START_SECONDS, "setups": work}
-    return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
+    return {**files, folder / "work.json": json.dumps(whole).encode()}
 
 
 def _read(container: containers.Container, name: str) -> str:
@@ -251,8 +255,17 @@ _MARKS = (
 )
 
 
-def files() -> dict[str, bytes]:
-    ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
+# With these a model ends its turn, beside the mark that a template writes there.
+_ENDS = (END, "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
+_OWN_MARKS = re.compile(
+    r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
+)
+
+
+def files(template: str = "") -> dict[str, bytes]:
+    """A tokenizer and a config for models of every family, and for one with the marks that ``template`` writes."""
+    marks = tuple(dict.fromkeys((*_MARKS, *_OWN_MARKS.findall(template))))
+    ids = {mark: 256 + at for at, mark in enumerate(marks)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
@@ -281,7 +294,7 @@ def files() -> dict[str, bytes]:
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "vocab_size": 256 + len(_MARKS),
+        "vocab_size": 256 + len(marks),
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -290,7 +303,7 @@ def files() -> dict[str, bytes]:
         "head_dim": 32,
         "max_position_embeddings": CONTEXT,
         "torch_dtype": "bfloat16",
-        "eos_token_id": ids[END],
+        "eos_token_id": [ids[mark] for mark in _ENDS if mark in ids],
     }
     contents = {"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "config.json": config}
     return {name: json.dumps(content).encode() for name, content in contents.items()}

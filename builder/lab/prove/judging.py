@@ -5,19 +5,18 @@ All of it looks at texts alone, and knows neither a template nor a parser.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from builder.evidence import store
 from builder.evidence.run_record import Finding
-from builder.lab.prove.conversations import Conversation, ParsedMessage, tool_schemas
+from builder.lab.prove import round_trips
+from builder.lab.prove.conversations import Conversation
+from builder.lab.prove.properties import REFUSED, of_prompt, of_prompts, side_by_side, text_difference
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
@@ -26,37 +25,16 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.evidence.run_record import Verdict
     from builder.lab.prove.conversations import Question
+    from builder.lab.prove.properties import Broken, Style
     from builder.lock.model import Lock
 
     Answers = Mapping[str, Mapping[str, Any]]
 
-Broken: TypeAlias = Iterator[tuple[str, str]]
-"""Properties that are broken: the name of each, and what was seen."""
-
 TOKENIZER = "tokenizer"
-REFUSED = "refused: "
-"""The beginning of what stands for a prompt or an answer where the template or the parser gave none."""
-_NO_STREAM = "derender failed"
 # The exception of ``raise_exception``, by which the author of a template refuses what it is not for.
 _REFUSAL = "TemplateError"
 # vLLM's words for a prompt that leaves no room in `--max-model-len`.
 _TOO_LONG = "maximum context length"
-
-
-@dataclass(frozen=True)
-class Style:
-    """The manner of a model's template, as far as it is known. ``names_roles`` for a family whose turns begin with the
-    names of their roles; ``reasons`` where the model reasons between <think> and </think>; ``call`` is the mark by
-    which its calls begin, empty where it is not known; ``source`` is the template's text, empty likewise.
-    ``always_begins`` where each prompt ends with the beginning of the model's turn, asked for or not: vLLM writes
-    GPT-OSS's prompts by code of its own, which does so."""
-
-    names_roles: bool = False
-    reasons: bool = False
-    call: str = ""
-    begins: str = ""
-    source: str = ""
-    always_begins: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,13 +91,18 @@ def judge_answers(
         for question in questions
         if question.kind == "prompt" and "text" in answers.get(question.name, {})
     }
+    readings: list[round_trips.Reading] = []
     for question in questions:
         answer = answers.get(question.name) or {"failed": "it was not answered"}
         if "missing" not in answer and not _is_unusual(tally, question, answer):
-            if isinstance(question.subject, Conversation) and question.kind == "prompt":
+            if isinstance(question.subject, Conversation):
                 _judge_prompt(tally, question, question.subject, answer, prompts, style, dates=dates)
             else:
-                _judge_message(tally, question, answer, is_known=style.names_roles)
+                _keep_turn(tally, question, answer)
+                readings.append(round_trips.read_turn(question, question.subject, answer))
+    tally.properties += len(readings)
+    has_tools = any(each.trip.calls for each in readings)
+    of_turns = [*round_trips.judge_readings(readings, is_known=style.names_roles, tool_parser=has_tools)]
     if unread := sum("missing" in answer for answer in answers.values()):
         text = f"{unread} outputs were not parsed back: this release of vLLM has nothing that does it without a GPU"
         tally.findings.append(Finding("parsers", "", "unclear", text))
@@ -130,11 +113,11 @@ def judge_answers(
     broken = tell_limits(questions, tally.findings) if is_published else tally.findings
     changed = _changes(tally, reference) if reference else ()
     # Limits, which pass, come last.
-    findings = sorted((*broken, *changed), key=lambda finding: finding.verdict == "pass")
+    findings = sorted((*broken, *of_turns, *changed), key=lambda finding: finding.verdict == "pass")
     verdicts = [finding.verdict for finding in findings]
     counts = {
         "conversations": len(prompts),
-        "outputs": sum(each.kind != "prompt" and "whole" in answers.get(each.name, {}) for each in questions),
+        "outputs": len(readings),
         "too_long": too_long,
         "properties": tally.properties,
         "compared": len(_comparable(tally, reference)) if reference else 0,
@@ -190,27 +173,25 @@ def _judge_prompt(
     tally.keep(question, settled, json.dumps(answer["ids"]) if settled == text else settled)
 
 
-def _judge_message(tally: _Tally, question: Question, answer: Mapping[str, Any], *, is_known: bool) -> None:
-    expected = question.expected
-    # A template of an unknown family may write the calls of earlier turns otherwise than the model does.
-    verdict: Verdict = "fail" if is_known or question.kind == "output" else "unclear"
+def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> None:
+    """Keeps how a turn is read, whole and in streams that are read otherwise, with white space."""
+    whole = answer.get("whole", answer)
+    if "refused" in whole:
+        tally.keep(question, f"{REFUSED}{whole['refused']}", "refused")
+        return
+    read = _read_lines(whole)
+    streams = {kind: _read_lines(each) for kind, each in answer["streamed"].items()}
+    others = [f"as a stream of {kind}:\n{each}" for kind, each in streams.items() if each != read]
+    text = "\n".join([read, *others])
+    tally.keep(question, text, text)
+
+
+def _read_lines(answer: Mapping[str, Any]) -> str:
     if "refused" in answer:
-        tally.keep(question, f"{REFUSED}{answer['refused']}", "refused")
-        if expected:
-            tally.find(question, verdict, (("refused", f"it cannot be parsed: {answer['refused']}"),))
-        return
-    whole = parsed(answer["whole"])
-    lines = [f"reasoning: {whole.reasoning}"] if whole.reasoning else []
-    lines += [f"content: {whole.content}"] if whole.content else []
-    lines += [f"call: {name} {_json(arguments)}" for name, arguments in whole.calls]
-    content = json.dumps([whole.content, whole.reasoning, whole.calls], sort_keys=True)
-    tally.keep(question, "\n".join(lines), content)
-    if expected is None:
-        return
-    streamed = [parsed(each) for each in answer["streamed"] if "refused" not in each]
-    tally.find(question, verdict, of_message(expected, whole), of_streamed(whole, streamed))
-    if refused := next((why for each in answer["streamed"] if _NO_STREAM in (why := each.get("refused", ""))), ""):
-        tally.find(question, verdict, (("streamed", f"in pieces it cannot be parsed: {refused}"),))
+        return f"{REFUSED}{answer['refused']}"
+    lines = [f"{part}: {answer[part]}" for part in ("reasoning", "content") if answer[part]]
+    calls = ((name, json.dumps(given, ensure_ascii=False)) for name, given in round_trips.parsed(answer).calls)
+    return "\n".join([*lines, *(f"call: {name} {given}" for name, given in calls)])
 
 
 def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
@@ -252,17 +233,6 @@ def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iter
             text = "\n".join((head, f"  first in {first.at}", *below))
             first = replace(first, at=f"{count} of {of_all}", text=text)
         yield first
-
-
-def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
-    """A message as the front end parsed it; white space around texts is left out, as it differs between parsers."""
-    calls = []
-    for call in answer["calls"]:
-        try:
-            calls.append((call["name"], json.loads(call["arguments"])))
-        except ValueError:
-            calls.append((call["name"], call["arguments"]))
-    return ParsedMessage(answer["content"].strip(), answer["reasoning"].strip(), tuple(calls))
 
 
 def find_reference(project: Project, lock: Lock, repository: str, number: int | None, model: str) -> Reference | None:
@@ -317,584 +287,9 @@ def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> t
 
 
 def _kind(question: Question) -> str:
-    """The kind of a conversation; empty for a recorded output, which no template has a part in."""
+    """The kind of a conversation; empty for a turn, of which `round_trips` says whose limits are met."""
     if not isinstance(question.subject, Conversation):
         return ""
-    if question.kind == "turn":
-        return "turns"
     if any(turn.calls for turn in question.subject.turns):
         return "calls"
     return "tools" if question.subject.tools else "plain"
-
-
-# Properties that hold for every model and template: what is in the prompt, and what an output is read as.
-
-_SHOWN = 120
-_FREE = frozenset({"system", "developer"})
-_NOTHING = re.compile(r"\b(?:None|null|undefined)\b")
-_PRINTED_LIST = re.compile(r"""['"]type['"]:\s*['"]text['"]""")
-_ESCAPED = re.compile(r"\\u[0-9a-fA-F]{4}")
-_ROLES = {"user": "user", "assistant": "assistant"}
-# Marks by which turns begin, what follows them, and the marks by which the turns end: as the makers of the models that
-# are trained with them write them.
-_TURNS = (
-    ("<|im_start|>", re.compile(r"[\w.-]+( name=\S+)?\n"), ("<|im_end|>",)),
-    ("<|start_header_id|>", re.compile(r"[\w.-]+<\|end_header_id\|>\n\n"), ("<|eot_id|>", "<|eom_id|>")),
-    ("<start_of_turn>", re.compile(r"[\w.-]+[\n<]"), ("<end_of_turn>",)),
-)
-_MARK = r"<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]"
-_TWICE = re.compile(rf"({_MARK})\s*\1")
-_LAST_MARK = re.compile(rf"({_MARK})\Z")
-_BEGIN = re.compile(rf"\s*(?:{_MARK})*\s*")
-# Blocks of turns, and those of the instructions as well.
-_BLOCKS = ("tool_call", "tool_response", "tool_result", "arg_key", "arg_value")
-_BLOCKS_OF_TOOLS = ("parameters", "parameter", "function")
-_SYSTEM = re.compile(r"<[^<>\s]*>?system", re.IGNORECASE)
-_ROLE_MARK = re.compile(r"<[|\uff5c]|<\w+_of_\w+>")
-# The last mark of a turn with the name of its role.
-_LAST_ROLE = re.compile(r"(?s).*<[|\uff5c](?:im_start\|>|start_header_id\|>)?(\w+)")
-_ENTITY = re.compile(r"&(?:#34|#39|quot|lt|gt|amp);")
-_PYTHON = re.compile(r"""{'[a-z_]+':|\['[a-z_]+'[],]""")
-# A variable of the template, and no key of a message or word in a text.
-_SWITCH = re.compile(r"{[%{][^%}]*\b(?:el)?if\b[^%}]*(?<![\w.'\"])(?:enable_)?thinking(?![\w'\"])")
-_REASONING = re.compile(r"\breasoning(?:_content)?\b")
-_ALIKE = {
-    "generation": "the prompt is the same whether the model is to go on or not",
-    "developer": "a developer's message is written like one of the user or of the model",
-    "result": "the result of a tool is written like a message of the user",
-    "types": "the types of a tool's parameters are not in the prompt",
-    "required": "what a tool requires is not in the prompt",
-    "thinking": "the prompt is the same with thinking on and off, which the template has a switch for",
-}
-
-
-def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Each property that a prompt breaks."""
-    flat, question = _flat(text), _begin_of_turns(conversation, text)
-    yield from _contents(conversation, text, flat)
-    yield from _turns(conversation, text, style)
-    yield from _blocks(conversation, text, style)
-    yield from _encoded(conversation, text, style)
-    yield from _role_marks(conversation, text, style)
-    yield from _reasoning(conversation, flat, style)
-    if conversation.tools and style.call and style.call not in text[:question]:
-        yield "format", f"the prompt does not say how a tool is called: no {style.call} before the first question"
-    yield from _order(conversation, flat)
-    yield from _calls(conversation, flat)
-    yield from _tools(conversation, flat, text[:question])
-    yield from _schemas(conversation, text)
-    yield from _arguments_as_they_are(conversation, text)
-    for hidden in conversation.hidden:
-        if (count := flat.count(_flat(hidden))) > 1:
-            yield "reasoning", f"earlier reasoning is there {count} times: {hidden!r}"
-    for call in filter(flat.count, conversation.outside):
-        before = flat.partition(call)[0]
-        if before.rfind("<think>") > before.rfind("</think>"):
-            yield "reasoning", f"the call with {call!r} stands inside a <think> that is still open"
-    if _PRINTED_LIST.search(text) and not _PRINTED_LIST.search(json.dumps([t.texts for t in conversation.turns])):
-        yield "parts", "a content of several parts is printed as a list"
-    yield from _turn_marks(conversation, text, names_roles=style.names_roles)
-
-
-def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """Each property that a prompt breaks beside others; ``texts`` are the prompts by conversation."""
-    for name, check in conversation.unlike.items():
-        is_alike = check != "thinking" and texts.get(name) == texts[conversation.name]
-        if is_alike and (check != "generation" or _begins_turns_if_asked(texts, style)):
-            yield check, _ALIKE[check]
-    if not style.always_begins:
-        yield from _ends(conversation, texts)
-    yield from _thinking(conversation, texts, style)
-    yield from _begins_turn_after_result(conversation, texts, style)
-    yield from _outer_space(conversation, texts)
-    yield from _empty_result(conversation, texts)
-    text = texts[conversation.name]
-    other = texts.get(conversation.same_as)
-    if other is not None and other != text:
-        yield "parts", f"a content of one part is not rendered like the same text:\n{side_by_side(other, text)}"
-    other = texts.get(conversation.like)
-    if other is not None and len(_NOTHING.findall(text)) > len(_NOTHING.findall(other)):
-        yield "nothing", f"where there is no content, {_NOTHING.findall(text)[-1]} is printed"
-
-
-def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
-    if message.reasoning != expected.reasoning:
-        yield "reasoning", _differs("the reasoning", expected.reasoning, message.reasoning)
-    if message.content != expected.content:
-        yield "content", _differs("the content", expected.content, message.content)
-    if [name for name, _ in message.calls] != [name for name, _ in expected.calls]:
-        names = [", ".join(name for name, _ in each.calls) or "none" for each in (expected, message)]
-        yield "calls", _differs("the calls", *names)
-    else:
-        for (name, wanted), (_, arguments) in zip(expected.calls, message.calls, strict=True):
-            if not same_json(wanted, arguments):
-                yield "arguments", _differs(f"the arguments of {name}", _json(wanted), _json(arguments))
-
-
-def of_streamed(whole: ParsedMessage, streamed: Sequence[ParsedMessage]) -> Broken:
-    """The first of several streamed readings that differs from the whole one."""
-    for check, text in islice((broken for message in streamed for broken in of_message(whole, message)), 1):
-        yield "streamed", f"in pieces it is read otherwise, {check}: {text}"
-
-
-def same_json(first: Any, second: Any) -> bool:
-    """True for equal JSON values: 1 and true are not, whatever Python says."""
-    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-
-
-def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
-    """Each content once, with the white space within it; that around it many templates take away."""
-    for role, shown in _said(conversation):
-        words, exact = _flat(shown), shown.strip()
-        count = flat.count(words)
-        if count == 0 and role == "tool" and _flat(_json(shown)[1:-1]) in flat:
-            continue  # some write results as JSON
-        if count == 0:
-            yield "content", f"what {role} says {_lost(words, flat)}: {words!r}"
-        elif count > 1:
-            yield "content", f"what {role} says is there {count} times: {words!r}"
-        if count and exact not in text and _json(exact)[1:-1] not in text:
-            yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
-
-
-def _said(conversation: Conversation) -> Iterator[tuple[str, str]]:
-    """The contents of a conversation that a prompt has to hold, each with its role."""
-    return ((turn.role, shown) for turn in conversation.turns for shown in turn.shown if _flat(shown))
-
-
-def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
-    """The marks between which turns stand."""
-    rest = _without_contents(conversation, text)
-    if not text.startswith(style.begins):
-        yield "delimiters", f"the prompt does not begin with {style.begins}"
-    if twice := _TWICE.match(text):
-        yield "delimiters", f"the prompt begins with {twice[1]} twice"
-    for begin, header, ends in _TURNS:
-        first, *turns = rest.split(begin)
-        if turns and not _BEGIN.fullmatch(first):
-            yield "delimiters", f"the prompt does not begin with a turn: {cut(first, _SHOWN)}"
-        for number, turn in enumerate(turns, start=1):
-            count = sum(turn.count(end) for end in ends)
-            if not header.match(turn):
-                yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
-            if count != 1 and (number < len(turns) or count):
-                yield "delimiters", f"a turn has {count} of {ends[0]}: {cut(begin + turn, _SHOWN)}"
-        # Some write the turns of the system and of tools otherwise.
-        of_dialogue = [turn for turn in turns[:-1] if turn.startswith(tuple(_ROLES)) and "<tool_" not in turn]
-        between = {turn[max(map(turn.rfind, ends)) :] for turn in of_dialogue}
-        if len({each.partition(">")[2] for each in between}) > 1:
-            yield "delimiters", f"turns end in several ways: {', '.join(map(repr, sorted(between)))}"
-
-
-def _blocks(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Blocks like <tool_call>…</tool_call>, which are closed as often as they are opened."""
-    after = _without_contents(conversation, text[_begin_of_turns(conversation, text) :])
-    whole = _without_contents(conversation, text)
-    for name, part in ((name, after if name in _BLOCKS else whole) for name in (*_BLOCKS, *_BLOCKS_OF_TOOLS)):
-        opened, closed = len(re.findall(rf"<{name}[=>]", part)), part.count(f"</{name}>")
-        if opened != closed and (style.names_roles or opened > closed):
-            yield "delimiters", f"<{name}> is opened {opened} times and closed {closed} times"
-    is_open = after.rstrip().endswith("<think>") or not conversation.generation
-    if after.count("<think>") > after.count("</think>") + is_open:
-        yield "delimiters", "<think> is opened more often than closed"
-
-
-def _without_contents(conversation: Conversation, text: str) -> str:
-    for shown in sorted({text for turn in conversation.turns for text in turn.texts}, key=len, reverse=True):
-        text = text.replace(shown.strip(), " ") if shown.strip() else text
-    return text
-
-
-def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Parts of a prompt that went through one filter too many."""
-    messages = _json([turn.message for turn in conversation.turns])
-    if (entity := _ENTITY.search(text)) and "&" not in messages:
-        yield "escaped", f"signs are written as entities of HTML: {cut(text[max(0, entity.start() - 30) :], 60)}"
-    if style.names_roles and (python := _PYTHON.search(text)) and not _PYTHON.search(messages):
-        yield "escaped", f"a value is printed as Python writes it: {cut(text[python.start() :], 60)}"
-    for each in conversation.tools:
-        name, description = tool_schemas()[each].get("name", each), tool_schemas()[each]["description"]
-        if f'\\"{name}\\"' in text:
-            yield "escaped", f"the tool {name} is encoded as JSON twice"
-        if style.names_roles and text.count(description) > 1:
-            yield "tools", f"the tool {name} is in the prompt {text.count(description)} times"
-    for role, shown in _said(conversation):
-        if role != "tool" and f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
-            yield "escaped", f"what {role} says is written as JSON: {cut(shown, 60)}"
-
-
-def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
-    """The marks of instructions and of results, beside those of the user."""
-    first = conversation.turns[0]
-    if style.names_roles and first.role == "system" and (shown := "".join(first.texts[:1]).strip()):
-        before = text[: text.find(shown)]
-        if shown in text and not _SYSTEM.search(before):
-            yield "delimiters", f"instructions stand after {cut(before[-60:], 60)}, which does not say that it is they"
-    question = _begin_of_turns(conversation, text)
-    if not _ROLE_MARK.search(text[max(0, question - 40) : question]):
-        return
-    for asking, turn in pairwise(conversation.turns):
-        if turn.role != "tool" or not asking.calls or not turn.texts or not turn.texts[0].strip():
-            continue
-        at = text.find(turn.texts[0].strip())
-        begin = max(text.rfind(call.name, 0, max(at, 0)) for call in asking.calls)
-        mark = _LAST_ROLE.match(text[:at]) if style.names_roles and begin < at else None
-        if mark and mark[1] == "assistant" and mark.end() > begin:
-            yield "result", f"the result of a tool stands in a turn of the model\n  {cut(text[begin:at], _SHOWN)}"
-        if question < begin < at and not _ROLE_MARK.search(text[begin:at]):
-            yield "result", f"the result of a tool has no turn of its own: {cut(text[begin:at], _SHOWN)}"
-
-
-def _begin_of_turns(conversation: Conversation, text: str) -> int:
-    """The place of the first content that is no instruction; 0 where it is not found."""
-    first = next((t.texts[0].strip() for t in conversation.turns if t.role not in _FREE and t.texts), "")
-    return max(0, text.find(first)) if first else 0
-
-
-def _reasoning(conversation: Conversation, flat: str, style: Style) -> Broken:
-    if not style.reasons:
-        return
-    for each in conversation.under_way:
-        if each not in flat:
-            if _REASONING.search(style.source):
-                yield "reasoning", f"the reasoning of the turn under way is lost: {each!r}"
-        elif not re.search(rf"<think>\s*{re.escape(each)}\s*</think>", flat):
-            yield "reasoning", f"the reasoning of the turn under way does not stand in its block: {each!r}"
-    for each in conversation.past:
-        if each in flat:
-            yield "reasoning", f"the reasoning of a turn that is past is there: {each!r}"
-
-
-def _ends(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
-    """A turn that ends the prompt with a call, beside one that ends it with text."""
-    answered = texts.get("ends-with-an-answer", "")
-    if conversation.generation or not conversation.turns[-1].calls or not answered:
-        return
-    text, end = texts[conversation.name].rstrip(), answered[answered.rfind("It opens the pantry") + 19 :].strip()
-    last = _LAST_MARK.search(text)
-    if end and not text.endswith(end) and (last is None or last[0].startswith("</")):
-        yield "calls", f"a turn with calls does not end with {end!r}: {cut(text[-60:], 60)}"
-
-
-def _thinking(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """Thinking switched off leaves no block of it open, and switched on closes none."""
-    name = next((name for name, check in conversation.unlike.items() if check == "thinking"), None)
-    if name is None or name not in texts:
-        return
-    off, on = texts[conversation.name].rstrip(), texts[name].rstrip()
-    if on != off and off.count("<think>") > off.count("</think>"):
-        yield "thinking", f"with thinking off the prompt ends within a block of it: {cut(off[-60:], 60)}"
-    if style.reasons and on.endswith("</think>"):
-        yield "thinking", f"with thinking on the prompt ends after a block of it: {cut(on[-60:], 60)}"
-    # Models that always reason begin within a block, and have no switch.
-    is_hybrid = _SWITCH.search(style.source) or (style.reasons and not off.endswith(("<think>", "</think>")))
-    if on == off and is_hybrid:
-        yield "thinking", _ALIKE["thinking"]
-
-
-def _empty_result(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
-    empty = texts.get(conversation.without)
-    if empty is None:
-        return
-    text = texts[conversation.name]
-    for turn in conversation.turns:
-        text = text.replace(turn.texts[0], "") if turn.role == "tool" else text
-    if len("".join(empty.split())) < len("".join(text.split())):
-        yield "result", f"an empty result loses its turn:\n{side_by_side(text, empty)}"
-
-
-def _begins_turn_after_result(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """A prompt that ends with the result of a tool begins the model's turn as one does that ends with a question."""
-    question, alone = texts.get("question-asked", ""), texts.get("question-alone", "")
-    last = conversation.turns[-1]
-    mark = question[common(question, alone) :].strip().partition("\n")[0]
-    if not (style.names_roles and mark and conversation.generation and last.role == "tool" and last.texts):
-        return
-    text = texts[conversation.name]
-    after = text[max(0, text.rfind(last.texts[-1].strip())) :] if last.texts[-1].strip() else text
-    if mark not in after:
-        what = "after the result of a tool the prompt does not begin the turn of the model"
-        yield "generation", f"{what}\n  {cut(text[-60:], 60)}"
-
-
-def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
-    """White space around results, in a template that keeps it around what the user says."""
-    if "  indented by two, and blank at the end  " not in texts.get("outer-space", ""):
-        return
-    for turn in conversation.turns:
-        for shown in turn.texts if turn.role == "tool" else ():
-            text = texts[conversation.name]
-            for where, part in (("before", shown.rstrip()), ("after", shown.lstrip())):
-                if shown.strip() in text and part not in text:
-                    yield "white space", f"the white space {where} a result is lost: {cut(shown, 60)}"
-                    break
-
-
-def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
-    """True for a template that has a mark for the model, and writes it where it is asked to."""
-    text = texts.get("answer-before-a-question", "")
-    begin, end = text.find("Is the ferry late"), text.find("It left on time")
-    has_mark = 0 <= begin < end and bool(text[begin + len("Is the ferry late") : end].strip())
-    return has_mark and not style.always_begins and (style.names_roles or "add_generation_prompt" in style.source)
-
-
-def _order(conversation: Conversation, flat: str) -> Broken:
-    """The order of what users, the model and tools say; instructions may stand where a template wants them."""
-    at, before = -1, ""
-    for text in (_flat(shown) for role, shown in _said(conversation) if role not in _FREE):
-        place = flat.find(text)
-        if 0 <= place < at:
-            yield "order", f"{text!r} stands before {before!r}"
-        elif place >= 0:
-            at, before = place, text
-
-
-def _calls(conversation: Conversation, flat: str) -> Broken:
-    """The calls of earlier turns: each name after the one before, with its texts beside it."""
-    at = 0
-    for turn in conversation.turns:
-        for text in filter(None, map(_flat, turn.shown if turn.role not in _FREE else ())):
-            at = max(at, flat.find(text))
-        for call in turn.calls:
-            before, place = at, flat.find(call.name, at)
-            if place < 0:
-                yield "calls", f"the call of {call.name} is lost"
-                continue
-            at = place + len(call.name)
-            lost = [key for key in call.arguments if flat.find(key, before) < 0]
-            if lost:
-                yield "arguments", f"arguments of {call.name} are lost: {', '.join(lost)}"
-            for leaf in _leaves(call.arguments):
-                # Some write the arguments before the name.
-                if flat.find(_flat(leaf), before) < 0:
-                    yield "arguments", f"an argument of {call.name} {_lost(leaf, flat)}: {leaf!r}"
-
-
-def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
-    """The arguments of calls: texts with their white space and signs, and in JSON each value as it is."""
-    written = "".join(text.split())
-    messages = _json([turn.message for turn in conversation.turns])
-    for call in (call for turn in conversation.turns for call in turn.calls):
-        pairs = list(_pairs(call.arguments))
-        for value in (value for _, value in pairs if isinstance(value, str)):
-            forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1])
-            if value.strip() in text and not any(form in text for form in forms):
-                yield "white space", f"an argument of {call.name} has other white space: {cut(value, _SHOWN)}"
-        if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
-            yield "arguments", f"an argument of {call.name} that is null is written as None"
-        if not any(_as_json(*pair) in written for pair in call.arguments.items()):
-            continue  # some write arguments otherwise
-        for key, value in pairs:
-            if _compact(value).isascii() and _as_json(key, value) not in written:
-                what = f"no {_compact(key)}: {cut(_compact(value), _SHOWN)}"
-                yield "arguments", f"an argument of {call.name} is another one: {what}"
-
-
-def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values in arguments that hold no others by key, and lists."""
-    for key, each in value.items():
-        if isinstance(each, dict) and each:
-            yield from _pairs(each)
-        else:
-            yield key, each
-
-
-def _as_json(key: str, value: Any) -> str:
-    return "".join(f"{_compact(key)}:{_compact(value)}".split())
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    """The texts in arguments that JSON writes as they are."""
-    if isinstance(value, str) and _json(value) == f'"{value}"':
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each)
-
-
-def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
-    called = Counter(call.name for turn in conversation.turns for call in turn.calls)
-    for each in conversation.tools:
-        schema = tool_schemas()[each]
-        name = schema.get("name", each)
-        properties = schema["parameters"]["properties"]
-        missing = [part for part in (schema["description"], *properties) if part not in flat]
-        if name not in instructions and flat.count(name) <= called[name]:  # in its calls alone
-            missing.insert(0, name)
-        inside = [part for part in _described(properties) if part not in flat]
-        if inside and not missing and not _ESCAPED.search(flat):
-            yield "types", f"parts of the parameters of {name} are not in the prompt: {', '.join(map(repr, inside))}"
-        if missing:
-            is_escaped = _ESCAPED.search(flat) and missing == [schema["description"]]
-            why = "is escaped" if is_escaped else "is not in the prompt"
-            yield "tools", f"the tool {name} {why}, or not whole: {', '.join(map(repr, missing))}"
-
-
-def _schemas(conversation: Conversation, text: str) -> Broken:
-    """The types and `required` of tools, in a template that writes parameters as JSON."""
-    written = "".join(text.split())
-    wanted: Counter[tuple[str, str]] = Counter()
-    for each in conversation.tools:
-        wanted.update(_constraints(tool_schemas()[each]["parameters"]))
-    if written.count('"type":"object"') < wanted["types", '"type":"object"']:
-        return  # some write types in words of their own
-    for (check, part), count in wanted.items():
-        if written.count(part) < count:
-            yield check, f"{part} is in the prompt {written.count(part)} times, and in the tools {count} times"
-
-
-def _constraints(schema: Mapping[str, Any]) -> Broken:
-    """The types and lists of what is required within a schema, as compact JSON, each with its property."""
-    if "type" in schema:
-        yield "types", f'"type":{_compact(schema["type"])}'
-    if "required" in schema:
-        yield "required", f'"required":{_compact(schema["required"])}'
-    for each in (*schema.get("properties", {}).values(), *filter(None, (schema.get("items"),))):
-        yield from _constraints(each)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _described(properties: Mapping[str, Any]) -> Iterator[str]:
-    """The descriptions of parameters, the values that they take, and the names of those within others."""
-    for each in properties.values():
-        yield from filter(None, (each.get("description"), *each.get("enum", ()), *each.get("properties", ())))
-        yield from _described(each.get("properties", {}))
-
-
-def _turn_marks(conversation: Conversation, text: str, *, names_roles: bool) -> Broken:
-    """The marks between turns: alike for alike roles, different for different ones, and at the end for the model."""
-    turns = [turn for turn in conversation.turns if turn.role not in _FREE]
-    if any(turn.calls or len(turn.texts) != 1 or turn.role not in _ROLES for turn in turns) or conversation.hidden:
-        return
-    places = [text.find(turn.texts[0].strip()) for turn in turns]
-    if places != sorted(places) or min(places, default=-1) < 0:
-        return  # another finding says so
-    others = [shown for turn in conversation.turns if turn.role in _FREE for shown in turn.shown]
-    gaps: dict[tuple[str, str], list[str]] = {}
-    placed = list(zip(turns, places, strict=True))
-    for (turn, begin), (following, end) in pairwise(placed):
-        gap = text[begin + len(turn.texts[0].strip()) : end]
-        if not any(content in gap for content in others):
-            gaps.setdefault((turn.role, following.role), []).append("".join(gap.split()))
-    to_model, to_user = gaps.get(("user", "assistant"), []), gaps.get(("assistant", "user"), [])
-    yield from _marks(to_model, to_user, names_roles=names_roles)
-    if conversation.generation and to_model and turns[-1].role == "user":
-        tail = "".join(text[places[-1] + len(turns[-1].texts[0].strip()) :].split())
-        yield from _generation(to_model[0], tail, to_user)
-
-
-def _marks(to_model: Sequence[str], to_user: Sequence[str], *, names_roles: bool) -> Broken:
-    for role, marks in (("assistant", to_model), ("user", to_user)):
-        if len(set(marks)) > 1:
-            yield "roles", f"turns of the {role} begin in several ways: {', '.join(map(repr, dict.fromkeys(marks)))}"
-        elif names_roles and marks and role not in marks[0].lower():
-            yield "roles", f"a turn of the {role} begins with {marks[0]!r}, which does not name it"
-    if to_model and to_user and to_model[0] == to_user[0]:
-        yield "roles", f"turns of the user and of the model both begin with {to_model[0]!r}"
-
-
-def _generation(mark: str, tail: str, to_user: Sequence[str]) -> Broken:
-    if mark and not tail:
-        yield "generation", "the prompt does not begin the turn of the model"
-    elif not mark.startswith(tail) and not tail.startswith(mark):
-        # After the role a model that reasons may be put into a block that its earlier turns have closed, or have not.
-        of_any_role = max((common(mark, other) for other in to_user), default=0)
-        if common(mark, tail) <= of_any_role:
-            yield "generation", f"the prompt ends with {tail!r}, while turns of the model begin with {mark!r}"
-    elif len(tail) < len(mark) and mark.lower().rfind("assistant") >= len(tail):
-        yield "generation", f"the prompt ends with {tail!r}, and does not begin the turn of the model"
-
-
-def _lost(text: str, flat: str) -> str:
-    return "is escaped" if _ESCAPED.search(flat) and not text.isascii() else "is lost"
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _differs(what: str, wanted: str, got: str) -> str:
-    return f"{what}\n  wanted: {cut(wanted, 400)}\n  read:   {cut(got, 400)}"
-
-
-# Differences of two texts: side by side, and in words that are the same wherever the difference is the same.
-
-# A difference of more parts, or longer ones, is shown and not put into words.
-_MOST_EDITS, _LONGEST_EDIT = 3, 80
-_MOST_LINES, _LONGEST_BLOCK = 200, 600
-_PIECES = re.compile(r"\w+|\W")
-
-
-def side_by_side(before: str, now: str, longest: int = 400) -> str:
-    """Two texts where they begin to differ, one below the other."""
-    start = common(before, now)
-    begin = max(0, before.rfind("\n", 0, start) + 1, start - longest // 4)
-    return f"  before: {cut(before[begin:], longest)}\n  now:    {cut(now[begin:], longest)}"
-
-
-def text_difference(before: str, now: str) -> str:
-    """The difference of two texts in words that are the same for the same difference: `one newline more at the end`.
-    Empty where too much differs."""
-    if now.startswith(REFUSED) and not before.startswith(REFUSED):
-        return now  # the same reason wherever it is given, whatever was there
-    edits = dict.fromkeys(_edits(before, now))
-    if not 0 < len(edits) <= _MOST_EDITS or any(len(part) > _LONGEST_EDIT for edit in edits for part in edit):
-        return ""
-    return "; ".join(map(_in_words, edits))
-
-
-def _edits(before: str, now: str) -> Iterator[tuple[str, str, str]]:
-    """The parts of ``before`` with those that stand in their places now, and where: at the beginning, at the end."""
-    start = common(before, now)
-    end = common(before[start:][::-1], now[start:][::-1])
-    # Whole lines first: a comparison by characters takes the square of their number.
-    start, end = before.rfind("\n", 0, start) + 1, max(0, end - 1 - before[::-1][:end][::-1].find("\n")) if end else 0
-    old, new = before[start : len(before) - end], now[start : len(now) - end]
-    lines_before, lines_now = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    if max(len(lines_before), len(lines_now)) > _MOST_LINES:
-        yield old, new, ""
-        return
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, lines_before, lines_now, autojunk=False).get_opcodes():
-        if tag == "equal":
-            continue
-        gone, come = "".join(lines_before[a:b]), "".join(lines_now[c:d])
-        is_last = b == len(lines_before) and not end
-        is_first = a == 0 and not start
-        if max(len(gone), len(come)) > _LONGEST_BLOCK:
-            yield gone, come, ""
-            continue
-        old_words, new_words = _PIECES.findall(gone), _PIECES.findall(come)
-        for kind, e, f, g, h in difflib.SequenceMatcher(None, old_words, new_words, autojunk=False).get_opcodes():
-            if kind != "equal":
-                at_end = is_last and f == len(old_words) and h == len(new_words)
-                place = "at the end" if at_end else "at the beginning" if is_first and e == 0 and g == 0 else ""
-                yield "".join(old_words[e:f]), "".join(new_words[g:h]), place
-
-
-def _in_words(edit: tuple[str, str, str]) -> str:
-    gone, come, place = edit
-    if gone and come:
-        what = f"{come!r} instead of {gone!r}"
-    elif set(gone + come) == {"\n"}:
-        count = len(gone + come)
-        what = f"{'one newline' if count == 1 else f'{count} newlines'} {'less' if gone else 'more'}"
-    else:
-        what = f"{(gone or come)!r} {'less' if gone else 'more'}"
-    return f"{what} {place}".strip()
-
-
-def cut(text: str, longest: int) -> str:
-    """A text as Python writes it, no more than ``longest`` characters of it."""
-    return repr(text if len(text) <= longest else f"{text[:longest]}…")
-
-
-def common(first: str, second: str) -> int:
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

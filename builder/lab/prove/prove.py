@@ -21,7 +21,7 @@ from builder.definitions.command import option, options
 from builder.evidence import standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.evidence.store import Proof
-from builder.lab.prove import conversations, front_end, judging
+from builder.lab.prove import conversations, front_end, judging, properties
 from builder.lab.prove.conversations import Conversation
 from builder.plan.plan_model import WORKSPACE
 
@@ -155,8 +155,8 @@ def _judgement(
         return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
         return _without_answers(f"its template is the model's own, which is missing here: {own.stand_in}")
-    family = conversations.of_calls(chosen.tool_parser)
-    if own.stand_in and family == "gpt-oss":
+    is_harmony = chosen.tool_parser == "openai"
+    if own.stand_in and is_harmony:
         return _without_answers(f"GPT-OSS is parsed by tokens of its own, which are missing here: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
         return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
@@ -167,18 +167,23 @@ def _judgement(
         questions,
         answers.answers,
         tokenizer=own.digest,
-        style=judging.Style(
-            names_roles=bool(family and chosen.tool_parser),
+        style=properties.Style(
+            names_roles=conversations.is_known(chosen.tool_parser),
             reasons=conversations.forgets_reasoning(chosen.reasoning_parser),
             call=conversations.call_mark(chosen.tool_parser),
-            begins="[gMASK]<sop>" if family == "glm" else "",
-            always_begins=family == "gpt-oss",
+            begins="[gMASK]<sop>" if chosen.tool_parser in {"glm45", "glm47"} else "",
+            always_begins=is_harmony,
             source=answers.template or (_template_that_comes_with(own) or b"").decode(errors="replace"),
         ),
         reference=reference,
         dates=dates,
         is_published=_is_published(chosen.template),
     )
+    if renders(chosen) and (chosen.tool_parser or chosen.reasoning_parser):
+        text = "the parsers are not proven: Mistral's own tokenizer writes no turn of the model"
+        verdict = judging.worst([judgement.verdict, "unclear"])
+        findings = (*judgement.findings, Finding("parsers", "", "unclear", text))
+        judgement = replace(judgement, verdict=verdict, findings=findings)
     if not answers.broke_off:
         return judgement
     left = len(setup.questions) - len(questions)

@@ -29,7 +29,7 @@ _CONVERSATIONS = {
     *("call", "call-without-content", "call-with-content", "parallel-calls", "empty-arguments", "nested-arguments"),
     *("unicode-arguments", "earlier-reasoning", "open-reasoning-before-a-call"),
 }
-_OUTPUTS = {"answer", "call", "parallel-calls", "reasoning-and-answer", "reasoning-and-call"}
+_TURNS = {"answer", "call", "parallel-calls", "empty-arguments", "reasoning-and-answer", "reasoning-and-call"}
 
 
 def judgements(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, tuple[Judgement, Judgement]]:
@@ -39,13 +39,13 @@ def judgements(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dic
     by_template, *by_parser = run.setups
     assert by_template.answers is not None, by_template.log
     answers = {
-        name: {question.name: by_template.answers[f"{name}/{question.name}"] for question in _questions(streams=0)}
+        name: {question.name: by_template.answers[f"{name}/{question.name}"] for question in _questions()}
         for name in _sources()
     }
-    result = {name: _judged(_questions(streams=0), each, answers[UNCHANGED]) for name, each in answers.items()}
+    result = {name: _judged(_questions(), each, answers[UNCHANGED]) for name, each in answers.items()}
     for fault, setup in zip(faults.PARSERS, by_parser, strict=True):
         assert setup.answers is not None, setup.log
-        result[fault.name] = _judged(_outputs(), setup.answers, {})
+        result[fault.name] = _judged(_turns(), setup.answers, {})
     return result
 
 
@@ -73,25 +73,20 @@ def _sources() -> dict[str, str]:
     }
 
 
-def _questions(streams: int) -> tuple[Question, ...]:
-    chosen = [
-        question
-        for question in conversations.questions("hermes", "qwen3")
-        if question.name.partition("/")[0] in _CONVERSATIONS
-    ]
-    return tuple(replace(each, body={**each.body, "streams": streams}) for each in chosen)
+def _questions() -> tuple[Question, ...]:
+    return tuple(each for each in conversations.questions("hermes", "qwen3") if each.name in _CONVERSATIONS) + _turns()
 
 
-def _outputs() -> tuple[Question, ...]:
+def _turns() -> tuple[Question, ...]:
     questions = conversations.questions("hermes", "qwen3")
-    return tuple(each for each in questions if each.kind == "output" and each.name.partition("/")[2] in _OUTPUTS)
+    return tuple(each for each in questions if each.kind == "turn" and each.name.partition("/")[2] in _TURNS)
 
 
 def _templates() -> Setup:
     questions = [
         replace(question, name=f"{name}/{question.name}", body=_with_template(question.body, source))
         for name, source in _sources().items()
-        for question in _questions(streams=0)
+        for question in _questions()
     ]
     return _setup(tuple(questions), "hermes", "--trust-request-chat-template")
 
@@ -103,7 +98,7 @@ def _with_template(body: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _parser(fault: faults.ParserFault) -> Setup:
-    setup = _setup(_outputs(), fault.parser, "--tool-parser-plugin", str(_PLUGIN))
+    setup = _setup(_turns(), fault.parser, "--tool-parser-plugin", str(_PLUGIN))
     place = PurePosixPath(f"/tmp/planted_{abs(hash(fault.name))}.py")
     options = tuple(str(place) if option == str(_PLUGIN) else option for option in setup.options)
     return replace(setup, options=options, mounted={**setup.mounted, place: fault.plugin.encode()})

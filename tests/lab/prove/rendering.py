@@ -13,8 +13,8 @@ from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from builder.lab.prove import conversations
-from builder.lab.prove.conversations import Conversation, Question
-from builder.lab.prove.judging import Style
+from builder.lab.prove.conversations import Conversation, Question, Trip
+from builder.lab.prove.properties import Style
 
 HERMES = Path(__file__).with_name("hermes.jinja")
 
@@ -78,17 +78,18 @@ def answers(questions: tuple[Question, ...], source: str) -> dict[str, Any]:
     """What a front end without fault would answer."""
     result: dict[str, Any] = {}
     for question in questions:
-        if question.kind == "prompt":
-            result[question.name] = prompt(source, question.body["request"])
+        if isinstance(question.subject, Trip):
+            result[question.name] = turn(question.subject)
         else:
-            expected = question.expected
-            message = {
-                "content": expected.content if expected else "",
-                "reasoning": expected.reasoning if expected else "",
-                "calls": [
-                    {"name": name, "arguments": json.dumps(arguments)}
-                    for name, arguments in (expected.calls if expected else ())
-                ],
-            }
-            result[question.name] = {"whole": message, "streamed": [message, message]}
+            result[question.name] = prompt(source, question.body["request"])
     return result
+
+
+def turn(trip: Trip) -> dict[str, Any]:
+    """A turn that loses nothing on its way."""
+    expected = trip.expected
+    calls = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in expected.calls]
+    message = {"content": expected.content, "reasoning": expected.reasoning, "calls": calls}
+    written = [json.dumps([name, arguments], ensure_ascii=False) for name, arguments in expected.calls]
+    text = "\n".join([expected.reasoning, expected.content, *written])
+    return {"text": text, "whole": message, "streamed": {"chunks": message}}

@@ -1,4 +1,4 @@
-"""The conversations themselves: how many, for whom, and that each can be told in a prompt."""
+"""The conversations and turns themselves: how many, for whom, and that each can be found in a prompt."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 
 from builder.lab.prove import conversations
 
-FAMILIES = {"hermes": 40, "xml": 40, "glm": 39, "gpt-oss": 32, "plain": 13}
-
 
 def test_there_are_enough_of_each_kind() -> None:
-    outputs = conversations.outputs()
+    trips = conversations.trips()
     assert len(conversations.conversations()) >= 110
-    assert {family: sum(each.family == family for each in outputs) for family in FAMILIES} == FAMILIES
+    assert sum(bool(trip.calls) for trip in trips) >= 35
+    assert sum(bool(trip.reasoning) for trip in trips) >= 6
+    assert sum(trip.hard for trip in trips) < len(trips) / 2
 
 
-@pytest.mark.parametrize("parsers", [("hermes", "qwen3"), ("qwen3_coder", ""), ("glm45", "glm45"), ("openai", "")])
+@pytest.mark.parametrize("parsers", [("hermes", "qwen3"), ("minimax_m2", ""), ("glm45", "glm45"), ("openai", "")])
 def test_a_model_that_calls_tools_is_asked_at_least_60(parsers: tuple[str, str]) -> None:
     questions = conversations.questions(*parsers)
     assert len(questions) >= 60
-    assert {question.kind for question in questions} == {"prompt", "output", "turn"}
+    assert {question.kind for question in questions} == {"prompt", "turn"}
     assert len({question.name for question in questions}) == len(questions)
 
 
@@ -62,12 +62,24 @@ def test_another_question_has_another_digest() -> None:
     assert conversations.digest_of_set().startswith("sha256:")
 
 
-def test_a_parser_that_may_take_everything_for_reasoning_is_only_held_against_the_number_before() -> None:
-    """As deepseek_r1 of vLLM 0.32 does, whose models answer within a block that the prompt has opened."""
-    every = conversations.questions("hermes", "deepseek_r1")
-    assert {question.kind for question in every if question.is_open} == {"output", "turn"}
-    assert all(question.expected is None for question in every if question.is_open)
-    assert not any(question.is_open for question in conversations.questions("hermes", "qwen3"))
+@pytest.mark.parametrize(
+    ("parsers", "has_calls", "has_reasoning"),
+    [(("hermes", "qwen3"), True, True), (("hermes", ""), True, False), (("", "qwen3"), False, True)],
+)
+def test_a_turn_is_for_a_parser_that_reads_it(parsers: tuple[str, str], has_calls: bool, has_reasoning: bool) -> None:
+    trips = [each.subject for each in conversations.questions(*parsers) if isinstance(each.subject, conversations.Trip)]
+    assert any(trip.calls for trip in trips) == has_calls
+    assert any(trip.reasoning for trip in trips) == has_reasoning
+
+
+def test_calls_of_kimi_have_ids_that_name_what_they_call() -> None:
+    (question,) = [each for each in conversations.questions("kimi_k2", "") if each.name == "turn/three-calls"]
+    calls = question.body["after"]["messages"][1]["tool_calls"]
+    assert [call["id"] for call in calls] == [
+        "functions.list_devices:0",
+        "functions.search_files:1",
+        "functions.weather:2",
+    ]
 
 
 @pytest.mark.parametrize(

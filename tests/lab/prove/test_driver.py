@@ -128,29 +128,6 @@ def test_the_kind_of_a_template_s_error_is_noted(tmp_path: Path, source: str, er
     assert json.loads(note.read_text(encoding="utf-8")) == {"error": error, "line": line}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% for a in range(99999) %}{% for b in range(99999) %}never ending{% endfor %}{% endfor %}",
-        "{{ 'x' * 999999 }}",
-    ],
-)
-def test_a_template_that_writes_without_an_end_breaks_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    monkeypatch.setattr(driver, "LONGEST_PROMPT", 99_999)
-    # Put back after the test.
-    monkeypatch.setattr(jinja2.Environment, "handle_exception", jinja2.Environment.handle_exception)
-    monkeypatch.setattr(jinja2.Environment, "concat", staticmethod(jinja2.Environment.concat))
-    driver.note_template_errors(tmp_path / "note")
-    driver.limit_prompts()
-    request = {"messages": [], "add_generation_prompt": True}
-    answer = rendering.prompt(source, request)
-    assert (answer["error"], answer["refused"]) == ("OverflowError", "it writes more than 99,999 characters")
-    assert json.loads((tmp_path / "note").read_text(encoding="utf-8"))["error"] == "OverflowError"
-    assert rendering.prompt("{{ 'x' * 99999 }}", request)["text"] == "x" * 99_999
-
-
 @pytest.mark.slow
 def test_what_was_noted_is_in_the_answer_to_that_request_alone(tmp_path: Path) -> None:
     note = tmp_path / "note"

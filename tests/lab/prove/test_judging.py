@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from builder.lab.prove import conversations, judging, prove
-from builder.lab.prove.conversations import ParsedMessage
-from builder.lab.prove.judging import Judgement, Reference, Style
+from builder.lab.prove import conversations, judging, properties, prove
+from builder.lab.prove.judging import Judgement, Reference
+from builder.lab.prove.properties import Style
 from tests.lab.prove import rendering
 
 QUESTIONS = conversations.questions("hermes", "qwen3")
@@ -117,9 +117,10 @@ def test_a_date_in_the_prompt_is_not_a_change() -> None:
 
 
 @pytest.mark.slow
-def test_an_output_that_may_be_read_in_any_way_may_change_only() -> None:
+def test_a_turn_that_ends_early_may_change_only() -> None:
     answers = good()
-    answers["hermes/call-cut-off"] = {"whole": {"content": "<tool_call>", "reasoning": "", "calls": []}, "streamed": []}
+    read = {"content": "<tool_call>", "reasoning": "", "calls": []}
+    answers["turn/cut-off-call"] = {"text": "<tool_call>", "whole": read, "streamed": {"chunks": read}}
     assert judge(answers).verdict == "pass"
     assert judge(answers, reference(judge(good()))).verdict == "changed"
 
@@ -184,8 +185,8 @@ def broken(source: str) -> set[str]:
         check
         for each in conversations.conversations()
         for check, _ in (
-            *judging.of_prompt(each, texts[each.name], rendering.style(source)),
-            *judging.of_prompts(each, texts, rendering.style(source)),
+            *properties.of_prompt(each, texts[each.name], rendering.style(source)),
+            *properties.of_prompts(each, texts, rendering.style(source)),
         )
     }
 
@@ -201,7 +202,7 @@ def test_prompts_that_code_of_vllm_writes_always_begin_the_turn_of_the_model() -
         always_begins: {
             check
             for each in conversations.conversations()
-            for check, _ in judging.of_prompts(
+            for check, _ in properties.of_prompts(
                 each, texts, replace(rendering.style(source), always_begins=always_begins)
             )
         }
@@ -257,45 +258,17 @@ def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins:
     assert broken(source.replace(generation, f"<|im_start|>{begins}{{% if enable_thinking")) == found
 
 
-@pytest.mark.parametrize(
-    ("message", "check"),
-    [
-        (ParsedMessage("Look", "", (("weather", {"city": "Bern"}),)), ""),
-        (ParsedMessage("Look <tool_call>", "", (("weather", {"city": "Bern"}),)), "content"),
-        (ParsedMessage("Look", "why", (("weather", {"city": "Bern"}),)), "reasoning"),
-        (ParsedMessage("Look", "", ()), "calls"),
-        (ParsedMessage("Look", "", (("weather", '{"city": "Bern"}'),)), "arguments"),
-        (ParsedMessage("Look", "", (("weather", {"city": "Genf"}),)), "arguments"),
-    ],
-)
-def test_a_message_is_compared_part_by_part(message: ParsedMessage, check: str) -> None:
-    expected = ParsedMessage("Look", "", (("weather", {"city": "Bern"}),))
-    assert [name for name, _ in judging.of_message(expected, message)] == ([check] if check else [])
-
-
-def test_a_stream_that_differs_is_told_once() -> None:
-    whole, other = ParsedMessage("one"), ParsedMessage("two")
-    assert list(judging.of_streamed(whole, [whole, whole])) == []
-    (finding,) = judging.of_streamed(whole, [whole, other, other])
-    assert finding[0] == "streamed"
-
-
-@pytest.mark.parametrize(("one", "other", "same"), [(1, 1, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False)])
-def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
-    assert judging.same_json(one, other) is same
-
-
 def test_a_refusal_is_one_difference_whatever_was_there() -> None:
     refusal = "refused: 'nested' is undefined"
-    assert {judging.text_difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)} == {
-        refusal
-    }
-    assert judging.text_difference("refused: a", "refused: b") != "refused: b"
+    assert {
+        properties.text_difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)
+    } == {refusal}
+    assert properties.text_difference("refused: a", "refused: b") != "refused: b"
 
 
 def test_a_difference_is_shown_where_it_begins() -> None:
     before, now = "a\n" * 500 + "Bern", "a\n" * 500 + "Genf"
-    assert judging.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
+    assert properties.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
 
 
 # Limits of templates that others publish: told, and no fault of the image, as long as most of a kind holds.
@@ -348,9 +321,9 @@ def test_the_manner_of_a_template_is_its_makers() -> None:
 
 
 def test_a_limit_beside_a_fault_is_still_a_limit() -> None:
-    (output, *_) = [each.name for each in TEMPLATE_LIMITS_QUESTIONS if each.kind == "output" and each.expected]
-    wrong = {"whole": {"content": "other", "reasoning": "", "calls": []}, "streamed": []}
-    judgement = judged({**refused("parallel-calls"), output: wrong}, is_published=True)
+    read = {"content": "other", "reasoning": "", "calls": []}
+    wrong = {"text": "The tide turns at six.", "whole": read, "streamed": {"chunks": read}}
+    judgement = judged({**refused("parallel-calls"), "turn/answer": wrong}, is_published=True)
     assert judgement.verdict == "fail"
     # The fault comes first.
     assert [(finding.at, finding.verdict) for finding in judgement.findings][-1] == ("parallel-calls", "pass")

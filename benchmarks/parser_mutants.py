@@ -1,0 +1,319 @@
+"""A table of the parsers that a vLLM registers, by what proves them, and of the mutants that a proof notices.
+
+    python -m benchmarks.parser_mutants PYTHON [--pairs FILE] [--count 300] [--seed 1] [--folder FOLDER]
+
+PYTHON has vLLM installed; its parsers are changed in memory, and nothing is written there. Each parser reads a small
+template of tests/lab/prove/formats.py, and those that the lines of FILE name: `TOOL REASONING TEMPLATE`, `-` for no
+parser. A mutant is one change in a line that reading a turn reaches, spread evenly over the files:
+a flipped comparison, a slice or a number that is off by one, a statement that is dropped, a mark for another one. It
+is noticed alone where the proof no longer passes, and beside the number before where an answer has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from builder.lab.prove import conversations, front_end, judging
+from builder.lab.prove.conversations import Conversation
+from builder.lab.prove.front_end import Setup
+from builder.lab.prove.judging import Judgement, Reference
+from builder.lab.prove.properties import Style
+from tests.lab.prove import formats
+
+_READER = Path(__file__).with_name("parser_reader.py")
+_REGISTERED = """
+import importlib, json
+names = {}
+for kind in ("tool_parsers", "reasoning"):
+    module = importlib.import_module("vllm." + kind)
+    listed = next(value for key, value in vars(module).items() if key.endswith("_TO_REGISTER"))
+    names[kind] = {name: file for name, (file, _) in sorted(listed.items())}
+print(json.dumps([module.__file__, names]))
+"""
+_OPPOSITES = ((ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
+_FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
+}
+# They choose parsers, count, or constrain what a model may write; they read nothing.
+_OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_tag_registry.py", "tool_strict_level.py"}
+_MARK = re.compile(r"[<\[\]|{}>]")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A template, and the parsers that read it back."""
+
+    name: str
+    tool: str
+    reasoning: str
+    template: str
+
+    def setup(self, folder: Path, marks: dict[str, str]) -> Setup:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.name}.jinja"
+        file.write_text(self.template, encoding="utf-8")
+        options = ["--chat-template", str(file)]
+        options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
+        options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
+        # A model's own tokenizer has the marks that its parser looks for.
+        files = front_end.files(self.template + marks.get(self.tool, ""))
+        if self.tool.startswith("cohere"):  # vLLM's parser for Cohere asks for the model's architecture
+            config = json.loads(files["config.json"]) | {
+                "architectures": ["Cohere2ForCausalLM"],
+                "model_type": "cohere2",
+            }
+            files["config.json"] = json.dumps(config).encode()
+        return Setup(self.name, files, tuple(options), {}, str(file), {}, self.questions())
+
+    def questions(self) -> tuple[conversations.Question, ...]:
+        asked = conversations.questions(self.tool, self.reasoning)
+        return tuple(each for each in asked if not isinstance(each.subject, Conversation))
+
+    def judge(self, answers: dict[str, Any], before: Judgement | None = None) -> Judgement:
+        reference = Reference("before", before.goldens, before.texts) if before else None
+        return judging.judge_answers(
+            self.questions(), answers, tokenizer="", style=Style(), reference=reference, is_published=True
+        )
+
+
+@dataclass(frozen=True)
+class Mutant:
+    number: int
+    path: str
+    line: int
+    what: str
+    source: str
+
+    @property
+    def module(self) -> str:
+        return ".".join(PurePosixPath(self.path[self.path.rindex("/vllm/") + 1 :]).with_suffix("").parts)
+
+
+def pairs_of(file: Path | None, tools: str) -> list[Pair]:
+    own = [
+        Pair(f"own-{each.tool}-{each.reasoning}", each.tool, each.reasoning, each.template())
+        for each in formats.FORMATS
+        if not tools or each.tool in tools.split(",")
+    ]
+    published = []
+    for line in file.read_text(encoding="utf-8").splitlines() if file else ():
+        tool, reasoning, template = (part.removeprefix("-") for part in line.split(maxsplit=2))
+        text = Path(template).read_text(encoding="utf-8")
+        published.append(Pair(f"{Path(template).stem}-{tool}-{reasoning}", tool, reasoning, text))
+    return own + published
+
+
+def read(
+    python: str, folder: Path, marks: dict[str, str], work: list[tuple[Pair, list[Mutant]]], *, trace: bool
+) -> None:
+    """Runs the reader on pairs, each with its mutants; the answers are files in ``folder``."""
+    setups = [pair.setup(folder, marks) for pair, _ in work]
+    files = front_end.files_of_work(setups, PurePosixPath(folder), str(folder))
+    content = json.loads(files[PurePosixPath(folder, "work.json")])
+    for setup, (_, mutants) in zip(content["setups"], work, strict=True):
+        setup |= {"mutants": [vars(each) | {"module": each.module} for each in mutants], "trace": trace}
+    files[PurePosixPath(folder, "work.json")] = json.dumps(content).encode()
+    for place, data in files.items():
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        Path(place).write_bytes(data)
+    subprocess.run([python, "-B", str(_READER), str(folder)], check=True, stderr=subprocess.DEVNULL)
+
+
+def answers_in(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"failed": "the front end did not start"}
+
+
+class _Edits(ast.NodeVisitor):
+    """The changes of a module: the node that each replaces, its text, and words for it."""
+
+    def __init__(self, tree: ast.Module, lines: set[int]) -> None:
+        self.lines = lines
+        self.found: list[tuple[ast.expr | ast.stmt, str, str]] = []
+        strings = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        self.marks = sorted(
+            {each for each in strings if _MARK.search(each) and 1 < len(each) < 60 and "\n" not in each}
+        )
+        self.visit(tree)
+
+    def add(self, node: ast.expr | ast.stmt, new: ast.AST | str, what: str) -> None:
+        text = new if isinstance(new, str) else f"({ast.unparse(new)})"
+        self.found.append((node, text, what))
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments | ast.AnnAssign):
+            return
+        if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
+            return
+        is_mark = isinstance(node, ast.Constant) and node.value in self.marks
+        if getattr(node, "lineno", 0) in self.lines or is_mark:
+            self._edit(node)
+        self.generic_visit(node)
+
+    def _edit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            flipped = ast.Compare(node.left, [_FLIPPED[type(node.ops[0])]()], node.comparators)
+            self.add(node, flipped, "comparison flipped")
+        elif isinstance(node, ast.BoolOp):
+            other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            self.add(node, ast.BoolOp(other, node.values), "and/or")
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self.add(node, node.operand, "not dropped")
+        elif isinstance(node, ast.Slice):
+            for bound in filter(None, (node.lower, node.upper)):
+                self.add(bound, ast.BinOp(bound, ast.Add(), ast.Constant(1)), "slice off by one")
+        elif isinstance(node, ast.Constant):
+            self._edit_constant(node)
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.Break | ast.Continue):
+            self.add(node, "pass", "statement dropped")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self.add(node, "pass", "call dropped")
+        elif isinstance(node, ast.Return) and node.value and ast.unparse(node.value) != "None":
+            self.add(node, "return None", "result dropped")
+
+    def _edit_constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self.add(node, ast.Constant(not node.value), "constant")
+        elif isinstance(node.value, int):
+            self.add(node, ast.Constant(node.value + 1), "constant off by one")
+        elif node.value in self.marks and len(self.marks) > 1:
+            at = self.marks.index(node.value)
+            self.add(node, ast.Constant(self.marks[at - 1]), "mark swapped")
+
+
+def mutants_of(path: str, lines: set[int]) -> Iterator[Mutant]:
+    source = Path(path).read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node, text, what in _Edits(ast.parse(source), lines).found:
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        old = source[begin:end].decode()
+        changed = (source[:begin] + text.encode() + source[end:]).decode()
+        try:
+            compile(changed, path, "exec")
+        except SyntaxError:
+            continue
+        yield Mutant(0, path, node.lineno, f"{what}: {' '.join(old.split())[:60]} -> {text[:60]}", changed)
+
+
+def spread(reached: dict[str, set[int]], count: int, chance: random.Random) -> list[Mutant]:
+    """So many mutants, as evenly over the files as these have some."""
+    by_file = []
+    for path in sorted(reached):
+        found = list(mutants_of(path, reached[path]))
+        chance.shuffle(found)
+        by_file.append(found)
+    chance.shuffle(by_file)
+    rounds = (found[at] for at in range(max(map(len, by_file), default=0)) for found in by_file if at < len(found))
+    return [replace(each, number=number) for number, each in zip(range(count), rounds, strict=False)]
+
+
+def table(names: dict[str, dict[str, str]], pairs: list[Pair], judged: dict[str, Judgement | str]) -> Iterator[str]:
+    for kind, key, point in (("tool_parsers", "tool", "tool calls"), ("reasoning", "reasoning", "reasoning")):
+        for name in names[kind]:
+            reasons = {each.name: _fault(judged[each.name], point) for each in pairs if getattr(each, key) == name}
+            proven = [pair for pair, fault in reasons.items() if not fault]
+            why = next((f"{pair}: {fault}" for pair, fault in reasons.items()), "no template is here")
+            word = f"proven: {', '.join(proven)}" if proven else f"not proven: {' '.join(why.split())[:200]}"
+            yield f"{kind:13} {name:24} {word}"
+
+
+def _fault(judged: Judgement | str, point: str) -> str:
+    """The reason why a parser is not proven by a pair; empty where it is."""
+    if isinstance(judged, str):
+        return judged
+    failed = [each for each in judged.findings if each.verdict == "fail"]
+    of_point = [each for each in failed if (each.check == "reasoning") == (point == "reasoning")]
+    unproven = [each for each in judged.findings if each.verdict == "unclear" and each.text.startswith(point)]
+    return next((each.text for each in (*of_point, *unproven)), "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("python")
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--formats", default="", help="tool parsers, with commas: only their own templates")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    asked = subprocess.run([given.python, "-c", _REGISTERED], capture_output=True, text=True, check=True)
+    place, names = json.loads(asked.stdout.splitlines()[-1])
+    tools = Path(place).parent.parent / "tool_parsers"
+    marks = {name: (tools / f"{file}.py").read_text(encoding="utf-8") for name, file in names["tool_parsers"].items()}
+    pairs = pairs_of(given.pairs, given.formats)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        read(given.python, folder / "whole", marks, [(pair, []) for pair in pairs], trace=True)
+        judged: dict[str, Judgement | str] = {}
+        reached: dict[str, dict[str, set[int]]] = {}
+        for number, pair in enumerate(pairs):
+            result = answers_in(folder / "whole" / f"answers-{number}.json")
+            judged[pair.name] = pair.judge(result["answers"]) if "answers" in result else str(result["failed"])[-300:]
+            for path, lines in result.get("lines", {}).items():
+                if Path(path).name not in _OTHER_FILES:
+                    reached.setdefault(path, {})[pair.name] = set(lines)
+        sys.stdout.write("\n".join(table(names, pairs, judged)) + "\n")
+        _try_mutants(given, folder / "mutants", marks, pairs, judged, reached)
+
+
+def _try_mutants(
+    given: argparse.Namespace,
+    folder: Path,
+    marks: dict[str, str],
+    pairs: list[Pair],
+    judged: dict[str, Judgement | str],
+    reached: dict[str, dict[str, set[int]]],
+) -> None:
+    """Only pairs that pass are asked: what is not proven notices nothing."""
+    passed = [pair for pair in pairs if not isinstance(each := judged[pair.name], str) and each.verdict == "pass"]
+    names = {pair.name for pair in passed}
+    lines = {
+        path: set().union(*(own for name, own in by_pair.items() if name in names)) for path, by_pair in reached.items()
+    }
+    chance = random.Random(given.seed)  # noqa: S311
+    mutants = spread({path: own for path, own in lines.items() if own}, given.count, chance)
+    by_pair: dict[str, list[Mutant]] = {pair.name: [] for pair in passed}
+    for mutant in mutants:
+        users = [pair.name for pair in passed if mutant.line in reached[mutant.path].get(pair.name, ())]
+        users = users or [pair.name for pair in passed if pair.name in reached[mutant.path]]
+        by_pair[chance.choice(users)].append(mutant)
+    work = [(pair, by_pair[pair.name]) for pair in passed if by_pair[pair.name]]
+    read(given.python, folder, marks, work, trace=False)
+    seen: dict[int, Counter[str]] = {each.number: Counter() for each in mutants}
+    for number, (pair, own) in enumerate(work):
+        before = pair.judge(answers_in(folder / f"answers-{number}.json")["answers"])
+        for mutant in own:
+            result = answers_in(folder / f"mutant-{mutant.number}-{number}.json")
+            alone = "answers" not in result or pair.judge(result["answers"]).verdict != "pass"
+            beside = alone or pair.judge(result["answers"], before).verdict != "pass"
+            seen[mutant.number].update({"alone": alone, "beside": beside})
+    kinds = Counter(each.what.partition(":")[0] for each in mutants)
+    for how, words in (("alone", "by a first proof"), ("beside", "beside the number before")):
+        noticed = [each for each in mutants if seen[each.number][how]]
+        by_kind = Counter(each.what.partition(":")[0] for each in noticed)
+        parts = ", ".join(f"{kind} {by_kind[kind]}/{count}" for kind, count in sorted(kinds.items()))
+        sys.stdout.write(f"noticed {words}: {len(noticed)} of {len(mutants)} ({parts})\n")
+    for mutant in mutants:
+        if not seen[mutant.number]["alone"]:
+            how = "only changed" if seen[mutant.number]["beside"] else "survived"
+            sys.stdout.write(f"{how}: {mutant.module}:{mutant.line} {mutant.what}\n")
+
+
+if __name__ == "__main__":
+    main()
