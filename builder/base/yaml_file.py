@@ -309,10 +309,12 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
 def with_values(text: str, values: Mapping[YamlPath, Any], expected: Any) -> str | None:
     """``text`` with each of ``values`` at its path; None if its layout is so unusual that it would not mean
     ``expected`` then."""
-    edited = text
+    edited = text.replace("\r\n", "\n")
     try:
         for path, value in values.items():
             edited = _with_value(edited, path, value)
+        if "\r\n" in text:
+            edited = edited.replace("\n", "\r\n")
         return edited if load(edited, "") == expected else None
     except (FileProblemsError, yaml.YAMLError):  # PyYAML's own scanner takes less than libyaml
         return None

@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from tests import projects
+from tests import projects, shipped_files
 
-PACKAGES = projects.REPOSITORY_ROOT / "dockerfiles/cpu/packages.linux-amd64.txt"
+PACKAGES = "dockerfiles/cpu/packages.linux-amd64.txt"
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """A Python 3.11 with the packages of the image."""
-    uv, folder, packages = find_uv_bin(), tmp_path / "venv", PACKAGES.read_text(encoding="utf-8")
+    uv, folder, packages = (
+        find_uv_bin(),
+        tmp_path / "venv",
+        (shipped_files.project().root / PACKAGES).read_text(encoding="utf-8"),
+    )
     options = ["--index-strategy", "unsafe-best-match"]
     if links := os.environ.get("PIP_FIND_LINKS"):  # torch is there, and its index may be out of reach
         options = ["--find-links", links]
