@@ -162,8 +162,8 @@ def main() -> None:
 
 
 def options_by_version(every: list[VllmFacts]) -> str:
-    """The first and the last release (``0.27``) with each option and variable that not every one has, as JSON; empty
-    for the oldest and the newest that were asked. An option that turns another one off is left out."""
+    """The first and the last release (``0.27``) with each option and variable, as JSON; the first is empty for the
+    oldest that was asked, and the last for the newest. An option that turns another one off is left out."""
     having: dict[str, set[tuple[int, ...]]] = {}
     releases = {tuple(map(int, facts.version.split(".")[:2])): facts for facts in every}
     for release, facts in releases.items():
@@ -171,15 +171,18 @@ def options_by_version(every: list[VllmFacts]) -> str:
         names = {name for name in {*names, *facts.variables} if name.startswith(("--", "VLLM_"))}
         for name in names:
             having.setdefault(name, set()).add(release)
-    ends = [".".join(map(str, end(releases))) for end in (min, max)]
+    oldest, newest = (".".join(map(str, end(releases))) for end in (min, max))
     rows = {
-        name: ["" if text in ends else text for text in (".".join(map(str, end(had))) for end in (min, max))]
+        name: [text if text != end else "" for text, end in zip(_ends(had), (oldest, newest), strict=True)]
         for name, had in sorted(having.items())
-        if len(had) < len(releases)
     }
     lines = (f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    head = f'{{\n  "oldest": "{ends[0]}",\n  "newest": "{ends[1]}",\n  "names": {{\n'
+    head = f'{{\n  "oldest": "{oldest}",\n  "newest": "{newest}",\n  "names": {{\n'
     return head + ",\n".join(lines) + "\n  }\n}\n"
+
+
+def _ends(releases: set[tuple[int, ...]]) -> tuple[str, ...]:
+    return tuple(".".join(map(str, end(releases))) for end in (min, max))
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ def _print_made(result: InitResult) -> None:
             print_result(f"  {kind}: {', '.join(names)}", hanging=4)
     if result.reason:
         contents = result.selection.contents
-        print_result(f"  {result.reason}: `--{contents}`; `builder init --update --all` brings the rest")
+        rest = "" if contents == "all" else ". To add the rest: `builder init --update --all`"
+        print_result(f"  {result.reason} (as with `--{contents}`){rest}")
     for file in result.kept:
         print_result(f"  {file} already exists and was left unchanged")
     if result.git:

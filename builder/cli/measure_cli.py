@@ -271,7 +271,7 @@ def print_proof(result: ProvedImage) -> None:
     if len(evidence.findings) > _SHOWN:
         print_result(f"  and {len(evidence.findings) - _SHOWN} more: {result.file}")
     if evidence.verdict == "changed":
-        print_note(f"  `builder prove {result.image} --accept` says that it is meant")
+        print_note(f"  `builder prove {result.image} --accept` accepts the change, if you intended it")
 
 
 def summary(evidence: Evidence) -> str:

@@ -148,10 +148,10 @@ def init_project(
 
 def suited(proc: Path) -> tuple[Contents, str]:
     if machines.is_spark(proc):
-        return "spark", "this is a DGX Spark"
+        return "spark", "This is a DGX Spark, so the definitions for one were added"
     if any(proc.glob(processes.GPUS)):
-        return "all", "this machine has an NVIDIA GPU"
-    return "cpu", "this machine has no NVIDIA GPU"
+        return "all", "This machine has an NVIDIA GPU, so all definitions were added"
+    return "cpu", "No NVIDIA GPU found, so only the CPU definitions were added"
 
 
 def _first(selected: Selection, proc: Path) -> str | None:

@@ -448,8 +448,8 @@ def _summary(pins: Pins, name: str) -> str:
         closure = pins.python if name == "python" else pins.build
         if closure is None:
             return ""
-        limit = f", none after {closure.as_of}" if closure.as_of else ""
-        return f"{words.counted(len(closure.packages), 'package')}, newest of {closure.newest}{limit}"
+        limit = f", resolved as of {closure.as_of}" if closure.as_of else ""
+        return f"{words.counted(len(closure.packages), 'package')}, the newest from {closure.newest}{limit}"
     pin = pins.sources.get(name)
     if isinstance(pin, GitPin):
         patches = "".join(f" with {patch.label} at {(patch.head or patch.sha256)[:12]}" for patch in pin.patches)

@@ -152,7 +152,7 @@ def require_valid(project: Project) -> None:
     the chat templates of the others."""
     readable, problems = mod_files.readable_mods(project)
     if problems := (*problems, *(problem for mod in readable for problem in mod_files.template_problems(mod))):
-        raise FileProblemsError(problems, hint="the other mods were checked")
+        raise FileProblemsError(problems)
 
 
 def _column(

@@ -166,6 +166,9 @@ def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None)
                 *recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
             }
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
+        if answer is None and (release := image_words.pinned_release(lock, facts.definitions)):
+            mods = checked.mods or any(definition.mods for definition in facts.definitions)  # which may bring options
+            (every_note if mods else problems).update(image_words.unknown_options(checked, release))
         for advised in advice.of_recipe_file(project, lock, checked, rendered.words, facts.definitions, config):
             line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
             (problems if advised.verdict == "error" else every_note).add(line)

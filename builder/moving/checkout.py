@@ -300,7 +300,7 @@ def _other(key: str) -> str:
     if key == "CLUSTER_NODES":
         return "empty"
     suggestion = words.did_you_mean(key, ("CLUSTER_NODES", *_NOT_HERE))
-    return f"none: nothing reads it{f'; {suggestion}' if suggestion else ''}"
+    return f"not taken over: nothing here reads it{f'; {suggestion}' if suggestion else ''}"
 
 
 # Git never ends where a setting includes a pipe that nobody writes to.

@@ -31,11 +31,13 @@ from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.definitions import command, recipe_problems
 from builder.engine import containers, images, installed
+from builder.lock.model import GitPin, WheelPin
 from builder.serving import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
@@ -172,7 +174,7 @@ def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) ->
         elif option.option in told:
             continue
         elif fault.unknown:
-            hint = _hint(fault.option, answer, answer.facts.options)
+            hint = _hint(fault.option, answer.facts.version, answer.facts.options)
             yield Problem(command.of_option(recipe, option), f"{answer.label} has no option `{option.option}`{hint}")
         else:
             values = answer.facts.options.get(fault.option, ())
@@ -185,7 +187,7 @@ def notes(recipe: Recipe, answer: ImageAnswer) -> Iterator[Problem]:
     """The variables that have no effect in the image, or may end its server later."""
     for name in answer.command.unread:
         option = f"--{name.removeprefix(_PREFIX).lower().replace('_', '-')}"
-        hint = _hint(name, answer, answer.facts.variables)
+        hint = _hint(name, answer.facts.version, answer.facts.variables)
         if option in answer.facts.options:
             hint = f"; the option `{option}` does this"
         yield Problem(recipe.location("env", name), f"nothing in {answer.label} reads {name}{hint}")
@@ -210,10 +212,46 @@ def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe
     return tuple(sorted(lines))
 
 
-def _hint(name: str, answer: ImageAnswer, names: Iterable[str]) -> str:
+# Before there is an image to ask: the options that each release has.
+
+
+def pinned_release(lock: Lock, chain: Sequence[ImageDefinition]) -> str:
+    """The release of vLLM (``0.32.0``) that ``lock`` pins for the image of ``chain``; empty if its options are not
+    known: it is patched, no release, or older or newer than `vllm_options.json`."""
+    for definition in reversed(chain):
+        for pins in lock.pins.get(definition.name, {}).values():
+            pin = pins.sources.get("vllm")
+            if isinstance(pin, GitPin | WheelPin) and not (isinstance(pin, GitPin) and pin.patches):
+                version = words.parse_version(pin.version)
+                oldest, newest = (Version(_table()[end]).release for end in ("oldest", "newest"))
+                is_known = version and not version.is_prerelease and oldest <= version.release[:2] <= newest
+                return version.public if version and is_known else ""
+    return ""
+
+
+def unknown_options(recipe: Recipe, release: str) -> Iterator[Problem]:
+    """The options of the recipe that vLLM of this ``release`` does not have."""
+    here = Version(release)
+    having = {
+        name
+        for name, (first, last) in _releases().items()
+        if (not first or Version(first) <= here) and (not last or here.release[:2] <= Version(last).release)
+    }
+    argv, _ = command.server_arguments(recipe)
+    for option in command.options(argv):
+        name = _name(option.option)
+        # vLLM takes the beginning of a name, and `--no-X` for a switch.
+        if name.startswith("--") and not any(
+            each.startswith((name, f"--{name.removeprefix('--no-')}")) for each in having
+        ):
+            hint = _hint(name, release, having)
+            yield Problem(command.of_option(recipe, option), f"vLLM {release} has no option `{option.option}`{hint}")
+
+
+def _hint(name: str, release: str, names: Iterable[str]) -> str:
     """The releases of vLLM that have the option or variable ``name``, else the most similar one of ``names``."""
     first, last = _releases().get(name, ("", ""))
-    here = words.parse_version(answer.facts.version)
+    here = words.parse_version(release)
     if here and first and here < Version(first):
         return f"; vLLM {first} is the first release with it"
     if here and last and here.release[:2] > Version(last).release:
@@ -223,10 +261,16 @@ def _hint(name: str, answer: ImageAnswer, names: Iterable[str]) -> str:
 
 
 @cache
+def _table() -> dict[str, Any]:
+    """The first and the last release with each option and variable, empty for the oldest and the newest release of the
+    table. `benchmarks/vllm_agreement.py --options` writes the file."""
+    table: dict[str, Any] = json.loads(_RELEASES.read_text(encoding="utf-8"))
+    return table
+
+
+@cache
 def _releases() -> dict[str, tuple[str, str]]:
-    """The first and the last release with each option and variable that some releases from 0.19 on lack; empty for the
-    oldest and the newest release. `benchmarks/vllm_agreement.py --options` writes the file."""
-    return records.record(dict[str, tuple[str, str]], json.loads(_RELEASES.read_text(encoding="utf-8"))["names"])
+    return records.record(dict[str, tuple[str, str]], _table()["names"])
 
 
 def _name(option: str) -> str:

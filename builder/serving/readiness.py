@@ -103,7 +103,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
         crashes = max((count for _, count in ended), default=0)
         is_over = crashes >= most_crashes or (crashes and not service.is_up)  # the engine starts no candidate again
         if crashed < crashes and not is_over:
-            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
+            report(Message(f"the server exited after {time.monotonic() - began:.0f} s; starting it again"))
         crashed = crashes
         is_due = time.monotonic() - probed > _PROBE_SECONDS
         probed = time.monotonic() if is_due else probed

@@ -369,7 +369,7 @@ def test_a_crash_of_a_loader_in_the_image_names_it_beside_the_way_back(kitchen: 
 
 def test_one_crash_is_forgiven(kitchen: Kitchen, builder: Builder) -> None:
     done = builder("run", "chat", "--", "--crash-once")
-    assert "it ended by itself after" in done.stderr
+    assert "the server exited after" in done.stderr
     assert " serves from " in done.stdout
 
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.definitions.image import load_chain
 from builder.engine import vllm_words
 from builder.engine.installed import CommandAnswer, CommandFault, VllmFacts
+from builder.lock.model import GitPin, Lock, Pins, WheelPin
 from builder.serving import image_words
 from builder.serving.image_words import ImageAnswer
+from tests import projects
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipe import Recipe
 
+DAY = "2026-10-01T00:00:00Z"
 OPTIONS = {"--port": (), "--kv-cache-dtype": ("auto", "fp8"), "--attention-backend": (), "--max-model-len": ()}
 FACTS = VllmFacts(
     version="0.32.0",
@@ -156,3 +160,44 @@ def test_variables_without_effect_are_notes(tmp_path: Path) -> None:
 )
 def test_options_are_taken_out_with_their_values(argv: list[str], names: set[str], kept: list[str]) -> None:
     assert vllm_words.without(argv, names) == kept
+
+
+# Before there is an image: the options of the pinned release.
+
+
+@pytest.mark.parametrize(
+    ("used", "release", "hint"),
+    [
+        ("--max-model-len 4k --no-enable-prefix-caching --max_num_seqs 4 --attention-config.backend X", "0.32.0", ""),
+        ("--gpu-memory-util 0.5 -tp 2", "0.32.0", ""),  # vLLM takes the beginning of a name
+        ("--gpu-memory-utilisation 0.5", "0.32.0", "did you mean `--gpu-memory-utilization`?"),
+        ("--calculate-kv-scales", "0.28.0", "vLLM 0.27 is the last release with it"),
+        ("--calculate-kv-scales", "0.27.1", ""),
+        ("--watchdog-config x", "0.32.1", "vLLM 0.33 is the first release with it"),
+        ("--watchdog-config x", "0.33.0", ""),
+    ],
+)
+def test_an_option_that_the_pinned_release_lacks_is_a_problem(
+    tmp_path: Path, used: str, release: str, hint: str
+) -> None:
+    found = [*image_words.unknown_options(recipe_texts.make(tmp_path, f"vllm serve m {used}"), release)]
+    name = used.split(maxsplit=1)[0]
+    expected = f"vLLM {release} has no option `{name}`; {hint}"
+    assert [each.message for each in found] == ([expected] if hint else [])
+
+
+@pytest.mark.parametrize(
+    ("pin", "release"),
+    [
+        (GitPin("https://x.example/v", "main", "a" * 40, "0.30.0", DAY), "0.30.0"),
+        (GitPin("https://x.example/v", "main", "a" * 40, "0.30.1.dev5+gabc", DAY), ""),
+        (GitPin("https://x.example/v", "main", "a" * 40, "0.34.0", DAY), ""),
+        (GitPin("https://x.example/v", "main", "a" * 40, "0.17.1", DAY), ""),
+        (WheelPin("vllm==0.32.0", "0.32.0"), "0.32.0"),
+    ],
+)
+def test_the_release_is_known_of_pinned_sources_alone(tmp_path: Path, pin: GitPin | WheelPin, release: str) -> None:
+    lock = Lock(pins={"small": {"linux/amd64": Pins(sources={"vllm": pin})}})
+    project = projects.make(tmp_path)
+    assert image_words.pinned_release(lock, load_chain(project, "small", "linux/amd64")) == release
+    assert image_words.pinned_release(Lock(), load_chain(project, "small", "linux/amd64")) == ""
