@@ -125,7 +125,6 @@ bench: $(READY) engine
 
 reference: $(READY)
 	@.venv/bin/python -m builder.lock.layout
-	@.venv/bin/python -m builder.definitions.advisories
 	@.venv/bin/python -m docs.reference.generate
 
 # The generator of the site is a group of its own, which nothing else needs.

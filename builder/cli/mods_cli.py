@@ -352,7 +352,7 @@ def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     return {
         **data(mod, "mod=name requires"),
         "checks": [{**data(each, keys), "patches": list(map(_tried_json, each.tried))} for each in verdicts],
-        "script": data(script, "file=name applies_patches patches downloads run_time"),
+        "script": data(script, "file=name patches downloads run_time"),
     }
 
 
@@ -425,8 +425,6 @@ def _nothing_tried(verdict: ModVerdict) -> str:
     if script.patches:
         files = ", ".join(script.patches)
         return f"{script.name} applies {files} itself, and nothing here tells to what: not tried"
-    if script.applies_patches:
-        return f"{script.name} applies patches that do not lie beside it: nothing tells whether they fit"
     return f"no patches to check; {script.name} is tried only in a build"
 
 

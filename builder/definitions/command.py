@@ -20,7 +20,7 @@ from builder.base.errors import Location, Problem, UsageError, require_no_proble
 from builder.definitions import recipe_v2, shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipe import Recipe
     from builder.definitions.shell import CommandProblem, ParsedCommand, Placeholder, Scalar, Unit
@@ -115,12 +115,11 @@ _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 @dataclass(frozen=True)
 class UsedOption:
     """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among those of the same
-    spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
+    spelling, from 0."""
 
     option: str
     value: str | None
     occurrence: int
-    goes_on: bool = False
 
     @property
     def json_object(self) -> dict[str, Any]:
@@ -135,15 +134,14 @@ class UsedOption:
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
     """The options in ``words``, in order: ``--name value``, ``--name=value``, ``-tp value``, ``--flag``."""
     counts: dict[str, int] = {}
-    for word, following, third in zip(words, (*words[1:], None), (*words[2:], None, None), strict=False):
+    for word, following in zip(words, (*words, None)[1:], strict=True):
         if not _is_option(word):
             continue
         option, sign, value = word.partition("=")
         occurrence = counts.get(option, 0)
         counts[option] = occurrence + 1
         has_value = not sign and following is not None and not _is_option(following)
-        goes_on = has_value and third is not None and not _is_option(third)
-        yield UsedOption(option, value if sign else following if has_value else None, occurrence, goes_on)
+        yield UsedOption(option, value if sign else following if has_value else None, occurrence)
 
 
 def _is_option(word: str) -> bool:
@@ -166,19 +164,15 @@ def _in_command(recipe: Recipe, written: str, offset: int) -> Location:
 def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
     """The location of the character ``at`` of the option's value; of the default that it comes from, or of the option
     itself, where the file spells it differently."""
-    value = used.value or ""
-    option = of_option(recipe, used)
-    offset = _offset(recipe, used)
-    if offset is None:
-        return option
+    start = of_option(recipe, used)
+    if (offset := _offset(recipe, used)) is None:
+        return start
     end = _NEXT_OPTION.search(recipe.command, offset + len(used.option))
     written = recipe.command[offset + len(used.option) : end.start() if end else None]
-    for key in _PLACEHOLDER.findall(written):
-        default = recipe.defaults.get(key)
-        if default is not None:
-            start = recipe.location("defaults", key)
-            return _within(recipe.text, start, value, at) or start
-    return _within(recipe.text, option, value, at) or option
+    keys = (key for key in _PLACEHOLDER.findall(written) if recipe.defaults.get(key) is not None)
+    if key := next(keys, None):
+        start = recipe.location("defaults", key)
+    return _within(recipe.text, start, used.value or "", at) or start
 
 
 def of_text(recipe: Recipe, written: str) -> Location:
@@ -202,20 +196,18 @@ def _offset(recipe: Recipe, used: UsedOption) -> int | None:
 def _within(text: str, start: Location, value: str, at: int) -> Location | None:
     """The location of the character ``at`` of ``value``, which the file spells as it is or with its braces doubled,
     somewhere after ``start``; None where it does not."""
+
+    def spelled(part: str) -> str:
+        lines = (re.sub(r"\\([{}])", r"\\\1\\\1?", re.escape(line)) for line in part.split("\n"))
+        return r"\n[ \t]*".join(lines)
+
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
-    lines = value.split("\n")
-    before = value[:at].split("\n")
-    for double in (str, lambda line: line.replace("{", "{{").replace("}", "}}")):
-        row = text.find(double(lines[0]), index) if lines[0] else -1
-        if row < 0 or (text.count("\n", index, row) > 1 and len(lines[0]) < 2):
-            continue
-        line = text.count("\n", 0, row) + len(before)
-        if len(before) == 1:
-            column = row - text.rfind("\n", 0, row)
-        else:
-            column = max("".join(text.splitlines()[line - 1 : line]).find(double(lines[len(before) - 1])), 0) + 1
-        return Location(start.file, line, column + len(double(before[-1])))
-    return None
+    found = re.compile(f"({spelled(value[:at])}){spelled(value[at:])}").search(text, index) if value else None
+    # A single character far away is another one.
+    if found is None or (len(value) < 2 and text.count("\n", index, found.start()) > 1):
+        return None
+    end = found.end(1)
+    return Location(start.file, text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end))
 
 
 # Values of options that vLLM refuses when it parses them, and options that contradict each other.
@@ -229,10 +221,8 @@ _LEAST = {
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
-_PORTS = frozenset({"port", "master-port"})
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
-_ONE_LINE = "a name has no line break and no control character"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
@@ -244,53 +234,53 @@ def name_of(option: str) -> str:
     return _COUNTS.get(name, name)
 
 
-def option_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
-    for used in options(words):
-        if used.value is not None and (message := _number_fault(name_of(used.option), used.value)):
-            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    return _value_problems(recipe, words, _number_fault)
 
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
     what only a shell can tell is left to it."""
+    yield from _value_problems(recipe, words, _name_fault)
+    if message := _name_fault("model", model(words) or ""):
+        yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
+
+
+def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, str], str]) -> Iterator[Problem]:
     for used in options(words):
-        name, value = name_of(used.option), used.value
-        if value is None:
-            continue
-        message = ""
-        is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
-        if name in _NAMES and any(map(_CONTROL.search, (*values(words, used.option), value))):
-            message = _ONE_LINE
-        elif name == "host" and not _HOST.fullmatch(value):
-            message = "a host name or an address is meant, such as 0.0.0.0"
-        elif name in _PORTS and not is_port:
-            message = "a port is meant: 1 to 65535"
-        if message and (name in _NAMES or not re.search(r"[$`]", value)):
-            yield Problem(of_value(recipe, used), f"{used.option} {value}: {message}")
-    loaded = model(words) or ""
-    if _CONTROL.search(loaded):
-        yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
+        if used.value is not None:
+            name = name_of(used.option)
+            every = (used.value, *values(words, used.option)) if name in _NAMES else (used.value,)
+            if message := next(filter(None, (fault(name, value) for value in every)), ""):
+                yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+
+
+def _name_fault(name: str, value: str) -> str:
+    if name in _NAMES:
+        return "a name cannot have a line break or a control character" if _CONTROL.search(value) else ""
+    if re.search(r"[$`]", value):
+        return ""
+    if name == "host" and not _HOST.fullmatch(value):
+        return "expected a host name or an address, such as 0.0.0.0"
+    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
+    return "expected a port: 1 to 65535" if name in {"port", "master-port"} and not is_port else ""
 
 
 def _number_fault(name: str, value: str) -> str:
     if name not in {*_LEAST, "seed", _SHARE} or re.search(r"[$`]", value):
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
-        return f"a number has no comma; {value.replace(',', '.' if name == _SHARE else '')} is meant"
+        return f"a number has no comma; write {value.replace(',', '.' if name == _SHARE else '')}"
     if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
-        return "a whole number is meant"
+        return "expected a whole number"
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
-        if float(value) < least:
-            return f"{least} or more is meant"
-    if name != _SHARE:
-        return ""
-    try:
-        share = float(value)
-    except ValueError:
-        return "a number is meant, such as 0.85"
-    return "" if 0 < share <= 1 else "a share of the memory is meant: more than 0, and 1 at most"
+        return "" if float(value) >= least else f"expected {least} or more"
+    is_fit = name != _SHARE
+    with suppress(ValueError):
+        is_fit = is_fit or 0 < float(value) <= 1
+    return "" if is_fit else "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# A name is only taken for a mistyped one if it is nearly the same as one that is here.
-_NEARLY = 0.88
-
-
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.command_problems(recipe)]
@@ -40,9 +36,8 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         words = command.unchecked_words(recipe)
         collected += _without_value(recipe, words)
     if not collected:
-        collected += (*command.name_problems(recipe, words), *command.option_problems(recipe, words))
-        with suppress(FileProblemsError):  # a name, which is told above
-            collected += json_option_problems(recipe, command.render_command(recipe, {}))
+        collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
+        collected += json_problems(recipe, words)
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
@@ -61,8 +56,9 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    of_mods = ((recipe, mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))) for recipe in recipes)
-    require_no_problems({problem for recipe, unknown in of_mods for problem in (*recipe_problems(recipe), *unknown)})
+    require_no_problems(
+        {problem for recipe in recipes for problem in (*recipe_problems(recipe), *missing_mods(project, recipe))}
+    )
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -95,13 +91,8 @@ def is_built_here(project: Project, recipe: Recipe) -> bool:
 
 
 def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """Tells each mod of ``recipe`` that the project lacks: it is served without, and not built."""
-    existing = mod.mod_names(project)
-    for index, name in enumerate(map(mod.name_of, recipe.mods)):
-        if name not in existing:
-            suggestion = mod.remedy(project, name) or did_you_mean(name, existing, code=True, near=_NEARLY)
-            message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
-            yield Problem(recipe.location("mods", index), message)
+    """A problem for each mod of ``recipe`` that the project lacks: the recipe can be served without it, not built."""
+    return mod.unknown_mods(project, recipe.mods, partial(recipe.location, "mods"))
 
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
@@ -120,7 +111,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     except FileProblemsError as error:
         yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
         return
-    suggestion = did_you_mean(recipe.repository, existing, code=True, near=_NEARLY)
+    suggestion = did_you_mean(recipe.repository, existing, code=True, near=0.88)
     ways = f"an image of that name that the engine has is served; `builder adopt {recipe.container}` numbers it"
     yield Problem(location, f"no image definition makes `{recipe.container}`; {suggestion or ways}")
 
@@ -139,46 +130,27 @@ def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 # Its value may be the text of a template, which begins with a brace, too.
 _TEMPLATES = frozenset({"--chat-template", "--chat_template"})
 _SHOWN = 60
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
-def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Problem]:
+def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The options whose value looks like JSON and is not valid, at the place of the fault in the file."""
-    for used in command.options(rendered.words):
+    for used in command.options(words):
         value = used.value
-        if value is None or not value.startswith("{") or used.option in _TEMPLATES:
-            continue
-        if rendered.is_script and re.search(r"[$`]", value):
-            continue  # only the shell can tell
+        if value is None or not value.startswith("{") or used.option in _TEMPLATES or re.search(r"[$`]", value):
+            continue  # what a shell expands, only it can tell
         try:
             json.loads(value)
         except json.JSONDecodeError as error:
             begin = max(0, min(error.pos - _SHOWN // 2, len(value) - _SHOWN))
             shown = value[begin : begin + _SHOWN].replace("\n", " ")
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
-            message = f"the value of {used.option} is no JSON: {_reason(recipe, used, error)}: {shown}"
+            hint = "write single quotes around the whole value, and double quotes in it"
+            if value.startswith("{{"):  # in version 1 the braces of JSON are doubled, and recipes were copied from there
+                hint = "its braces are doubled: write single ones"
+            message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)
         except RecursionError:
-            yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deep")
-
-
-def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> str:
-    value, at = used.value or "", error.pos
-    rest, before = value[at:], value[:at].rstrip()
-    word = re.match("True|False|None", rest)
-    reasons = (
-        (word, f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`" if word else ""),
-        (rest.startswith("'"), "names and texts take double quotes, not single ones"),
-        (rest[:1] in {"}", "]"} and before.endswith(","), f"a comma before the closing `{rest[:1]}`"),
-        (not rest and used.goes_on, "bash ends it at a space; put single quotes around the whole value"),
-        (not rest, "it has no end; a bracket, brace or quote is not closed"),
-        (rest.startswith('\\"') or before.endswith("\\"), "bash keeps a backslash inside single quotes; leave it out"),
-        (
-            '"' not in value and '"' in recipe.command,
-            "bash has taken its quotes away; put single quotes around the whole value",
-        ),
-    )
-    return next((reason for applies, reason in reasons if applies), error.msg)
+            yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deeply")
 
 
 # Facts about the image that a recipe names, as far as the project's own files tell them.

@@ -160,7 +160,7 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
     projects.add_mod(typed.upstream.work, "loop", "nohup sh -c 'while sleep 9; do date; done' &\n", {})
     typed.upstream.commit("Another")
     output = typed.run("mods", "add", f"{typed.url}//mods/loop")
-    assert "note: mod loop cannot be baked: run.sh starts a process that is to outlive it" in output
+    assert "note: mod loop cannot be baked: run.sh starts a process that outlives it" in output
 
 
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_recipe_whose_mod_is_known_elsewhere_offers_it_and_shows_its_script(ty
     address = f"{typed.url}//mods/house@{commit}"
     typed.know("lost", address)
     recipe = f"{typed.url}//recipes/lost.yaml"
-    remedy = f"has the mod lost; `builder mods add {address} --as lost` brings it from where it is known to be"
+    remedy = f"has the mod lost; `builder mods add {address} --as lost` copies it from its known source"
     assert remedy in typed.run("recipes", "add", recipe)
     assert "set -eu" not in typed.answer("n", "recipes", "add", recipe)
     seen = typed.answer("yn", "recipes", "add", recipe)
@@ -227,7 +227,7 @@ def test_up_offers_the_mods_that_its_image_is_still_to_be_built_with(typed: Type
     typed.know("lost", address)
     output = typed.run("up", "lost", code=2)
     assert "fetch it" not in output
-    assert f"`builder mods add {address} --as lost` brings it from where it is known to be" in output
+    assert f"`builder mods add {address} --as lost` copies it from its known source" in output
     declined = typed.answer("n", "up", "lost")
     assert "the recipe names the mod lost, which the project lacks: fetch it from" in declined
     assert not (typed.project.mods / "lost").exists()
@@ -386,15 +386,15 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     first, second, third, last = run(there, "check", "loop").stdout.splitlines()
     assert last == "  a recipe that names it is built without it"
     assert (first, second) == ("loop", "  it cannot be baked")
-    assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that is to outlive it, ")
-    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in third
+    assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives it, ")
+    assert "Instead: on the machine that serves, while a model loads: `sudo sh -c '" in third
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
     script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
     projects.add_mod(there.project.root, "far", script, {})
     assert run(there, "check", "far").stdout.splitlines()[1:3] == [
-        "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
+        "  no patches to check; run.sh is tried only in a build",
         "  it downloads with curl: nothing pins what comes; `files:` of a mod.yaml would",
     ]
 
@@ -412,7 +412,7 @@ def test_a_chat_template_that_cannot_be_compiled_fails_the_check(there: ModProje
     yaml = "description: A template\nfiles: [{from: ours.jinja, to: .}]\n"
     projects.add_mod(there.project.root, "chat", "", {"ours.jinja": "{% for m in messages %}\n"}, yaml)
     done = run(there, "check", *named, code=2)
-    assert "mods/chat/ours.jinja:1:1: no chat template that can be compiled: Unexpected end of" in done.stderr
+    assert "mods/chat/ours.jinja:1:1: this chat template cannot be compiled: Unexpected end of" in done.stderr
     assert run(there, "list").returncode == 0
 
 

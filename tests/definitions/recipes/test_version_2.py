@@ -77,7 +77,7 @@ def test_a_recipe_survives_both_conversions(file: Path) -> None:
 def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     text = recipe_conversion.converted(load(FOLDER / "script.yaml"), 1)
     head = text[: text.index("recipe_version")]
-    for lost in ("pre_exec", "post_exec", "benchmark", "executor_config.user", "model is not downloaded", "target"):
+    for lost in ("pre_exec", "post_exec", "benchmark", "executor_config.user", "model is not downloaded"):
         assert lost in head
     one = recipe_texts.make(
         tmp_path,
@@ -160,7 +160,6 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
         *(
             "FROM_HERE: variables in its value are not expanded",
             "`runtime_config.dashboard`",
-            "`target` has no effect",
             "this model is not",
         ),
     ):
