@@ -334,8 +334,7 @@ def _row_document(row: RecipeRow) -> dict[str, Any]:
     return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
 
 
-_WIDTH = max(map(len, FORMATS))
-_LINES = "\n".join(f"{name:<{_WIDTH}}   {each.line}" for name, each in FORMATS.items())
+_LINES = "\n".join(f"{name:<10}   {line}" for name, line in FORMATS.items())
 _HELP = f"""\
 Export what serves a recipe or a model, for other tools.
 

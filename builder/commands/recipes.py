@@ -234,31 +234,32 @@ def _named_mods(
     project: Project, upstream: Upstream, recipes: Iterable[PlannedCopy], notify: Notify
 ) -> tuple[tuple[PlannedCopy, ...], dict[str, str]]:
     """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
-    there: dict[str, str] = {}
-    for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
-        # From the top of the repository, in `mods/`, or in the one folder of that name.
-        name = posixpath.basename(entry)
-        ends = tuple(f"/{name}/{file}" for file in copies.MOD_FILES)
-        others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
-        folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
-        places = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
-        there[entry] = next(places, "")
-
-    def plan(path: str) -> PlannedCopy:
-        return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
-
     present = mod.mod_names(project)
-    lacking = {entry: path for entry, path in there.items() if mod.name_of(entry) not in present}
-    mods = [plan(path) for path in dict.fromkeys(filter(None, lacking.values()))]
-    for path in (path for entry, path in there.items() if path and entry not in lacking):
-        # Here without an origin: the same there and here, where whoever copied it was killed before that; or one that
-        # came with this program and nobody edited, which gives way to what the repository has.
-        if not copies.path_of(project, "mod", posixpath.basename(path)).exists():
+    planned: dict[str, PlannedCopy] = {}
+    missing: dict[str, str] = {}
+    for entry in dict.fromkeys(posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
+        path, own = _mod_folder(upstream, entry), posixpath.basename(entry)
+        if mod.name_of(entry) not in present:
+            if path:
+                planned[path] = copies.plan_copy(project, upstream, "mod", path, own, notify)
+            else:
+                missing[mod.name_of(entry)] = mod.remedy(project, mod.name_of(entry))
+        elif path and not copies.path_of(project, "mod", own).exists():
+            # Here without an origin: the same there and here, where whoever copied it was killed before that; or one
+            # that came with this program and nobody edited, which gives way to what the repository has.
             with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
-                if (copy := plan(path)).is_shipped or not copy.changes:
-                    mods.append(copy)
-    missing = [mod.name_of(entry) for entry, path in lacking.items() if not path]
-    return tuple(mods), {name: mod.remedy(project, name) for name in missing}
+                copy = copies.plan_copy(project, upstream, "mod", path, own, notify)
+                if copy.is_shipped or not copy.changes:
+                    planned[path] = copy
+    return tuple(planned.values()), missing
+
+
+def _mod_folder(upstream: Upstream, entry: str) -> str:
+    """The folder of a mod in a repository: from its top, in `mods/`, or the one folder of that name; empty without."""
+    ends = tuple(f"/{posixpath.basename(entry)}/{file}" for file in copies.MOD_FILES)
+    others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
+    folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
+    return next((path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES)), "")
 
 
 def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
@@ -457,26 +458,16 @@ def _nodes(
 # ``export`` writes how a recipe or a model is served, in the formats of other tools.
 
 
-@dataclass(frozen=True)
-class ExportFormat:
-    """A format: ``line`` says what it is. One that describes a container gives a text for each node, in a file of this
-    ``ending``; it is empty for the others. ``of_all`` of the models that are paired where none is named; ``executable``
-    where the file is a program."""
-
-    line: str
-    ending: str = ""
-    of_all: bool = False
-    executable: bool = False
-
-
 FORMATS = {
-    "compose": ExportFormat("a compose file, the image pinned by its number", ending=".yaml"),
-    "recipe": ExportFormat("a recipe that makes other launchers serve this very image"),
-    "script": ExportFormat("a shell script with a plain docker run", ending=".sh", executable=True),
-    "opencode": ExportFormat("the provider for OpenCode's configuration"),
-    "llama-swap": ExportFormat("a configuration that starts each model when it is wanted", of_all=True),
-    "litellm": ExportFormat("a model list that leads to the server of each model", of_all=True),
+    "compose": "a compose file, the image pinned by its number",
+    "recipe": "a recipe that makes other launchers serve this very image",
+    "script": "a shell script with a plain docker run",
+    "opencode": "the provider for OpenCode's configuration",
+    "llama-swap": "a configuration that starts each model on demand",
+    "litellm": "a model list that leads to the server of each model",
 }
+# Those that describe a container give a text for each node, in a file of this ending.
+_ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 
 @dataclass(frozen=True)
@@ -498,7 +489,7 @@ def export_recipe(
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
     the definition that makes them.
     """
-    if FORMATS[kind].of_all:
+    if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
         raise UsageError(f"`--format {kind}` is for one model: name it, or a recipe")
@@ -512,7 +503,7 @@ def export_recipe(
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
         warnings.append(selection.mods_warning(selected))
-    if FORMATS[kind].ending:
+    if kind in _ENDINGS:
         planned = preparation.settings(project, selected, request, environ)
         warnings += [planned.note, *_not_written(planned.options)]
         render = compose.render_compose if kind == "compose" else compose.render_script
@@ -616,17 +607,13 @@ def _routed_model(
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:
     """Writes the text to the file ``path``; several go to files of their own in the folder ``path``, which is made.
-
-    Each is put in place in one step: whoever reads a file meanwhile has the old one or the new one. Returns the files.
-    Raises UsageError where one cannot be written.
-    """
-    form = FORMATS[kind]
-    texts = {path / f"{node}{form.ending}" if node else path: text for node, text in exported.texts.items()}
+    Each is replaced in one step. Returns the files. Raises UsageError where one cannot be written."""
+    texts = {path / f"{node}{_ENDINGS[kind]}" if node else path: text for node, text in exported.texts.items()}
     try:
         if len(texts) > 1:
             path.mkdir(exist_ok=True)
         for file, text in texts.items():
-            files.write_atomically(file, text.encode(), mode=0o755 if form.executable else 0o644)
+            files.write_atomically(file, text.encode(), mode=0o755 if kind == "script" else 0o644)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     return tuple(texts)

@@ -145,7 +145,7 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             shown = value[begin : begin + _SHOWN].replace("\n", " ")
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
             hint = "write single quotes around the whole value, and double quotes in it"
-            if value.startswith("{{"):  # in version 1 the braces of JSON are doubled, and recipes were copied from there
+            if value.startswith("{{"):  # as version 1 writes them
                 hint = "its braces are doubled: write single ones"
             message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)

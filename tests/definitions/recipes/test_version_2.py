@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks.recipe_agreement import compared, recipes_in
 from builder.base.errors import UsageError
-from builder.commands import explaining
 from builder.definitions import cluster, command, container, recipe, recipe_conversion, recipe_problems
 from builder.definitions.configuration import Node
 from builder.definitions.image import ServeSettings
@@ -165,15 +164,12 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
     ):
         assert any(part in note for note in told), (part, told)
     assert not any("restart_policy" in note or "cap_add" in note for note in told)
-    for note in parsed.notes:
-        assert explaining.find_note(f"note: {note}"), note
 
 
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
     text = (FOLDER / "version-1-with-braces.yaml").read_text(encoding="utf-8")
     (note,) = recipe.parse_recipe(text, "r.yaml").notes
     assert str(note).startswith("r.yaml:2:1: it is read as version 2, as sparkrun does")
-    assert explaining.find_note(f"note: {note}")
     doubled = text.replace('\'{"image": 2, "audio": 0}\'', '\'{{"image": 2, "audio": 0}}\'')
     parsed = recipe.parse_recipe(doubled, "r.yaml").recipe
     assert parsed
