@@ -165,14 +165,16 @@ def add(
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:
-        print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
+        print_note(f"the recipe names mods that the project lacks: {lacking}; --with-mods copies them as well")
     if shipped and not with_mods:
-        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods takes the repository's own")
+        print_note(
+            f"{shipped}: the project has the mod that came with builder; --with-mods copies the one of the repository"
+        )
     if code == 0:
         taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
         for mod, remedy in planned.missing.items():
             if mod not in taken:
-                print_note(f"neither the project nor that repository has the mod {mod}{remedy and f'; {remedy}'}")
+                print_note(f"neither the project nor the repository has the mod {mod}{remedy and f'; {remedy}'}")
     return code
 
 
@@ -242,7 +244,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
         print_line(line)
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
-        print_result(f"{shown}: there is nothing to correct")
+        print_result(f"{shown}: nothing to correct")
     elif mended.replaces and not agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1

@@ -545,7 +545,7 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         reached = replace(rendered, port=published.port) if published else rendered
         return routers.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
-        raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
+        raise UsageError("`--format recipe` exports the recipe unchanged: change its defaults instead")
     exported = selected.recipe
     if exported.version == 2:
         converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported

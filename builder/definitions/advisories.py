@@ -167,7 +167,7 @@ def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.Yam
         path = (name, "affects", fact)
         yield from ((path, message) for message in _fact_faults(fact))
         if _comparisons(versions) is None:
-            yield path, f'"{versions}" is no range of versions, such as ">=0.30,<0.34"'
+            yield path, f'"{versions}" is not a range of versions, such as ">=0.30,<0.34"'
     yield from _condition_faults((name, "when"), entry.get("when", {}))
     if not entry.get("affects") and not entry.get("when"):
         yield (name,), "it needs `affects` or `when`: else it would always apply"
@@ -185,7 +185,7 @@ def _condition_faults(
         else:
             yield from (((*path, key), message) for message in _fact_faults(key))
             if isinstance(test, str) and test.strip()[:1] in tuple("=!<>~") and _comparisons(test) is None:
-                yield (*path, key), f'"{test}" is no comparison, such as ">=2" or ">=0.30,<0.34"'
+                yield (*path, key), f'"{test}" is not a comparison, such as ">=2" or ">=0.30,<0.34"'
 
 
 def _fact_faults(fact: str) -> Iterator[str]:

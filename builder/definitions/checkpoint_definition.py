@@ -168,7 +168,7 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
     existing = checkpoint_names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)
-        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds"
+        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` lists its keys"
         hint = f"there are: {', '.join(existing)}" if existing else hint
         raise UsageError(f"no checkpoint is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     path = below_project(project.root, project.root / FOLDER / name) / FILE

@@ -495,7 +495,7 @@ def _completed(
         options += [BACKEND, backend]
     options += place
     if bad := [text for text in options if "\0" in text]:
-        raise UsageError(f"{bad[0]!r}: an argument cannot hold a NUL character")
+        raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options)
 
 
@@ -535,7 +535,7 @@ def _parsed(
     if not wrong:
         wrong += shell.unquotable(parsed, given)
         if not wrong and not parsed.commands:
-            return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
+            return parsed, (Problem(recipe.location("command"), "`command`: the text contains no command"),)
     return parsed, _problems(recipe, wrong)
 
 
@@ -553,7 +553,7 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
         text = shell.text_of(placeholder, values[placeholder.key])
     except ValueError as error:
         return f"`{placeholder.written}`: {error}"
-    return f"the value of {{{placeholder.key}}} holds a NUL character" if "\0" in text else ""
+    return f"the value of {{{placeholder.key}}} contains a NUL character" if "\0" in text else ""
 
 
 def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:

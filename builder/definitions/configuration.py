@@ -177,7 +177,7 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     same = data.get("same") if isinstance(data, dict) else None
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
         place = yaml_file.location_of((*path, "same"), text, file)
-        yield Problem(place, f"`{same}` is no condition: `within 0.5 %`")
+        yield Problem(place, f"`{same}` is not a valid condition: `within 0.5 %`")
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
@@ -190,13 +190,13 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
     """The required figure, or why it is none."""
     name = _FIGURE.fullmatch(figure)
     if name is None:
-        return f"`{figure}` names no figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
+        return f"`{figure}` is not the name of a figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
     if name[1] not in FIGURES:
         nearest = did_you_mean(name[1], FIGURES, code=True) or f"known here: {', '.join(FIGURES)}"
-        return f"no bench measures `{name[1]}`; {nearest}"
+        return f"no bench run measures `{name[1]}`; {nearest}"
     bound = _CONDITION.fullmatch(condition.strip())
     if bound is None:
-        return f"`{condition}` is no condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
+        return f"`{condition}` is not a valid condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
     depth, concurrency = (None if part is None else int(part) for part in (name[2], name[3]))
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
 
@@ -459,7 +459,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
     """Reads the probe called ``name``. Raises UsageError where there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
-        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds"
+        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines one; `builder schema probe` lists its keys"
         raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"

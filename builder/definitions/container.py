@@ -55,11 +55,11 @@ def parse_port(text: str) -> PublishedPort:
     """Parses ``[[ADDRESS:]PORT:]INSIDE[/udp]``. Raises ValueError with the reason for anything else."""
     match = _FORM.fullmatch(text)
     if not match:
-        raise ValueError("PORT:INSIDE is wanted, such as 8001:8000")
+        raise ValueError("expected PORT:INSIDE, such as 8001:8000")
     inside = int(match[3])
     port = int(match[2] or inside)
     if wrong := [number for number in (port, inside) if not 1 <= number <= 65535]:
-        raise ValueError(f"{wrong[0]} is no port")
+        raise ValueError(f"{wrong[0]} is not a port: expected 1 to 65535")
     return PublishedPort(port, inside, (match[1] or "").strip("[]"), match[4] or "tcp")
 
 
@@ -98,12 +98,12 @@ def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
     source, *rest = text.split(":")
     target, mode = (*rest, "", "")[:2]
     if len(rest) not in {1, 2} or not source or not target:
-        raise ValueError("SRC:DST or SRC:DST:ro is wanted")
+        raise ValueError("expected SRC:DST or SRC:DST:ro")
     if mode not in {"", "ro", "rw"} or (len(rest) == 2 and not mode):
-        raise ValueError(f"`{mode}` is no mode of a volume: it is `ro` or nothing")
+        raise ValueError(f"`{mode}` is not a mode of a volume: write `ro` or nothing")
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
-        raise ValueError(f"`{target}` is no place in the container: it begins with / and is a folder or file there")
+        raise ValueError(f"`{target}` is not a path in the container: it must begin with / and name a folder or file")
     return Mount(_source(source, environ, folder), str(path), read_only=mode == "ro", ours=False)
 
 
@@ -123,7 +123,9 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
     if expanded.split("/")[0] in {".", ".."}:
         return os.path.normpath(folder / expanded)
     if not expanded.startswith("/"):
-        raise ValueError(f"`{text}` is no path: it begins with /, ~/ or ./ (Docker's named volumes are not used)")
+        raise ValueError(
+            f"`{text}` is not a path: it must begin with /, ~/ or ./ (Docker's named volumes are not supported)"
+        )
     return os.path.normpath(expanded)
 
 
@@ -199,7 +201,7 @@ def settle_container_options(
     memory = typed.memory or configured.memory
     if memory and not _SIZE.fullmatch(memory):
         where = "--memory" if typed.memory else "builder.yaml: memory"
-        raise UsageError(f"{where} {memory}: a size such as 100g is wanted")
+        raise UsageError(f"{where} {memory}: expected a size such as 100g")
     published = ("--publish", typed.publish) if typed.publish else ("builder.yaml: publish", configured.publish)
     options = ContainerOptions(
         volumes=merged((), mounts),
@@ -231,7 +233,7 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
         name, sign, value = text.partition("=")
         if not _NAME.fullmatch(name) or "\0" in value:
             shown = f"{option} {name}=…" if sign else f"{option} …"
-            raise UsageError(f"{shown}{where}: NAME=VALUE, or NAME, is wanted")
+            raise UsageError(f"{shown}{where}: expected NAME=VALUE, or NAME")
         values.pop(name, None)
         env[name] = value if sign and not redaction.looks_secret(name, value) else None
         if sign and env[name] is None:
@@ -275,7 +277,7 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
         hint = f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere"
-        raise UsageError(f"{', '.join(missing)}: wanted from your environment, and not set there", hint=hint)
+        raise UsageError(f"{', '.join(missing)}: not set in your environment", hint=hint)
 
 
 # The GPU memory that a serve command asks for, as far as its words tell.

@@ -215,7 +215,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             yield ("sources", name, "version"), message
         if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
             key = "pulls" if "patches" not in written[name] else "patches"
-            yield ("sources", name, key), f"{twice} stands there twice, or two files have the same name"
+            yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: say for which Python in `python`"
@@ -233,7 +233,7 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
     if "ref" in written[name]:
         return f"either `ref` or `version: {FROM_VLLM}` can be there"
     if not isinstance(written.get("vllm"), dict):
-        return f"no vllm stands beside it as git or wheel, which {FROM_VLLM} could follow: give a `ref`"
+        return f"no `vllm` source from git or a wheel exists that {FROM_VLLM} could follow: give a `ref`"
     return ""
 
 
@@ -342,7 +342,7 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
     value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
+        raise UsageError(f"`--set {BUILD_JOBS}={text}` is not a number of jobs: 1 or more")
     return int(text) if text else None
 
 

@@ -278,7 +278,9 @@ def recorded(project: Project, file: str | None) -> Path | None:
         return None
     if not is_in_recipes(project, path):
         hint = "name the recipe itself, if it is yours: a file may lie anywhere"
-        raise UnsafePathError(f"images.lock names {file}, which is no file of recipes/: it is not followed", hint=hint)
+        raise UnsafePathError(
+            f"images.lock names {file}, which is not a file in recipes/: builder does not follow it", hint=hint
+        )
     return path
 
 

@@ -73,7 +73,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         where = command.of_text(recipe, text.partition(" ")[0])
         collected.append(Problem(where, f"`{text.strip('`')[:80]}` runs as well, beside the server"))
     if recipe.ignored_build_args:
-        message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
+        message = f"builder ignores build_args: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
     for name, value in recipe.env.items():
         if value and redaction.looks_secret(name, str(value)):
@@ -398,7 +398,7 @@ def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) 
     value = (used.value if used else None) or ""
     from_package = "/site-packages/" in value or "/dist-packages/" in value
     if used and not from_package and not facts.brings(value.rpartition("/")[2]):
-        message = f"neither the image, a mod nor a volume brings the chat template {value}"
+        message = f"the image, its mods and the volumes do not contain the chat template {value}"
         # An image that others built, with vLLM in it, may have examples in a folder of its own.
         is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
         yield Problem(command.of_value(recipe, used), message), is_certain

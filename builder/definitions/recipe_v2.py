@@ -300,15 +300,15 @@ def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
 def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Notes on commands, files and models that the machines get before the server starts."""
     for index, step in enumerate(data.get("pre_exec") or ()):
-        message = "no file is copied into the container: a mod or `volumes:` brings it"
+        message = "builder copies no file into the container: use a mod or `volumes:`"
         if isinstance(step, str):
-            message = "this command runs in the container before each start of the server; a mod would bake it in"
+            message = "this command runs in the container before each start of the server; a mod runs once, at build"
         yield ("pre_exec", index), message
     known = {data["model"], "{model}", _of_distribution(data)[1]}
     for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
         if (entry.get("name") if isinstance(entry, dict) else entry) not in known:
             path = ("distribution_config", "models", "entries", index)
-            yield path, "this model is not downloaded: `builder download` and `builder copy` bring what you name"
+            yield path, "builder does not download this model by itself: use `builder download`"
 
 
 def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
@@ -337,4 +337,4 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         return
     for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
         if key != "model" and defaults.get(key) is None:
-            yield ("command",), f"there is no value for {{{key}}}: it stays as it is written"
+            yield ("command",), f"there is no value for {{{key}}}: it stays as written"

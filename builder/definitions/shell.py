@@ -501,7 +501,7 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     if serving or len(parsed.ends) == 1:
         return tuple(serving or parsed.ends)
     raise UsageError(
-        "the recipe's command is a script without a `vllm serve` of its own: there is no place for more arguments",
+        "the recipe's command is a script without `vllm serve`, so further arguments have no place in it",
         hint='write "$@" in the command where they belong',
     )
 

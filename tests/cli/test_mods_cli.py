@@ -149,7 +149,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
 
 def test_a_recipe_asks_for_its_mods(typed: Typed) -> None:
     address = f"{typed.url}//recipes/chat.yaml"
-    assert "the project lacks mods that are named: house; --with-mods" in typed.run("recipes", "add", address)
+    assert "the recipe names mods that the project lacks: house; --with-mods" in typed.run("recipes", "add", address)
     assert not (typed.project.mods / "house").exists()
     assert "mods/house: copied, commit" in typed.answer("y", "recipes", "add", address)
     assert typed.template() == "one\n"
@@ -196,7 +196,9 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     typed.ship()
     recipe = f"{typed.url}//recipes/chat.yaml"
     output = typed.run("recipes", "add", recipe)
-    assert "house: the project has the mod that came with builder; --with-mods takes the repository's own" in output
+    assert (
+        "house: the project has the mod that came with builder; --with-mods copies the one of the repository" in output
+    )
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
     assert "replaces the one that came with builder, which nobody edited" in output

@@ -446,7 +446,7 @@ def test_a_recipe_of_the_project_is_corrected_in_its_place_and_only_on_agreement
     assert "recipes/post.yaml:21:10: no value for {prt}" in told
     assert path.read_text(encoding="utf-8") == TYPED.replace("mods/here", "mods/nowhere").replace("{port}", "{prt}")
     told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", code=2)
-    assert told.startswith("recipes/post.yaml: there is nothing to correct\n")
+    assert told.startswith("recipes/post.yaml: nothing to correct\n")
 
 
 def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
@@ -522,7 +522,7 @@ def test_what_is_only_worth_saying_is_no_problem(recipes_check_project: Project)
     (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
     assert checked.problems == ()
     assert [str(note) for note in checked.notes] == [
-        "recipes/r.yaml:3:1: build_args mean nothing here and are ignored: --tf5 1",
+        "recipes/r.yaml:3:1: builder ignores build_args: --tf5 1",
         "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; leave it out, and give it by `--env HF_TOKEN`",
     ]
 

@@ -159,7 +159,7 @@ def test_everything_wrong_in_a_command_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_command_without_a_word_is_refused(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "# nothing")
-    with pytest.raises(FileProblemsError, match=r"r\.yaml:3:1: `command`: there is no command in it"):
+    with pytest.raises(FileProblemsError, match=r"r\.yaml:3:1: `command`: the text contains no command"):
         command.render_command(recipe, {})
 
 
@@ -388,7 +388,7 @@ def test_more_arguments_reach_the_server_of_a_script(tmp_path: Path, text: str, 
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     assert command.render_command(recipe, {}).argv == ("bash", "-c", text)
-    with pytest.raises(UsageError, match="no place for more arguments") as caught:
+    with pytest.raises(UsageError, match="further arguments have no place") as caught:
         command.render_command(recipe, {}, ["--x"])
     assert '"$@"' in caught.value.hint
 
@@ -490,9 +490,9 @@ def test_json_in_the_environment_keeps_quotes_that_nobody_escaped(tmp_path: Path
 
 def test_nul_characters_are_refused(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve x --a {v}", "defaults: {v: 1}\n")
-    with pytest.raises(FileProblemsError, match="the value of {v} holds a NUL character"):
+    with pytest.raises(FileProblemsError, match="the value of {v} contains a NUL character"):
         command.render_command(recipe, {"v": "a\0b"})
-    with pytest.raises(UsageError, match="an argument cannot hold a NUL character"):
+    with pytest.raises(UsageError, match="an argument cannot contain a NUL character"):
         command.render_command(recipe, {}, ["a\0b"])
 
 

@@ -254,7 +254,7 @@ def test_a_model_from_the_defaults_is_told_there(project: Project) -> None:
 @pytest.mark.parametrize("mods", ["[]", "[template]"])
 def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
     problems, notes = findings(project, "--chat-template x.jinja", f"container: small\nmods: {mods}")
-    assert problems == ["6:19: neither the image, a mod nor a volume brings the chat template x.jinja"]
+    assert problems == ["6:19: the image, its mods and the volumes do not contain the chat template x.jinja"]
     assert notes == []
 
 

@@ -76,7 +76,7 @@ def test_a_recipe_survives_both_conversions(file: Path) -> None:
 def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     text = recipe_conversion.converted(load(FOLDER / "script.yaml"), 1)
     head = text[: text.index("recipe_version")]
-    for lost in ("pre_exec", "post_exec", "benchmark", "executor_config.user", "model is not downloaded"):
+    for lost in ("pre_exec", "post_exec", "benchmark", "executor_config.user", "does not download this model"):
         assert lost in head
     one = recipe_texts.make(
         tmp_path,
@@ -135,7 +135,7 @@ def test_a_placeholder_without_a_value_is_told_where_it_stands(tmp_path: Path) -
         "r.yaml:5:29: there is no value for {port} of --port",
         "r.yaml:5:53: there is no value for {dtype} of --kv-cache-dtype",
     ]
-    assert any("there is no value for {y}: it stays as it is written" in str(note) for note in parsed.notes)
+    assert any("there is no value for {y}: it stays as written" in str(note) for note in parsed.notes)
 
 
 def test_all_that_has_no_effect_is_told_and_explained() -> None:
@@ -155,11 +155,11 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
             "executor_config.user`",
             "shm_size`",
         ),
-        *("no file is copied", "this command runs in the container before", "WANDB_MODE comes from your environment"),
+        *("copies no file", "this command runs in the container before", "WANDB_MODE comes from your environment"),
         *(
             "FROM_HERE: variables in its value are not expanded",
             "`runtime_config.dashboard`",
-            "this model is not",
+            "does not download this model",
         ),
     ):
         assert any(part in note for note in told), (part, told)
