@@ -29,8 +29,6 @@ _FIXED = {
 
 @dataclass(frozen=True)
 class ExitCode:
-    """An exit code, and the ``meanings`` that it may have."""
-
     code: int
     meanings: tuple[str, ...]
 
@@ -140,7 +138,6 @@ def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[s
 
 
 def _forms(node: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """``node`` and the forms that it may take."""
     yield node
     for form in [*node.get("oneOf", ()), *(node[key] for key in ("then", "else") if key in node)]:
         yield from _forms(_followed(form, whole), whole)

@@ -120,7 +120,6 @@ def parse_advisories(text: str, file: str, origin: str = "") -> tuple[Advisory, 
 
 
 def shipped_files() -> dict[str, str]:
-    """The texts of the shipped files, by name."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
@@ -273,7 +272,6 @@ _NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
 
 @cache
 def _comparisons(text: str) -> tuple[tuple[str, str], ...] | None:
-    """The comparisons in a range, None where the text is none."""
     parts = [_COMPARISON.fullmatch(part) for part in text.split(",")]
     return None if None in parts else tuple((part[1], part[2]) for part in parts if part)
 

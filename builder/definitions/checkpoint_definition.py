@@ -71,8 +71,6 @@ class AddStep:
 
 @dataclass(frozen=True)
 class CastStep:
-    """Converts tensors to another dtype."""
-
     dtype: str
     selection: TensorSelection
     expect: int | None = None
@@ -151,12 +149,10 @@ class CheckpointDefinition:
     text: str = field(default="", repr=False, compare=False)
 
     def location(self, *path: str | int) -> Location:
-        """The location of a value in the file."""
         return yaml_file.location_of(path, self.text, self.file)
 
 
 def checkpoint_names(project: Project) -> tuple[str, ...]:
-    """The names of the project's checkpoints, sorted."""
     paths = sorted((project.root / FOLDER).glob(f"*/{FILE}"))
     return tuple(path.parent.name for path in paths if NAME.fullmatch(path.parent.name))
 
@@ -254,8 +250,6 @@ def _verb_of(step: Mapping[str, Any]) -> str:
 
 
 def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
-    """The problems in ``data``, read from ``text``, each at its place in ``file``."""
-
     steps = data["steps"]
     wrong: list[tuple[yaml_file.YamlPath, str]] = []
     if _verb_of(steps[0]) != "take":

@@ -161,7 +161,6 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 
 
 def require_several(requested: Backend | None, nodes: int) -> None:
-    """Raises UsageError where Ray is ``requested`` for one machine."""
     if requested == "ray" and nodes < 2:
         raise UsageError("--ray joins several nodes, and there is one machine", hint="name the nodes with --node")
 

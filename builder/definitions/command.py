@@ -40,12 +40,7 @@ LOOPBACK = "127.0.0.1"
 
 def option(words: Sequence[str], *names: str) -> str | None:
     """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
-    result = None
-    for word, following in zip(words, (*words, None)[1:], strict=True):
-        name, sign, value = word.partition("=")
-        if name in names:
-            result = value if sign else following
-    return result
+    return next((used.value for used in reversed([*options(words)]) if used.option in names), None)
 
 
 def values(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -68,7 +63,6 @@ def model(words: Sequence[str]) -> str | None:
 
 
 def served(words: Sequence[str]) -> tuple[str, ...]:
-    """The model names that the server accepts."""
     loaded = model(words)
     return values(words, "--served-model-name") or ((loaded,) if loaded else ())
 
@@ -123,7 +117,6 @@ class UsedOption:
 
     @property
     def json_object(self) -> dict[str, Any]:
-        """The value as a JSON object; empty if it is none."""
         value = None
         if self.value and self.value.startswith("{"):
             with suppress(ValueError, RecursionError):
@@ -500,14 +493,12 @@ def _completed(
 
 
 def _units(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """The units of the command's template, and what is wrong in it."""
     if recipe.version == 1:
         return shell.parse_placeholders(recipe.command)
     return shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
 
 
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
-    """The values of the recipe by the keys of its command, ``used``."""
     values = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
     if recipe.version == 2:
         return dict(recipe_v2.texts(values))

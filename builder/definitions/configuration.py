@@ -250,7 +250,6 @@ class Configuration:
     recipe_registries: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
-        """The bench profile called ``name``. Raises UsageError where there is none."""
         profiles = {profile.name: profile for profile in self.bench}
         if name not in profiles:
             hint = f"profiles: {', '.join(profiles)}; own ones are under `bench:` in {FILE}"
@@ -263,14 +262,12 @@ class Configuration:
         return of_all.joined(self.requires.get(model, NOTHING_REQUIRED)) if model else of_all
 
     def node(self, name: str) -> Node:
-        """The node called ``name``. Raises UsageError where there is none."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
             raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {', '.join(nodes) or 'none'}")
         return nodes[name]
 
     def required_registry(self) -> str:
-        """The registry. Raises UsageError where none is set."""
         if self.registry is None:
             raise UsageError("no registry is set", hint=f"write `registry: HOST:PORT/PATH` into {FILE}")
         return self.registry
@@ -372,7 +369,6 @@ class ConfigurationChange:
         return self.before != self.after
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff of builder.yaml."""
         import difflib
 
         before, after = self.before.splitlines(), self.after.splitlines()
@@ -430,8 +426,6 @@ _LARGEST = 64 << 20
 
 
 class ProbedFigure(NamedTuple):
-    """A figure that a probe prints: its unit, and which is better."""
-
     unit: str
     better: Literal["higher", "lower", ""]
 
@@ -450,7 +444,6 @@ class OwnProbe:
 
 
 def probe_names(project: Project) -> tuple[str, ...]:
-    """The names of the project's probes, sorted."""
     paths = sorted((project.root / FOLDER).glob(f"*/{PROBE_FILE}"))
     return tuple(path.parent.name for path in paths if NAME.fullmatch(path.parent.name))
 

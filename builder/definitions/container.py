@@ -215,7 +215,6 @@ def settle_container_options(
 
 
 def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[T, ...]:
-    """Parses each of ``texts``. Raises UsageError, with ``where`` they stand, for the first that cannot be."""
     result = []
     for text in texts:
         try:
@@ -302,7 +301,6 @@ class GpuMemory:
     is_minimum: bool = False
 
     def of(self, total: int) -> int:
-        """The bytes of a GPU with ``total`` bytes."""
         return int(self.gibibytes * GIB) if self.gibibytes else int(self.share * total)
 
     def __str__(self) -> str:

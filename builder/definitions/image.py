@@ -247,7 +247,6 @@ def repository_of(project: Project, name: str) -> str:
 
 
 def definition_repositories(project: Project) -> tuple[str, ...]:
-    """The repositories of the definitions that can be read."""
     unread = unreadable(project)
     return tuple(repository_of(project, name) for name in definition_names(project) if name not in unread)
 

@@ -34,7 +34,6 @@ FETCHED = ".fetched"
 
 
 def is_address(source: str) -> bool:
-    """True if ``source`` is an address, and no path in the mod."""
     return source.startswith(("https://", "http://"))
 
 
@@ -491,7 +490,6 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
 
 
 def require_templates(mods: Iterable[Mod]) -> None:
-    """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
     require_no_problems(problem for mod in mods for problem in template_problems(mod))
 
 
@@ -527,7 +525,6 @@ def _wrong_copies(mod: Mod) -> Iterator[Problem]:
 
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
-    """Files that mod.yaml names outside the mod's folder, or that do not exist."""
     files = {file.path for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
     named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []

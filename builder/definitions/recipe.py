@@ -83,7 +83,6 @@ class Recipe:
         return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
 
     def location(self, *path: str | int) -> Location:
-        """The location of a value in the file."""
         return yaml_file.location_of(path, self.text, self.file)
 
 
@@ -97,7 +96,6 @@ class ParsedRecipe:
 
 
 def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
-    """The project's recipes that can be read, with their names."""
     for path in recipe_files(project.recipes):
         with suppress(FileProblemsError, UsageError):
             yield name_of(project.relative(path)), load_recipe(project, path)
@@ -174,7 +172,6 @@ def _parsed_version_2(
 
 
 def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe of version 1."""
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
@@ -443,7 +440,6 @@ def _blocks(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _is_written(line: str) -> bool:
-    """True if there is more than a comment in the line."""
     return line.strip()[:1] not in {"", "#"}
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
-    """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
@@ -199,7 +198,6 @@ class ImageFacts:
 
 
 def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
-    """The facts about the image of ``recipe``. What cannot be read of it is left out."""
     definitions: tuple[ImageDefinition, ...] = ()
     with suppress(BuilderError):
         if name := image.of_repository(project, recipe.repository):

@@ -26,7 +26,6 @@ SCHEMA = SCHEMAS / "recipe_v2.schema.json"
 
 
 def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe of version 2."""
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 

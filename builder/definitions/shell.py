@@ -49,8 +49,6 @@ class Unit(NamedTuple):
 
 
 class CommandProblem(NamedTuple):
-    """A problem with the text ``written`` at ``offset`` in a command."""
-
     written: str
     offset: int
     message: str
@@ -93,12 +91,10 @@ def parse_plain_placeholders(
 
 
 def placeholders(units: Iterable[Unit]) -> tuple[Placeholder, ...]:
-    """The placeholders of a template, in order."""
     return tuple(unit.item for unit in units if isinstance(unit.item, Placeholder))
 
 
 def keys(units: Iterable[Unit]) -> tuple[str, ...]:
-    """The keys of a template, each once, in order."""
     return tuple(dict.fromkeys(placeholder.key for placeholder in placeholders(units)))
 
 
@@ -464,7 +460,6 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 
 
 def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of all commands, as arguments."""
     texts = []
     for word in (word for command in parsed.commands for word in command):
         parts = [token for token in word if token.kind == "text"]
