@@ -113,9 +113,9 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 @click.argument("address", metavar=f"{mods_cli.ADDRESS}|@REGISTRY/NAME|vllm:MODEL|FILE")
 @click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
 @mods_cli.all_option
-@click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
+@click.option("--with-mods", is_flag=True, help="Also copy the mods that it names and the project lacks.")
 @click.option(
-    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; dgx_spark_gb10 by default."
+    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; the default is dgx_spark_gb10."
 )
 @click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
 @mods_cli.yes_option
@@ -134,7 +134,7 @@ def add(
 ) -> int:
     """Copy a recipe from another repository, with where it came from.
 
-    The address is that of a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
+    The address is a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
     default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
     so do those that the repository lacks and builder knows another place of.
 
@@ -206,8 +206,8 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
     """Look for everything wrong in recipes.
 
-    Checks the files and folders named, or all recipes of the project. Ends with 2 if a recipe cannot be served; notes
-    are worth knowing, and keep none from that.
+    Checks the files and folders named, or all recipes of the project. It ends with 2 if a recipe cannot be served.
+    Notes are worth knowing, but no recipe fails because of them.
 
     Where the engine has the image that serves a recipe, its own vLLM parses the command, in a container without network
     and GPU. It names options that it does not have, values that it refuses, and VLLM_ variables that nothing reads.
@@ -346,7 +346,7 @@ Export what serves a recipe or a model, for other tools.
 llama-swap and litellm are for all models that are paired where none is named: several models behind one port.
 
 With several --node, compose and script give one text for each node that takes part: NODE.yaml or NODE.sh in the
-folder of --output. Start those of the further nodes first, that of the first node last.
+folder of --output. Start the other nodes first, and the first node last.
 """
 
 

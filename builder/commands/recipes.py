@@ -117,7 +117,7 @@ def _lock(project: Project) -> Lock:
     try:
         return lock_file.read_project_lock(project)
     except LockError:
-        return Lock()  # every command that decides by it tells that
+        return Lock()  # the commands that need the lock report it
 
 
 def _all_files(project: Project, paths: Sequence[str]) -> Iterable[Path]:
@@ -155,7 +155,7 @@ def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None)
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
         config = configuration.Configuration()
-        with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+        with suppress(FileProblemsError):  # the commands that need builder.yaml report it
             config = configuration.load_configuration(project)
         facts = recipe_problems.image_facts(project, checked)
         mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
@@ -263,7 +263,7 @@ def _mod_folder(upstream: Upstream, entry: str) -> str:
 
 
 def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
-    """The entries of a list in a recipe; none where it cannot be read, which `builder recipes check` tells."""
+    """The entries of a list in a recipe; none if it cannot be read, which `builder recipes check` reports."""
     try:
         data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
     except (FileProblemsError, UnicodeDecodeError):
@@ -289,7 +289,7 @@ def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, 
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
     broken = (
-        f"recipes/{each.name} cannot be served as it is: {problems[0]}"
+        f"recipes/{each.name} cannot be served: {problems[0]}"
         for each in planned
         if each.kind == "recipe" and (problems := _problems(each))
     )
@@ -472,7 +472,7 @@ _ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text for each node, that of the head node first, or one text under an empty name; the images that they name,
+    """The text for each node, the head node first, or one text under an empty name; the images that they name,
     and warnings for the user."""
 
     texts: Mapping[str, str]

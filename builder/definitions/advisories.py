@@ -265,7 +265,7 @@ def _text(value: object) -> str:
 
 # Ranges of versions.
 
-# What setuptools-scm writes where a clone has no tags: it tells of no release.
+# What setuptools-scm writes where a clone has no tags: it belongs to no release.
 _NO_TAG = re.compile(r"0\.(?:0|1)(?:\.0)?\.?dev")
 _NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
 

@@ -121,7 +121,7 @@ _SCALES = {"int8-rows": "weight_scale", "fp8-blocks": "weight_scale_inv"}
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """A model of the Hub with the revision that is wanted of it, or a folder of this machine as it is written."""
+    """A model of the Hub with the requested revision, or a folder of this machine as written."""
 
     model: str | None
     revision: str = "main"
@@ -245,7 +245,7 @@ _OF_A_SOURCE = ("take", "replace", "add")
 
 
 def _verb_of(step: Mapping[str, Any]) -> str:
-    """The word that a step as written is named after; empty where there is none."""
+    """The key that says what a step does; empty if the step has none."""
     return next((key for key in step if key in _KEYS), "")
 
 

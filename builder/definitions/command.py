@@ -68,7 +68,7 @@ def served(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def port(words: Sequence[str]) -> int | None:
-    """The port that the server listens on; None where only the shell can tell."""
+    """The port that the server listens on; None if only the shell knows it."""
     text = option(words, "--port")
     if text is None:
         return VLLM_PORT
@@ -142,7 +142,7 @@ def _is_option(word: str) -> bool:
 
 
 def of_option(recipe: Recipe, used: UsedOption) -> Location:
-    """The location of the option in the command; that of the default which brings it where the command does not."""
+    """The location of the option in the command, or of the default that contains it."""
     if (offset := _offset(recipe, used)) is not None:
         return _in_command(recipe, used.option, offset)
     key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
@@ -207,7 +207,7 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
 
 # Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html. Some also take `8k` or `auto`.
 _SHARE = "gpu-memory-utilization"
-# The least that vLLM takes; -1 stands for what it finds itself.
+# The least that vLLM takes; -1 lets vLLM choose.
 _LEAST = {
     **dict.fromkeys((*_COUNTS.values(), "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size"), 1),
     "kv-cache-memory-bytes": 1,
@@ -234,7 +234,7 @@ def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
-    what only a shell can tell is left to it."""
+    values that only a shell knows are not checked."""
     yield from _value_problems(recipe, words, _name_fault)
     if message := _name_fault("model", model(words) or ""):
         yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
@@ -277,7 +277,7 @@ def _number_fault(name: str, value: str) -> str:
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """A note for each option that stands again with another value: vLLM takes the last one."""
+    """A note for each option that is repeated with another value: vLLM takes the last one."""
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
     latest: dict[str, tuple[str, str]] = {}
@@ -350,7 +350,7 @@ _JOINS_MACHINES = re.compile(
 )
 _EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
 
-# Words that stand before a command, and commands that change the shell alone.
+# Words before a command, and commands that change only the shell.
 _GRAMMAR = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
 )
@@ -360,7 +360,7 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 @dataclass(frozen=True)
 class ServeCommand:
     """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
-    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
+    expands them. They contain ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
     The commands ``before`` run in the container before each start of it."""
 
     argv: tuple[str, ...]

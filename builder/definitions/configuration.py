@@ -172,7 +172,7 @@ def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
 
 
 def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> Iterator[Problem]:
-    """The problems that the schema does not tell, in the mapping at ``path`` of ``file``: figures that no run has, and
+    """The problems that the schema does not find, in the mapping at ``path`` of ``file``: figures that no run has, and
     conditions of no known form."""
     same = data.get("same") if isinstance(data, dict) else None
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
@@ -187,7 +187,7 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
-    """The required figure, or why it is none."""
+    """The required figure, or the reason why the text is not one."""
     name = _FIGURE.fullmatch(figure)
     if name is None:
         return f"`{figure}` is not the name of a figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
@@ -316,7 +316,7 @@ def document(text: str) -> dict[str, Any]:
     for name, settings in data.get("nodes", {}).items():
         engine = settings if isinstance(settings, str) else settings["engine"]
         try:
-            _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
+            _ = urlsplit(engine).port  # ports and IPv6 addresses that a pattern cannot check
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
@@ -325,7 +325,7 @@ def document(text: str) -> dict[str, Any]:
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
-    """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
+    """The requirements of each model; the ones beside the models apply to all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
     paths = {model: ("requires", model) if model else ("requires",) for model in required}

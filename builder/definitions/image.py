@@ -29,7 +29,7 @@ FROM_VLLM = "from-vllm"
 # The ref of a local checkout as images.lock records it.
 CHECKOUT = "checkout"
 _FLASHINFER = "https://github.com/flashinfer-ai/flashinfer.git"
-# The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
+# The values of `python.as_of` that are not dates: the date of the pinned vLLM, and no limit.
 AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
 ArgumentValue = str | int | float | bool
 # The packages that each source is built into: building it satisfies a requirement for any of them.
@@ -101,7 +101,7 @@ class GitSource:
 
 @dataclass(frozen=True)
 class BaseSource:
-    """A source that the base image brings (``vllm: base``): its version and commit are those of the pinned base."""
+    """A source that the base image brings (``vllm: base``): its version and commit come from the pinned base."""
 
 
 Source = WheelSource | GitSource | BaseSource
@@ -109,7 +109,7 @@ Source = WheelSource | GitSource | BaseSource
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """The cost of a build where nothing of it is there yet, as far as the definition says: the disk is that of the
+    """The cost of a build without any cached step, as far as the definition says: the disk is the one of the
     engine, for the image and the build's caches."""
 
     minutes: int | None = None
@@ -150,7 +150,7 @@ class ImageDefinition:
 
 
 def definition_names(project: Project) -> tuple[str, ...]:
-    """The names of all definitions in the project, sorted; a hidden folder is none, nor one with a name that
+    """The names of all definitions in the project, sorted; without hidden folders and names that
     images.lock could not hold."""
     folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
     return tuple(sorted(name for name in folders if name.isprintable() and re.fullmatch(DEFINITION, name)))
@@ -312,7 +312,7 @@ BUILD_JOBS = "build_jobs"
 
 @dataclass(frozen=True)
 class Overrides:
-    """Values that a command uses in place of those in the files: another platform, other arguments of the template."""
+    """Values of a command that replace values in the files: another platform, other arguments of the template."""
 
     platform: str | None = None
     args: Mapping[str, str] = field(default_factory=dict)

@@ -100,7 +100,7 @@ class ModCheck:
 
 @dataclass(frozen=True)
 class Mod:
-    """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
+    """A mod as read. ``described`` is true for a mod with a mod.yaml; the downloads of a bare run.sh cannot be pinned.
 
     Its steps, in this order: ``packages`` are installed, ``copies`` made, ``patches`` applied, and the script ``run``
     is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a pinned source or
@@ -152,7 +152,7 @@ class Mod:
         return f"sha256:{digest.hexdigest()}"
 
     def location(self, *path: str | int) -> Location:
-        """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
+        """The location of the value at ``path`` in mod.yaml, or of the mod itself if it has no mod.yaml."""
         return yaml_file.location_of(path, self.yaml, self.file)
 
 
@@ -727,7 +727,7 @@ def _without_comments(text: str) -> str:
     return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
 
 
-# The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
+# The digest of a file from an address, written into the text of mod.yaml, whose other text is unchanged.
 
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:

@@ -88,7 +88,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class ParsedRecipe:
-    """The recipe if the text is one, its problems, and notes, which keep nobody from serving it."""
+    """The recipe if the text is valid, its problems, and notes on a recipe that can be served."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
@@ -189,7 +189,9 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
         return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
     if not re.search(r"\{model\b", recipe.command):
-        problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
+        problem = Problem(
+            recipe.location("command"), "write `{model}` where the command names the weights of the checkpoint"
+        )
         return replace(parsed, problems=(*parsed.problems, problem))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
@@ -313,7 +315,7 @@ def find_recipe(project: Project, text: str) -> Path | None:
     return matching[0] if matching else None
 
 
-# Keys that no recipe has, and keys that stand twice.
+# Unknown keys, and repeated keys.
 
 # Below this, a suggestion would send the author to a key that means something else.
 _NEAR = 0.8
@@ -334,7 +336,7 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[st
 
 
 def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
-    """A note for each key that stands twice: launchers take the last one, without a word."""
+    """A note for each repeated key: launchers silently take the last one."""
     for repetition in repetitions:
         name = ".".join(map(str, repetition.path))
         location = Location(file, repetition.line, repetition.column)
@@ -351,7 +353,7 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
-# long dashes, bullets and special spaces in place of what was typed, and drop indentation. Prose may hold such
+# long dashes, bullets and special spaces where plain ones were typed, and drop indentation. Prose may hold such
 # characters: comments, descriptions, quoted text. Only what is sure is corrected.
 
 _DASHES = "–—―‐‑‒−"  # noqa: RUF001

@@ -102,7 +102,7 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
     """The template of version 2. A format such as ``{share:.2f}`` becomes the text that it makes of the default; so
-    does a placeholder within other braces, which would be kept as it is written."""
+    does a placeholder within other braces, which would be kept as written."""
     open_braces = 0
     for unit in units:
         placeholder = unit.item
@@ -119,7 +119,7 @@ def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
     """The variables as sparkrun sets them, and those that bash expands in version 1."""
     fixed = command.render_command(recipe, {}).env
     lost = [
-        f"`env.{name}`: version 1 has bash expand {value}, version 2 keeps it as it is written"
+        f"`env.{name}`: in version 1 bash expands {value}, version 2 keeps it as written"
         for name, value in recipe.env.items()
         if name not in fixed
     ]

@@ -116,9 +116,9 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 
 def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A note on each mod that cannot be baked, with what to use in its place."""
+    """A note on each mod that cannot be baked, with what to use instead."""
     for index, name in enumerate(map(mod.name_of, recipe.mods)):
-        with suppress(BuilderError):  # one that is missing or broken is told elsewhere
+        with suppress(BuilderError):  # another check reports a missing or broken mod
             facts = mod.read_script_facts(mod.load_mod(project, name))
             if facts and facts.instead:
                 yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
@@ -126,7 +126,7 @@ def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 # Options of vLLM that take JSON: vLLM would refuse them only after it has started.
 
-# Its value may be the text of a template, which begins with a brace, too.
+# Its value may be the text of a template, which also begins with a brace.
 _TEMPLATES = frozenset({"--chat-template", "--chat_template"})
 _SHOWN = 60
 
@@ -136,7 +136,7 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     for used in command.options(words):
         value = used.value
         if value is None or not value.startswith("{") or used.option in _TEMPLATES or re.search(r"[$`]", value):
-            continue  # what a shell expands, only it can tell
+            continue  # only a shell knows what it expands
         try:
             json.loads(value)
         except json.JSONDecodeError as error:
@@ -152,7 +152,7 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deeply")
 
 
-# Facts about the image that a recipe names, as far as the project's own files tell them.
+# Facts about the image that a recipe names, as far as the project's own files contain them.
 
 _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 
@@ -160,7 +160,7 @@ _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 @dataclass(frozen=True)
 class ImageFacts:
     """The definitions that the image is made of (the base first; none where another program made it), and its mods.
-    ``opaque`` names those with a script that nobody can look into, ``missing`` those that the project does not have."""
+    ``opaque`` names mods with a script whose effects are unknown, ``missing`` the mods that the project lacks."""
 
     definitions: tuple[ImageDefinition, ...]
     mods: tuple[Mod, ...]
@@ -239,7 +239,7 @@ _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-
 def unknown_choice_problems(
     recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
 ) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` tells them;
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` finds them;
     what a mod or a package may add is left alone."""
     packages = [name for each in facts.definitions if each.python for name in each.python.packages]
 
@@ -334,7 +334,7 @@ def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | No
     it as text, or mounts it."""
     used = _options(rendered).get("chat-template")
     value = used.value if used else None
-    # vLLM takes the text of a template, too, which has braces or line breaks in it.
+    # vLLM also takes the text of a template, which has braces or line breaks in it.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
         return None
     name = value.rpartition("/")[2]

@@ -1,6 +1,6 @@
 """Recipes of version 2, which are sparkrun's: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md.
 
-What tells the format comes first, then the values of a recipe, then its command and environment, and notes last.
+The signs of the format come first, then the values of a recipe, its command and environment, and notes last.
 A command that is not written is made of the defaults, with the options that sparkrun knows.
 """
 
@@ -29,8 +29,8 @@ def keys() -> tuple[str, ...]:
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
-# The format: a version beyond 1, or keys that are sparkrun's alone. It reads version 1, too, and its users add its keys
-# to such recipes: those that version 1 can read are of version 1.
+# The format: a version beyond 1, or keys that are sparkrun's alone. sparkrun also reads version 1, and its
+# users add its keys to such recipes: a recipe that version 1 can read is of version 1.
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
 _JSON = re.compile(r"(?<!\{)\{\s*\"")
@@ -79,7 +79,7 @@ _RUNTIMES: dict[str, str | None] = {
     "vllm-ray": "ray",
     "eugr-vllm": "ray",
 }
-# What a command begins with tells the runtime where none is named.
+# The beginning of a command names the runtime if no key does.
 _OF_COMMAND = {
     "sglang": re.compile(r"sglang\s+serve\b|python3?\s+-m\s+sglang\.launch_server\b"),
     "llama-cpp": re.compile(r"llama-server\b"),
@@ -101,7 +101,7 @@ def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     return Problem(yaml_file.location_of(path, text, file), message)
 
 
-# The values of a recipe, as those of `recipe.Recipe`.
+# The values of a recipe, as `recipe.Recipe` has them.
 
 # sparkrun's own image where a recipe names none (default_image_prefix of its runtimes).
 DEFAULT_CONTAINER = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest"
@@ -240,7 +240,7 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
-    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text
+    """``template`` with the values of ``replacing``; other text in braces stays. Raises ValueError for a text
     that is longer than any argument may be."""
     parts: list[str] = []
     length = at = 0
@@ -252,7 +252,7 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
     return "".join((*parts, template[at:]))
 
 
-# What sparkrun sets on each of several machines besides its recipe's variables (get_cluster_env of its runtimes).
+# What sparkrun sets on each of several machines in addition to a recipe's variables (get_cluster_env of its runtimes).
 CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
     "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
     "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},

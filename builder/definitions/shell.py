@@ -183,8 +183,8 @@ def _raw(word: Word) -> str:
     return "".join(token.raw for token in word)
 
 
-# Constructs that are told by what follows them: a here-document, and options that are commented out between continued
-# lines, as their authors intend; bash would end the command there.
+# Constructs that are recognised by what follows them: a here-document, and options that are commented out between
+# continued lines, as their authors intend; bash would end the command there.
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\\$`\n]+)\"|\\?([A-Za-z0-9_.:@%+-]+))(?=[\s;|&)<>]|\Z)")
 _COMMENTED_OPTIONS = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*-)")
 # A `{` of which bash may make several words: an unquoted `,` or `..` follows in its word.
@@ -201,7 +201,7 @@ _QUOTES: dict[str, ShellContext] = {"'": "single", '"': "double"}
 
 
 def scan(units: Iterable[Unit]) -> ParsedCommand:
-    """Parses a command. A placeholder is one unit; a value that stands in its place is read like the rest."""
+    """Parses a command. A placeholder is one unit; a value that replaces one is read like the rest."""
     return _Reader(tuple(units)).read()
 
 
@@ -228,7 +228,7 @@ class _Reader:
         while self.at < len(self.units):
             self._step()
         for opened, at in self.stack:
-            if opened in _QUOTES and self._top != "opaque":  # only bash can tell where that ends
+            if opened in _QUOTES and self._top != "opaque":  # only bash knows where that ends
                 self._report(at, opened, f"the quote {opened} that opens here is never closed")
         if self.cut_off:
             first, *others = self.cut_off
@@ -449,7 +449,7 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
 
 
 # Values from the command line take the place of their placeholders last: each is one argument, whatever it holds.
-# Values of the recipe are text of the command, and stand in it already.
+# Values of the recipe are already text of the command.
 
 # Programs that take a command as text, or evaluate text: a value in it would be executed.
 _TAKES_A_COMMAND = frozenset(
@@ -529,5 +529,5 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
             continue
         if not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
             where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it once more"
-            message = f"the value of {{{piece.key}}} stands in {where}, where it cannot be quoted"
+            message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
             yield CommandProblem(piece.written, piece.offset, message)
