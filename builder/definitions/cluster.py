@@ -253,8 +253,8 @@ _WORKER = 'until "$@"; do sleep 2; done'
 
 
 # The guard of each node's command. vLLM's other nodes wait for ever for a head that has ended, and a head does not
-# answer until it notices that a node has ended. So each keeps a connection to the head, which the kernel closes when the other
-# end dies, and ends with it; the engines then start all of them again.
+# answer until it notices that a node has ended. So each keeps a connection to the head, which the kernel
+# closes when the other end dies, and ends with it; the engines then start all of them again.
 
 # The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
 _DISTANCE = 10
