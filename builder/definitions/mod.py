@@ -230,33 +230,32 @@ def _copy(source: str, to: str, sha256: str) -> FileCopy:
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
     with the problems of all that are invalid."""
+    mods, unknown, problems = _loaded(project, dict.fromkeys(map(name_of, texts)))
+    if unknown:
+        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
+        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
+    require_no_problems(problems)
+    return mods
+
+
+def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
+    """Reads all mods of the project: the valid ones, and the problems of the others."""
+    mods, _, problems = _loaded(project, mod_names(project))
+    return mods, problems
+
+
+def _loaded(project: Project, names: Iterable[str]) -> tuple[tuple[Mod, ...], list[UsageError], tuple[Problem, ...]]:
     mods: list[Mod] = []
     unknown: list[UsageError] = []
-    wrong: list[Problem] = []
-    for name in dict.fromkeys(map(name_of, texts)):
+    problems: list[Problem] = []
+    for name in names:
         try:
             mods.append(load_mod(project, name))
         except UsageError as error:
             unknown.append(error)
         except FileProblemsError as error:
-            wrong.extend(error.problems)
-    if unknown:
-        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
-        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
-    require_no_problems(wrong)
-    return tuple(mods)
-
-
-def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
-    """Reads all mods of the project: those that are valid, and the problems of the others."""
-    mods: list[Mod] = []
-    problems: list[Problem] = []
-    for name in mod_names(project):
-        try:
-            mods.append(load_mod(project, name))
-        except FileProblemsError as error:
             problems.extend(error.problems)
-    return tuple(mods), tuple(problems)
+    return tuple(mods), unknown, tuple(problems)
 
 
 def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
