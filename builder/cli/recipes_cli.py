@@ -69,7 +69,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_json({"recipes": list(map(_row_document, rows))})
         return
     if engine_error:
-        print_note(f"no engine answers, so states are unknown: {engine_error}")
+        print_note(f"no engine answers, so the states are unknown: {engine_error}")
     if rows:
         output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
     else:
@@ -86,7 +86,7 @@ def list_(context: Context, as_json: bool) -> None:
 def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
-    With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
+    With --node, the command shows what each node starts. A NAME that builder.yaml lacks is the address of a node.
     """
     from builder.commands import recipes
 
@@ -132,19 +132,19 @@ def add(
     yes: bool,
     force: bool,
 ) -> int:
-    """Copy a recipe from another repository, with where it came from.
+    """Copy a recipe from another repository, and record where it came from.
 
     The address is a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
-    default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
-    so do those that the repository lacks and builder knows another place of.
+    default branch). With --with-mods, or if you agree, the command also copies mods that the recipe names and the
+    project lacks. It then offers mods that the repository lacks and that builder knows another source of.
 
     @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
     vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments name the file and
     the key that each line comes from.
 
-    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
-    dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
-    each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
+    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. The command
+    restores quotes, dashes, bullets, spaces, indentation and the backslashes of the command. It shows each line that
+    changes, and checks the result. It ends with 2 if the recipe cannot be served.
     """
     if mend:
         if everything or with_mods or force or hardware:
@@ -185,7 +185,8 @@ def add(
 def convert(context: Context, recipe: str, version: str | None) -> None:
     """Print a recipe in the other version of the format: 1 is spark-vllm-docker's, 2 is sparkrun's.
 
-    Comments at its top name what the other version cannot say. The result is read again: both start the same server.
+    Comments at its top name what the other version cannot say. The command reads the result again, and refuses one that
+    would start another server.
     """
     from builder.commands import recipes
 
@@ -343,9 +344,9 @@ Export what serves a recipe or a model, for other tools.
 \b
 {_LINES}
 
-llama-swap and litellm are for all models that are paired where none is named: several models behind one port.
+llama-swap and litellm put several models behind one port: all paired models, if you name none.
 
-With several --node, compose and script give one text for each node that takes part: NODE.yaml or NODE.sh in the
+With several --node, compose and script write one text for each node that takes part: NODE.yaml or NODE.sh in the
 folder of --output. Start the other nodes first, and the first node last.
 """
 
@@ -360,7 +361,7 @@ folder of --output. Start the other nodes first, and the first node last.
     metavar="PATH",
     help="Write to this file; for several nodes to this folder.",
 )
-@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine that they ask.")
+@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine with the servers.")
 @serve_options
 @node_options
 @container_options

@@ -349,7 +349,7 @@ def address_of(node: Node) -> str:
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
     if not address:
         hint = f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
-        raise UsageError(f"where the other nodes reach {node.name} is not known", hint=hint)
+        raise UsageError(f"the address at which other nodes reach {node.name} is not known", hint=hint)
     return address
 
 
@@ -384,7 +384,7 @@ def present_text(project: Project) -> str:
 def write_change(project: Project, change: ConfigurationChange) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     if present_text(project) != change.before:
-        raise UsageError(f"{FILE} was changed meanwhile: it was not written", hint="run this again")
+        raise UsageError(f"{FILE} was changed in the meantime, and was not written", hint="run this again")
     try:
         files.write_atomically(project.root / FILE, change.after.encode())
     except OSError as error:

@@ -203,7 +203,7 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
-        yield (), "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
+        yield (), "either `base` (an image of a registry) or `from` (another definition) is required, and not both"
     if "from" in data and BaseSource() in sources.values():
         yield (
             ("sources",),
@@ -223,7 +223,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     try:
         date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
     except ValueError:
-        yield ("python", "as_of"), f"there is no day {as_of}"
+        yield ("python", "as_of"), f"{as_of} is not a date"
 
 
 def _version_problem(name: str, written: dict[str, Any]) -> str:

@@ -70,7 +70,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     ]
     for text in command.beside_server(recipe):  # a recipe of others may hold any
         where = command.of_text(recipe, text.partition(" ")[0])
-        collected.append(Problem(where, f"`{text.strip('`')[:80]}` runs as well, beside the server"))
+        collected.append(Problem(where, f"`{text.strip('`')[:80]}` also runs, beside the server"))
     if recipe.ignored_build_args:
         message = f"builder ignores build_args: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))

@@ -284,7 +284,7 @@ def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
         yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
     if not data.get("container"):
-        yield (), f"no `container` is named: {DEFAULT_CONTAINER} is taken, as sparkrun does"
+        yield (), f"the recipe names no `container`: builder takes {DEFAULT_CONTAINER}, as sparkrun does"
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"

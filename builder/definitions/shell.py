@@ -360,7 +360,7 @@ class _Reader:
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
-            message = "blanks follow the backslash: only as the last character of its line does it continue the command"
+            message = "spaces follow the backslash: it continues the command only as the last character of its line"
             self._report(self.at, "\\", message)
             self._put("gap")
         else:

@@ -571,7 +571,7 @@ def test_a_second_command_is_said(recipes_check_project: Project, command: str, 
     (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
     assert checked.problems == ()
     beside = [note.message for note in checked.notes if "runs as well" in note.message]
-    assert sorted(beside) == sorted(f"`{each}` runs as well, beside the server" for each in further)
+    assert sorted(beside) == sorted(f"`{each}` also runs, beside the server" for each in further)
 
 
 def test_a_missing_mod_is_an_error_where_it_keeps_a_build_from_beginning(

@@ -89,7 +89,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     assert "`env.A`: in version 1 bash expands $HOME/x" in head
     assert "`tensor_parallel` stays 2 on one machine" in head
     assert "--gpu-memory-utilization 0.8 --x '{\"n\": 3}'" in text
-    with pytest.raises(UsageError, match="is of version 1 already"):
+    with pytest.raises(UsageError, match="already has version 1"):
         recipe_conversion.converted(one, 1)
 
 
