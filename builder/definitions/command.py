@@ -195,11 +195,11 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
         return r"\n[ \t]*".join(lines)
 
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
-    found = re.compile(f"({spelled(value[:at])}){spelled(value[at:])}").search(text, index) if value else None
+    match = re.compile(f"({spelled(value[:at])}){spelled(value[at:])}").search(text, index) if value else None
     # A single character far away is another one.
-    if found is None or (len(value) < 2 and text.count("\n", index, found.start()) > 1):
+    if match is None or (len(value) < 2 and text.count("\n", index, match.start()) > 1):
         return None
-    end = found.end(1)
+    end = match.end(1)
     return Location(start.file, text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end))
 
 

@@ -303,9 +303,9 @@ def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         if isinstance(step, str):
             message = "this command runs in the container before each start of the server; a mod runs once, at build"
         yield ("pre_exec", index), message
-    known = {data["model"], "{model}", _of_distribution(data)[1]}
+    downloaded = {data["model"], "{model}", _of_distribution(data)[1]}
     for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
-        if (entry.get("name") if isinstance(entry, dict) else entry) not in known:
+        if (entry.get("name") if isinstance(entry, dict) else entry) not in downloaded:
             path = ("distribution_config", "models", "entries", index)
             yield path, "builder does not download this model by itself: use `builder download`"
 

@@ -570,7 +570,7 @@ def test_a_second_command_is_said(recipes_check_project: Project, command: str, 
     projects.write(recipes_check_project.recipes / "r.yaml", json.dumps(data))
     (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
     assert checked.problems == ()
-    beside = [note.message for note in checked.notes if "runs as well" in note.message]
+    beside = [note.message for note in checked.notes if "also runs" in note.message]
     assert sorted(beside) == sorted(f"`{each}` also runs, beside the server" for each in further)
 
 

@@ -343,7 +343,7 @@ def test_a_script_runs_as_it_is_written(tmp_path: Path) -> None:
 def test_a_value_that_no_quoting_keeps_from_a_shell_is_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "defaults: {v: 8000}\n")
     assert "8000" in " ".join(command.render_command(recipe, {}).argv)
-    with pytest.raises(FileProblemsError, match=r"r\.yaml:\d+:\d+: the value of {v} stands in .*cannot be quoted"):
+    with pytest.raises(FileProblemsError, match=r"r\.yaml:\d+:\d+: the value of {v} is used in .*cannot be quoted"):
         command.render_command(recipe, {"v": "$(touch pwned)"})
 
 
