@@ -124,7 +124,6 @@ bench: $(READY) engine
 	@.venv/bin/python -m benchmarks --write
 
 reference: $(READY)
-	@.venv/bin/python -m builder.definitions.advisories
 	@.venv/bin/python -m docs.reference.generate
 
 # The generator of the site is a group of its own, which nothing else needs.

@@ -25,7 +25,7 @@ from builder.definitions.mod import (
     name_of,
     read_script_facts,
     require_templates,
-    unknown_mod,
+    unknown_mods,
 )
 from builder.lock.model import GitPin, LockedPackage
 from builder.pins import agreement
@@ -86,9 +86,9 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
     problems = [
         problem
         for definition in chain
-        for problem in unknown_mod(project, definition.mods, partial(image.location, project, definition.name, "mods"))
+        for problem in unknown_mods(project, definition.mods, partial(image.location, project, definition.name, "mods"))
     ]
-    problems += unknown_mod(project, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
+    problems += unknown_mods(project, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
     if problems:
         raise FileProblemsError(tuple(problems))
 

@@ -44,17 +44,16 @@ def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KEY|CODE|MESSAGE")
+@click.argument("words", nargs=-1, required=True, metavar="KEY|CODE")
 @json_option
 def explain(words: tuple[str, ...], as_json: bool) -> None:
-    """Explain an exit code, a key of a file, or a message.
+    """Explain an exit code or a key of a file.
 
     \b
     builder explain 7                    an exit code
     builder explain serve.gpus           a key, in every file that has it
     builder explain recipe:env           the key of one file
     builder explain run-json:server      a key that `builder run --json` prints
-    builder explain 'no mod `x` in …'    what `builder recipes check` said of a recipe
 
     The texts are those of docs/reference.
     """

@@ -333,7 +333,7 @@ def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     return {
         **data(mod, "mod=name requires"),
         "checks": [{**data(each, keys), "patches": data(each.tried, tried)} for each in verdicts],
-        "script": data(script, "file=name applies_patches patches downloads run_time"),
+        "script": data(script, "file=name patches downloads run_time"),
     }
 
 
@@ -399,7 +399,7 @@ def _nothing_tried(verdict: ModVerdict) -> str:
         return f"its patches are to {' and '.join(packages)}: {ways} tries them"
     if script and script.instead:
         return f"it cannot be baked: {script.instead}"
-    if script and script.applies_patches:
+    if script and script.patches:
         return f"{script.name} applies patches to a place that is not known: not tried"
     return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"
 

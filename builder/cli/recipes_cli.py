@@ -69,7 +69,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_json({"recipes": list(map(_row_document, rows))})
         return
     if engine_error:
-        print_note(f"no engine answers, so states are unknown: {engine_error}")
+        print_note(f"no engine answers, so the states are unknown: {engine_error}")
     if rows:
         output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
     else:
@@ -86,7 +86,7 @@ def list_(context: Context, as_json: bool) -> None:
 def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
-    With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
+    With --node, the command shows what each node starts. A NAME that builder.yaml lacks is the address of a node.
     """
     from builder.commands import recipes
 
@@ -113,9 +113,9 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 @click.argument("address", metavar=f"{mods_cli.ADDRESS}|@REGISTRY/NAME|vllm:MODEL|FILE")
 @click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
 @mods_cli.all_option
-@click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
+@click.option("--with-mods", is_flag=True, help="Also copy the mods that it names and the project lacks.")
 @click.option(
-    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; dgx_spark_gb10 by default."
+    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; the default is dgx_spark_gb10."
 )
 @click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
 @mods_cli.yes_option
@@ -132,19 +132,19 @@ def add(
     yes: bool,
     force: bool,
 ) -> int:
-    """Copy a recipe from another repository, with where it came from.
+    """Copy a recipe from another repository, and record where it came from.
 
-    The address is that of a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
-    default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
-    so do those that the repository lacks and builder knows another place of.
+    The address is a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
+    default branch). With --with-mods, or if you agree, the command also copies mods that the recipe names and the
+    project lacks. It then offers mods that the repository lacks and that builder knows another source of.
 
     @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
     vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments name the file and
     the key that each line comes from.
 
-    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
-    dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
-    each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
+    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. The command
+    restores quotes, dashes, bullets, spaces, indentation and the backslashes of the command. It shows each line that
+    changes, and checks the result. It ends with 2 if the recipe cannot be served.
     """
     if mend:
         if everything or with_mods or force or hardware:
@@ -165,14 +165,16 @@ def add(
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:
-        print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
+        print_note(f"the recipe names mods that the project lacks: {lacking}; --with-mods copies them as well")
     if shipped and not with_mods:
-        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods takes the repository's own")
+        print_note(
+            f"{shipped}: the project has the mod that came with builder; --with-mods copies the one of the repository"
+        )
     if code == 0:
         taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
         for mod, remedy in planned.missing.items():
             if mod not in taken:
-                print_note(f"neither the project nor that repository has the mod {mod}{remedy and f'; {remedy}'}")
+                print_note(f"neither the project nor the repository has the mod {mod}{remedy and f'; {remedy}'}")
     return code
 
 
@@ -183,7 +185,8 @@ def add(
 def convert(context: Context, recipe: str, version: str | None) -> None:
     """Print a recipe in the other version of the format: 1 is spark-vllm-docker's, 2 is sparkrun's.
 
-    Comments at its top name what the other version cannot say. The result is read again: both start the same server.
+    Comments at its top name what the other version cannot say. The command reads the result again, and refuses one that
+    would start another server.
     """
     from builder.commands import recipes
 
@@ -204,8 +207,8 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
     """Look for everything wrong in recipes.
 
-    Checks the files and folders named, or all recipes of the project. Ends with 2 if a recipe cannot be served; notes
-    are worth knowing, and keep none from that.
+    Checks the files and folders named, or all recipes of the project. It ends with 2 if a recipe cannot be served.
+    Notes are worth knowing, but no recipe fails because of them.
 
     Where the engine has the image that serves a recipe, its own vLLM parses the command, in a container without network
     and GPU. It names options that it does not have, values that it refuses, and VLLM_ variables that nothing reads.
@@ -242,7 +245,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
         print_line(line)
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
-        print_result(f"{shown}: there is nothing to correct")
+        print_result(f"{shown}: nothing to correct")
     elif mended.replaces and not agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
@@ -334,18 +337,17 @@ def _row_document(row: RecipeRow) -> dict[str, Any]:
     return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
 
 
-_WIDTH = max(map(len, FORMATS))
-_LINES = "\n".join(f"{name:<{_WIDTH}}   {each.line}" for name, each in FORMATS.items())
+_LINES = "\n".join(f"{name:<10}   {line}" for name, line in FORMATS.items())
 _HELP = f"""\
 Export what serves a recipe or a model, for other tools.
 
 \b
 {_LINES}
 
-llama-swap and litellm are for all models that are paired where none is named: several models behind one port.
+llama-swap and litellm put several models behind one port: all paired models, if you name none.
 
-With several --node, compose and script give one text for each node that takes part: NODE.yaml or NODE.sh in the
-folder of --output. Start those of the further nodes first, that of the first node last.
+With several --node, compose and script write one text for each node that takes part: NODE.yaml or NODE.sh in the
+folder of --output. Start the other nodes first, and the first node last.
 """
 
 
@@ -359,7 +361,7 @@ folder of --output. Start those of the further nodes first, that of the first no
     metavar="PATH",
     help="Write to this file; for several nodes to this folder.",
 )
-@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine that they ask.")
+@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine with the servers.")
 @serve_options
 @node_options
 @container_options

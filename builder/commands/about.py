@@ -93,7 +93,7 @@ def _numbers(lock: Lock) -> Iterator[tuple[ImageName, NumberedImage]]:
             yield ImageName(repository, number), record.numbers[number]
 
 
-# The explain command: an exit code, a key of a file, or a message on a recipe, in words.
+# The explain command: an exit code or a key of a file, in words.
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Explanation:
 
 
 def explain_text(text: str) -> tuple[Explanation, ...]:
-    """Explains an exit code, a key (``serve.gpus``; ``image.yaml:serve.gpus`` for that of one file, ``run-json:server``
-    for one that a command prints; its last part alone will do), or a message of `recipes check` as it was printed.
-    Raises UsageError for anything else."""
+    """Explains an exit code or a key (``serve.gpus``; ``image.yaml:serve.gpus`` for that of one file,
+    ``run-json:server`` for one that a command prints; its last part alone will do). Raises UsageError for anything
+    else."""
     wanted = text.strip()
     if re.fullmatch(r"\d{1,3}", wanted):
         codes = {code.code: code.meanings for code in explaining.every()}
@@ -118,15 +118,10 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
         return (Explanation("exit code", str(int(wanted)), codes[int(wanted)]),)
     if explained := tuple(_keys(wanted)):
         return explained
-    if note := explaining.find_note(wanted):
-        more = "" if note.keeps else "the recipe is served all the same"
-        return (Explanation("message", note.says, tuple(filter(None, (note.means, more, note.do)))),)
     paths = {key.path for file in explaining.every_key() for key in file.keys}
     meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
     hint = meant or "`builder schema` lists the files; `builder COMMAND --help` lists options"
-    raise UsageError(
-        f"`{text}` is not an exit code, a key of a file, or a message of `builder recipes check`", hint=hint
-    )
+    raise UsageError(f"`{text}` is neither an exit code nor a key of a file", hint=hint)
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:

@@ -1,7 +1,4 @@
-"""This page explains exit codes, keys of files, and messages about recipes.
-
-The explanations come from the docstrings of errors and from the schemas.
-"""
+"""This page explains exit codes and keys of files, from the docstrings of errors and from the schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +29,6 @@ _FIXED = {
 
 @dataclass(frozen=True)
 class ExitCode:
-    """An exit code, and the ``meanings`` that it may have."""
-
     code: int
     meanings: tuple[str, ...]
 
@@ -144,7 +138,6 @@ def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[s
 
 
 def _forms(node: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """``node`` and the forms that it may take."""
     yield node
     for form in [*node.get("oneOf", ()), *(node[key] for key in ("then", "else") if key in node)]:
         yield from _forms(_followed(form, whole), whole)
@@ -167,56 +160,3 @@ def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
     if isinstance(kinds, list):
         return "text" if "string" in kinds else _kind({"type": kinds[0]}, whole)
     return _TYPES[kinds]
-
-
-# The messages of `builder recipes check`, each with what it means and what to do.
-
-_FILE = Path(__file__).parent / "recipe_notes.yaml"
-_ANY = "…"
-
-
-@dataclass(frozen=True)
-class RecipeNote:
-    """A message, ``says``, with … for what is of the recipe; ``keeps`` is false where the recipe is served all the
-    same."""
-
-    says: str
-    means: str
-    do: str
-    keeps: bool
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(".*?".join(map(re.escape, self.says.split(_ANY))), re.DOTALL)
-
-    def fits(self, message: str) -> bool:
-        """True if ``message`` is this one."""
-        return self._pattern.fullmatch(message) is not None
-
-    @property
-    def own_text(self) -> int:
-        """The length of what is of the message itself: of several that fit, the one with most says most."""
-        return len(self.says.replace(_ANY, ""))
-
-
-@cache
-def every_note() -> tuple[RecipeNote, ...]:
-    """All messages, in the order of the page."""
-    import yaml
-
-    entries = yaml.load(_FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    return tuple(
-        RecipeNote(entry["says"], entry["means"], entry["do"], not entry.get("note", False)) for entry in entries
-    )
-
-
-def find_note(message: str) -> RecipeNote | None:
-    """The message that ``message`` is, with or without the place before it, or the option and value that it is about;
-    None where it is none of them."""
-    rest = re.sub(r"^(?:note: |error: )?(?:\S+?:\d+(?::\d+)?: )?", "", " ".join(message.split()))
-    while rest:
-        fitting = [note for note in every_note() if note.fits(rest)]
-        if fitting:
-            return max(fitting, key=lambda note: note.own_text)
-        rest = rest.partition(": ")[2]
-    return None

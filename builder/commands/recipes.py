@@ -117,7 +117,7 @@ def _lock(project: Project) -> Lock:
     try:
         return lock_file.read_project_lock(project)
     except LockError:
-        return Lock()  # every command that decides by it tells that
+        return Lock()  # the commands that need the lock report it
 
 
 def _all_files(project: Project, paths: Sequence[str]) -> Iterable[Path]:
@@ -155,7 +155,7 @@ def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None)
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
         config = configuration.Configuration()
-        with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+        with suppress(FileProblemsError):  # the commands that need builder.yaml report it
             config = configuration.load_configuration(project)
         facts = recipe_problems.image_facts(project, checked)
         mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
@@ -237,35 +237,36 @@ def _named_mods(
     project: Project, upstream: Upstream, recipes: Iterable[PlannedCopy], notify: Notify
 ) -> tuple[tuple[PlannedCopy, ...], dict[str, str]]:
     """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
-    there: dict[str, str] = {}
-    for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
-        # From the top of the repository, in `mods/`, or in the one folder of that name.
-        name = posixpath.basename(entry)
-        ends = tuple(f"/{name}/{file}" for file in copies.MOD_FILES)
-        others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
-        folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
-        places = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
-        there[entry] = next(places, "")
-
-    def plan(path: str) -> PlannedCopy:
-        return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
-
     present = mod.mod_names(project)
-    lacking = {entry: path for entry, path in there.items() if mod.name_of(entry) not in present}
-    mods = [plan(path) for path in dict.fromkeys(filter(None, lacking.values()))]
-    for path in (path for entry, path in there.items() if path and entry not in lacking):
-        # Here without an origin: the same there and here, where whoever copied it was killed before that; or one that
-        # came with this program and nobody edited, which gives way to what the repository has.
-        if not copies.path_of(project, "mod", posixpath.basename(path)).exists():
+    planned: dict[str, PlannedCopy] = {}
+    missing: dict[str, str] = {}
+    for entry in dict.fromkeys(posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
+        path, own = _mod_folder(upstream, entry), posixpath.basename(entry)
+        if mod.name_of(entry) not in present:
+            if path:
+                planned[path] = copies.plan_copy(project, upstream, "mod", path, own, notify)
+            else:
+                missing[mod.name_of(entry)] = mod.remedy(project, mod.name_of(entry))
+        elif path and not copies.path_of(project, "mod", own).exists():
+            # Here without an origin: the same there and here, where whoever copied it was killed before that; or one
+            # that came with this program and nobody edited, which gives way to what the repository has.
             with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
-                if (copy := plan(path)).is_shipped or not copy.changes:
-                    mods.append(copy)
-    missing = [mod.name_of(entry) for entry, path in lacking.items() if not path]
-    return tuple(mods), {name: mod.remedy(project, name) for name in missing}
+                copy = copies.plan_copy(project, upstream, "mod", path, own, notify)
+                if copy.is_shipped or not copy.changes:
+                    planned[path] = copy
+    return tuple(planned.values()), missing
+
+
+def _mod_folder(upstream: Upstream, entry: str) -> str:
+    """The folder of a mod in a repository: from its top, in `mods/`, or the one folder of that name; empty without."""
+    ends = tuple(f"/{posixpath.basename(entry)}/{file}" for file in copies.MOD_FILES)
+    others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
+    folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
+    return next((path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES)), "")
 
 
 def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
-    """The entries of a list in a recipe; none where it cannot be read, which `builder recipes check` tells."""
+    """The entries of a list in a recipe; none if it cannot be read, which `builder recipes check` reports."""
     try:
         data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
     except (FileProblemsError, UnicodeDecodeError):
@@ -291,7 +292,7 @@ def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, 
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
     broken = (
-        f"recipes/{each.name} cannot be served as it is: {problems[0]}"
+        f"recipes/{each.name} cannot be served: {problems[0]}"
         for each in planned
         if each.kind == "recipe" and (problems := _problems(each))
     )
@@ -460,31 +461,21 @@ def _nodes(
 # ``export`` writes how a recipe or a model is served, in the formats of other tools.
 
 
-@dataclass(frozen=True)
-class ExportFormat:
-    """A format: ``line`` says what it is. One that describes a container gives a text for each node, in a file of this
-    ``ending``; it is empty for the others. ``of_all`` of the models that are paired where none is named; ``executable``
-    where the file is a program."""
-
-    line: str
-    ending: str = ""
-    of_all: bool = False
-    executable: bool = False
-
-
 FORMATS = {
-    "compose": ExportFormat("a compose file, the image pinned by its number", ending=".yaml"),
-    "recipe": ExportFormat("a recipe that makes other launchers serve this very image"),
-    "script": ExportFormat("a shell script with a plain docker run", ending=".sh", executable=True),
-    "opencode": ExportFormat("the provider for OpenCode's configuration"),
-    "llama-swap": ExportFormat("a configuration that starts each model when it is wanted", of_all=True),
-    "litellm": ExportFormat("a model list that leads to the server of each model", of_all=True),
+    "compose": "a compose file, the image pinned by its number",
+    "recipe": "a recipe that makes other launchers serve this very image",
+    "script": "a shell script with a plain docker run",
+    "opencode": "the provider for OpenCode's configuration",
+    "llama-swap": "a configuration that starts each model on demand",
+    "litellm": "a model list that leads to the server of each model",
 }
+# Those that describe a container give a text for each node, in a file of this ending.
+_ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text for each node, that of the head node first, or one text under an empty name; the images that they name,
+    """The text for each node, the head node first, or one text under an empty name; the images that they name,
     and warnings for the user."""
 
     texts: Mapping[str, str]
@@ -501,7 +492,7 @@ def export_recipe(
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
     the definition that makes them.
     """
-    if FORMATS[kind].of_all:
+    if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
         raise UsageError(f"`--format {kind}` is for one model: name it, or a recipe")
@@ -515,7 +506,7 @@ def export_recipe(
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
         warnings.append(selection.mods_warning(selected))
-    if FORMATS[kind].ending:
+    if kind in _ENDINGS:
         planned = preparation.settings(project, selected, request, environ)
         warnings += [planned.note, *_not_written(planned.options)]
         render = exports.render_compose if kind == "compose" else exports.render_script
@@ -557,7 +548,7 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
-        raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
+        raise UsageError("`--format recipe` exports the recipe unchanged: change its defaults instead")
     exported = selected.recipe
     if exported.version == 2:
         converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported
@@ -619,17 +610,13 @@ def _routed_model(
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:
     """Writes the text to the file ``path``; several go to files of their own in the folder ``path``, which is made.
-
-    Each is put in place in one step: whoever reads a file meanwhile has the old one or the new one. Returns the files.
-    Raises UsageError where one cannot be written.
-    """
-    form = FORMATS[kind]
-    texts = {path / f"{node}{form.ending}" if node else path: text for node, text in exported.texts.items()}
+    Each is replaced in one step. Returns the files. Raises UsageError where one cannot be written."""
+    texts = {path / f"{node}{_ENDINGS[kind]}" if node else path: text for node, text in exported.texts.items()}
     try:
         if len(texts) > 1:
             path.mkdir(exist_ok=True)
         for file, text in texts.items():
-            files.write_atomically(file, text.encode(), mode=0o755 if form.executable else 0o644)
+            files.write_atomically(file, text.encode(), mode=0o755 if kind == "script" else 0o644)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     return tuple(texts)

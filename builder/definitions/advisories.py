@@ -8,6 +8,7 @@ how to write one.
 from __future__ import annotations
 
 import fnmatch
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,8 +69,6 @@ CLOSED = {
 # The files
 
 SHIPPED = Path(__file__).parent / "known_advisories"
-COMPILED = SHIPPED / "compiled.json"
-"""All files of that folder in one, which is read a hundred times faster. `make reference` writes it."""
 UPDATED = "advisories.json"
 """The file in a project's state folder with the advisories of an update."""
 _HEAD = {"format": 1}
@@ -109,16 +108,6 @@ class AdvisorySet:
     signed: str = ""
 
 
-@dataclass(frozen=True)
-class Match:
-    """An advisory that applies."""
-
-    advisory: Advisory
-
-    def __str__(self) -> str:
-        return f"{self.advisory.id}: {self.advisory.what}"
-
-
 def parse_advisories(text: str, file: str, origin: str = "") -> tuple[Advisory, ...]:
     """The advisories in the text of a file. Raises FileProblemsError with every fault at its place."""
     data = checked(text, file, SCHEMA)
@@ -131,14 +120,14 @@ def parse_advisories(text: str, file: str, origin: str = "") -> tuple[Advisory, 
 
 
 def shipped_files() -> dict[str, str]:
-    """The texts of the shipped files, by name."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
-def shipped_set() -> AdvisorySet:
-    """The advisories in the shipped files."""
-    parsed = (each for file, text in shipped_files().items() for each in parse_advisories(text, file))
-    return AdvisorySet(tuple(parsed))
+@cache
+def shipped_advisories() -> tuple[Advisory, ...]:
+    """The advisories in the shipped files, whose faults only a test looks for."""
+    files = (yaml_file.load(text, file) for file, text in shipped_files().items())
+    return tuple(_advisory(name, entry, "") for data in files for name, entry in data.items())
 
 
 def text_of(advisory_set: AdvisorySet) -> str:
@@ -151,11 +140,6 @@ def read_set(path: Path) -> AdvisorySet:
     return records.read_file(path, AdvisorySet, _HEAD)
 
 
-@cache
-def _shipped() -> tuple[Advisory, ...]:
-    return read_set(COMPILED).advisories
-
-
 def updated(project: Project) -> AdvisorySet | None:
     """The advisories of the last update in this project; None without one, or where its file is damaged."""
     try:
@@ -166,7 +150,7 @@ def updated(project: Project) -> AdvisorySet | None:
 
 def every_advisory(project: Project) -> tuple[Advisory, ...]:
     """All advisories, by id. Of two with the same id, the one that was checked later counts."""
-    newest = {each.id: each for each in _shipped()}
+    newest = {each.id: each for each in shipped_advisories()}
     for each in update.advisories if (update := updated(project)) else ():
         if each.id not in newest or each.checked >= newest[each.id].checked:
             newest[each.id] = each
@@ -182,7 +166,7 @@ def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.Yam
         path = (name, "affects", fact)
         yield from ((path, message) for message in _fact_faults(fact))
         if _comparisons(versions) is None:
-            yield path, f'"{versions}" is no range of versions, such as ">=0.30,<0.34"'
+            yield path, f'"{versions}" is not a range of versions, such as ">=0.30,<0.34"'
     yield from _condition_faults((name, "when"), entry.get("when", {}))
     if not entry.get("affects") and not entry.get("when"):
         yield (name,), "it needs `affects` or `when`: else it would always apply"
@@ -200,7 +184,7 @@ def _condition_faults(
         else:
             yield from (((*path, key), message) for message in _fact_faults(key))
             if isinstance(test, str) and test.strip()[:1] in tuple("=!<>~") and _comparisons(test) is None:
-                yield (*path, key), f'"{test}" is no comparison, such as ">=2" or ">=0.30,<0.34"'
+                yield (*path, key), f'"{test}" is not a comparison, such as ">=2" or ">=0.30,<0.34"'
 
 
 def _fact_faults(fact: str) -> Iterator[str]:
@@ -216,11 +200,6 @@ def _fact_faults(fact: str) -> Iterator[str]:
 
 _Truth: TypeAlias = "bool | None"
 _UNKNOWN = object()
-
-
-def matching(facts: Facts, advisories: Iterable[Advisory]) -> list[Match]:
-    """The advisories that apply where the ``facts`` are so. One that depends on a fact that is missing does not."""
-    return [Match(each) for each in advisories if applies(facts, each)]
 
 
 def applies(facts: Facts, advisory: Advisory) -> _Truth:
@@ -284,18 +263,15 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# Ranges of versions. Most are plain numbers, which need no `packaging`: its import takes longer than all of this.
+# Ranges of versions.
 
-_PLAIN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.(post|dev)(\d+))?(?:\+[\w.-]+)?")
-# What setuptools-scm writes where a clone has no tags: it tells of no release.
+# What setuptools-scm writes where a clone has no tags: it belongs to no release.
 _NO_TAG = re.compile(r"0\.(?:0|1)(?:\.0)?\.?dev")
 _NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
-_LONGEST = 8
 
 
 @cache
 def _comparisons(text: str) -> tuple[tuple[str, str], ...] | None:
-    """The comparisons in a range, None where the text is none."""
     parts = [_COMPARISON.fullmatch(part) for part in text.split(",")]
     return None if None in parts else tuple((part[1], part[2]) for part in parts if part)
 
@@ -306,11 +282,6 @@ def _in_range(text: str, wanted: str, *, as_numbers: bool, is_loose: bool) -> _T
         return _numbers_in_range(text, wanted)
     if _NO_TAG.match(text):
         return None
-    plain = _PLAIN.fullmatch(text)
-    bounds = [_PLAIN.fullmatch(bound) for _, bound in _comparisons(wanted) or ()]
-    if plain and plain[2] != "dev" and all(bounds) and "~=" not in wanted:
-        pairs = zip(_comparisons(wanted) or (), bounds, strict=True)
-        return all(_compares(sign, _parts(plain), _parts(bound)) for (sign, _), bound in pairs if bound)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 
@@ -324,23 +295,10 @@ def _in_range(text: str, wanted: str, *, as_numbers: bool, is_loose: bool) -> _T
 
 
 def _numbers_in_range(text: str, wanted: str) -> _Truth:
+    signs = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
     try:
         number = float(text)
-        return all(_compares(sign, number, float(bound)) for sign, bound in _comparisons(wanted) or ())
+        bounds = [(signs.get(sign, operator.eq), float(bound)) for sign, bound in _comparisons(wanted) or ()]
     except ValueError:
         return None
-
-
-def _parts(version: re.Match[str]) -> tuple[int, ...]:
-    """The numbers of a version, and what comes before or after its release."""
-    parts = tuple(map(int, version[1].split(".")))
-    return (*parts, *(0,) * (_LONGEST - len(parts)), -1 if version[2] == "dev" else int(version[3] or 0))
-
-
-def _compares(sign: str, left: Any, right: Any) -> bool:
-    below = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}
-    return bool(below.get(sign, (left == right) == (sign == "==")))
-
-
-if __name__ == "__main__":
-    COMPILED.write_text(text_of(shipped_set()), encoding="utf-8")
+    return all(compare(number, bound) for compare, bound in bounds)

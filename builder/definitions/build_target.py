@@ -37,7 +37,7 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
     names = (*image.definition_names(project), *recipe.recipe_names(project))
     suggestion = did_you_mean(text, models or ()) or did_you_mean(recipe.name_of(text), names)
     raise UsageError(
-        f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
+        f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe",
         hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
     )
 

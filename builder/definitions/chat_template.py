@@ -1,6 +1,6 @@
 """The syntax of chat templates, as the server that renders them sees it.
 
-The environment is that of transformers, which compiles the templates of models and those of `--chat-template`
+transformers compiles the templates of models and of `--chat-template` in the same environment
 (`_compile_jinja_template` in https://github.com/huggingface/transformers/blob/v4.57.1/src/transformers/utils/chat_template_utils.py):
 Jinja's immutable sandbox with loop controls and the tag `generation`. The functions that transformers adds
 (`raise_exception`, `strftime_now`) are names like any other until a template is rendered.
@@ -25,7 +25,7 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012  # Jinja's own form
 
     def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        """Reads the block; that it is rendered as it stands is all that matters here."""
+        """Reads the block, which is rendered unchanged."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

@@ -71,8 +71,6 @@ class AddStep:
 
 @dataclass(frozen=True)
 class CastStep:
-    """Converts tensors to another dtype."""
-
     dtype: str
     selection: TensorSelection
     expect: int | None = None
@@ -123,7 +121,7 @@ _SCALES = {"int8-rows": "weight_scale", "fp8-blocks": "weight_scale_inv"}
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """A model of the Hub with the revision that is wanted of it, or a folder of this machine as it is written."""
+    """A model of the Hub with the requested revision, or a folder of this machine as written."""
 
     model: str | None
     revision: str = "main"
@@ -151,12 +149,10 @@ class CheckpointDefinition:
     text: str = field(default="", repr=False, compare=False)
 
     def location(self, *path: str | int) -> Location:
-        """The location of a value in the file."""
         return yaml_file.location_of(path, self.text, self.file)
 
 
 def checkpoint_names(project: Project) -> tuple[str, ...]:
-    """The names of the project's checkpoints, sorted."""
     paths = sorted((project.root / FOLDER).glob(f"*/{FILE}"))
     return tuple(path.parent.name for path in paths if NAME.fullmatch(path.parent.name))
 
@@ -168,7 +164,7 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
     existing = checkpoint_names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)
-        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds"
+        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` lists its keys"
         hint = f"there are: {', '.join(existing)}" if existing else hint
         raise UsageError(f"no checkpoint is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     path = below_project(project.root, project.root / FOLDER / name) / FILE
@@ -249,13 +245,11 @@ _OF_A_SOURCE = ("take", "replace", "add")
 
 
 def _verb_of(step: Mapping[str, Any]) -> str:
-    """The word that a step as written is named after; empty where there is none."""
+    """The key that says what a step does; empty if the step has none."""
     return next((key for key in step if key in _KEYS), "")
 
 
 def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
-    """The problems in ``data``, read from ``text``, each at its place in ``file``."""
-
     steps = data["steps"]
     wrong: list[tuple[yaml_file.YamlPath, str]] = []
     if _verb_of(steps[0]) != "take":

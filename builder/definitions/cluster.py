@@ -72,13 +72,13 @@ def devices(node: Node, *, gpus: bool) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def combined(own: Mapping[str, str], node: Node, address: str, backend: Backend) -> dict[str, str]:
-    """The variables of a container whose ``own`` are those of its recipe. These count before those of the link, and the
+    """The variables of a container. Its recipe's variables, ``own``, count before the link's variables, and the
     node's ``env`` before both."""
     return {**environment(node, address, backend), **own, **node.env}
 
 
 def connected(settings: ContainerSettings, node: Node, address: str, backend: Backend) -> ContainerSettings:
-    """``settings`` with the link of ``node``: environment, RoCE devices, and limits in place of the host's IPC."""
+    """``settings`` with the link of ``node``: environment, RoCE devices, and limits instead of the host's IPC."""
     of_link, capabilities = devices(node, gpus=settings.gpus)
     joined = replace(
         settings,
@@ -161,9 +161,8 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 
 
 def require_several(requested: Backend | None, nodes: int) -> None:
-    """Raises UsageError where Ray is ``requested`` for one machine."""
     if requested == "ray" and nodes < 2:
-        raise UsageError("--ray joins several nodes, and there is one machine", hint="name the nodes with --node")
+        raise UsageError("--ray joins several nodes, and only one machine is named", hint="name the nodes with --node")
 
 
 def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
@@ -253,11 +252,11 @@ _HEAD = (
 _WORKER = 'until "$@"; do sleep 2; done'
 
 
-# The guard of each node's command. vLLM's further nodes wait for ever for a head that is gone, and a head whose node is
-# gone answers nobody until it notices. So each holds a connection to the head, which the kernel closes when the other
-# end dies, and ends with it; the engines then start all of them again.
+# The guard of each node's command. vLLM's other nodes wait for ever for a head that has ended, and a head does not
+# answer until it notices that a node has ended. So each keeps a connection to the head, which the kernel
+# closes when the other end dies, and ends with it; the engines then start all of them again.
 
-# From the port at which the nodes meet to that of the guard: a second server on them has another.
+# The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
 _DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
 ENDED_ELSEWHERE = "another node has ended: so does this one"

@@ -20,7 +20,7 @@ from builder.base.errors import Location, Problem, UsageError, require_no_proble
 from builder.definitions import recipe_v2, shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipe import Recipe
     from builder.definitions.shell import CommandProblem, ParsedCommand, Placeholder, Scalar, Unit
@@ -40,12 +40,7 @@ LOOPBACK = "127.0.0.1"
 
 def option(words: Sequence[str], *names: str) -> str | None:
     """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
-    result = None
-    for word, following in zip(words, (*words, None)[1:], strict=True):
-        name, sign, value = word.partition("=")
-        if name in names:
-            result = value if sign else following
-    return result
+    return next((used.value for used in reversed([*options(words)]) if used.option in names), None)
 
 
 def values(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -68,13 +63,12 @@ def model(words: Sequence[str]) -> str | None:
 
 
 def served(words: Sequence[str]) -> tuple[str, ...]:
-    """The model names that the server accepts."""
     loaded = model(words)
     return values(words, "--served-model-name") or ((loaded,) if loaded else ())
 
 
 def port(words: Sequence[str]) -> int | None:
-    """The port that the server listens on; None where only the shell can tell."""
+    """The port that the server listens on; None if only the shell knows it."""
     text = option(words, "--port")
     if text is None:
         return VLLM_PORT
@@ -115,16 +109,14 @@ _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 @dataclass(frozen=True)
 class UsedOption:
     """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among those of the same
-    spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
+    spelling, from 0."""
 
     option: str
     value: str | None
     occurrence: int
-    goes_on: bool = False
 
     @property
     def json_object(self) -> dict[str, Any]:
-        """The value as a JSON object; empty if it is none."""
         value = None
         if self.value and self.value.startswith("{"):
             with suppress(ValueError, RecursionError):
@@ -135,15 +127,14 @@ class UsedOption:
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
     """The options in ``words``, in order: ``--name value``, ``--name=value``, ``-tp value``, ``--flag``."""
     counts: dict[str, int] = {}
-    for word, following, third in zip(words, (*words[1:], None), (*words[2:], None, None), strict=False):
+    for word, following in zip(words, (*words, None)[1:], strict=True):
         if not _is_option(word):
             continue
         option, sign, value = word.partition("=")
         occurrence = counts.get(option, 0)
         counts[option] = occurrence + 1
         has_value = not sign and following is not None and not _is_option(following)
-        goes_on = has_value and third is not None and not _is_option(third)
-        yield UsedOption(option, value if sign else following if has_value else None, occurrence, goes_on)
+        yield UsedOption(option, value if sign else following if has_value else None, occurrence)
 
 
 def _is_option(word: str) -> bool:
@@ -151,7 +142,7 @@ def _is_option(word: str) -> bool:
 
 
 def of_option(recipe: Recipe, used: UsedOption) -> Location:
-    """The location of the option in the command; that of the default which brings it where the command does not."""
+    """The location of the option in the command, or of the default that contains it."""
     if (offset := _offset(recipe, used)) is not None:
         return _in_command(recipe, used.option, offset)
     key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
@@ -166,19 +157,15 @@ def _in_command(recipe: Recipe, written: str, offset: int) -> Location:
 def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
     """The location of the character ``at`` of the option's value; of the default that it comes from, or of the option
     itself, where the file spells it differently."""
-    value = used.value or ""
-    option = of_option(recipe, used)
-    offset = _offset(recipe, used)
-    if offset is None:
-        return option
+    start = of_option(recipe, used)
+    if (offset := _offset(recipe, used)) is None:
+        return start
     end = _NEXT_OPTION.search(recipe.command, offset + len(used.option))
     written = recipe.command[offset + len(used.option) : end.start() if end else None]
-    for key in _PLACEHOLDER.findall(written):
-        default = recipe.defaults.get(key)
-        if default is not None:
-            start = recipe.location("defaults", key)
-            return _within(recipe.text, start, value, at) or start
-    return _within(recipe.text, option, value, at) or option
+    keys = (key for key in _PLACEHOLDER.findall(written) if recipe.defaults.get(key) is not None)
+    if key := next(keys, None):
+        start = recipe.location("defaults", key)
+    return _within(recipe.text, start, used.value or "", at) or start
 
 
 def of_text(recipe: Recipe, written: str) -> Location:
@@ -202,37 +189,33 @@ def _offset(recipe: Recipe, used: UsedOption) -> int | None:
 def _within(text: str, start: Location, value: str, at: int) -> Location | None:
     """The location of the character ``at`` of ``value``, which the file spells as it is or with its braces doubled,
     somewhere after ``start``; None where it does not."""
+
+    def spelled(part: str) -> str:
+        lines = (re.sub(r"\\([{}])", r"\\\1\\\1?", re.escape(line)) for line in part.split("\n"))
+        return r"\n[ \t]*".join(lines)
+
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
-    lines = value.split("\n")
-    before = value[:at].split("\n")
-    for double in (str, lambda line: line.replace("{", "{{").replace("}", "}}")):
-        row = text.find(double(lines[0]), index) if lines[0] else -1
-        if row < 0 or (text.count("\n", index, row) > 1 and len(lines[0]) < 2):
-            continue
-        line = text.count("\n", 0, row) + len(before)
-        if len(before) == 1:
-            column = row - text.rfind("\n", 0, row)
-        else:
-            column = max("".join(text.splitlines()[line - 1 : line]).find(double(lines[len(before) - 1])), 0) + 1
-        return Location(start.file, line, column + len(double(before[-1])))
-    return None
+    match = re.compile(f"({spelled(value[:at])}){spelled(value[at:])}").search(text, index) if value else None
+    # A single character far away is another one.
+    if match is None or (len(value) < 2 and text.count("\n", index, match.start()) > 1):
+        return None
+    end = match.end(1)
+    return Location(start.file, text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end))
 
 
 # Values of options that vLLM refuses when it parses them, and options that contradict each other.
 
 # Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html. Some also take `8k` or `auto`.
 _SHARE = "gpu-memory-utilization"
-# The least that vLLM takes; -1 stands for what it finds itself.
+# The least that vLLM takes; -1 lets vLLM choose.
 _LEAST = {
     **dict.fromkeys((*_COUNTS.values(), "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size"), 1),
     "kv-cache-memory-bytes": 1,
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
-_PORTS = frozenset({"port", "master-port"})
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
-_ONE_LINE = "a name has no line break and no control character"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
@@ -244,57 +227,57 @@ def name_of(option: str) -> str:
     return _COUNTS.get(name, name)
 
 
-def option_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
-    for used in options(words):
-        if used.value is not None and (message := _number_fault(name_of(used.option), used.value)):
-            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    return _value_problems(recipe, words, _number_fault)
 
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
-    what only a shell can tell is left to it."""
+    values that only a shell knows are not checked."""
+    yield from _value_problems(recipe, words, _name_fault)
+    if message := _name_fault("model", model(words) or ""):
+        yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
+
+
+def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, str], str]) -> Iterator[Problem]:
     for used in options(words):
-        name, value = name_of(used.option), used.value
-        if value is None:
-            continue
-        message = ""
-        is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
-        if name in _NAMES and any(map(_CONTROL.search, (*values(words, used.option), value))):
-            message = _ONE_LINE
-        elif name == "host" and not _HOST.fullmatch(value):
-            message = "a host name or an address is meant, such as 0.0.0.0"
-        elif name in _PORTS and not is_port:
-            message = "a port is meant: 1 to 65535"
-        if message and (name in _NAMES or not re.search(r"[$`]", value)):
-            yield Problem(of_value(recipe, used), f"{used.option} {value}: {message}")
-    loaded = model(words) or ""
-    if _CONTROL.search(loaded):
-        yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
+        if used.value is not None:
+            name = name_of(used.option)
+            every = (used.value, *values(words, used.option)) if name in _NAMES else (used.value,)
+            if message := next(filter(None, (fault(name, value) for value in every)), ""):
+                yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+
+
+def _name_fault(name: str, value: str) -> str:
+    if name in _NAMES:
+        return "a name cannot have a line break or a control character" if _CONTROL.search(value) else ""
+    if re.search(r"[$`]", value):
+        return ""
+    if name == "host" and not _HOST.fullmatch(value):
+        return "expected a host name or an address, such as 0.0.0.0"
+    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
+    return "expected a port: 1 to 65535" if name in {"port", "master-port"} and not is_port else ""
 
 
 def _number_fault(name: str, value: str) -> str:
     if name not in {*_LEAST, "seed", _SHARE} or re.search(r"[$`]", value):
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
-        return f"a number has no comma; {value.replace(',', '.' if name == _SHARE else '')} is meant"
+        return f"a number has no comma; write {value.replace(',', '.' if name == _SHARE else '')}"
     if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
-        return "a whole number is meant"
+        return "expected a whole number"
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
-        if float(value) < least:
-            return f"{least} or more is meant"
-    if name != _SHARE:
-        return ""
-    try:
-        share = float(value)
-    except ValueError:
-        return "a number is meant, such as 0.85"
-    return "" if 0 < share <= 1 else "a share of the memory is meant: more than 0, and 1 at most"
+        return "" if float(value) >= least else f"expected {least} or more"
+    is_fit = name != _SHARE
+    with suppress(ValueError):
+        is_fit = is_fit or 0 < float(value) <= 1
+    return "" if is_fit else "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """A note for each option that stands again with another value: vLLM takes the last one."""
+    """A note for each option that is repeated with another value: vLLM takes the last one."""
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
     latest: dict[str, tuple[str, str]] = {}
@@ -367,7 +350,7 @@ _JOINS_MACHINES = re.compile(
 )
 _EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
 
-# Words that stand before a command, and commands that change the shell alone.
+# Words before a command, and commands that change only the shell.
 _GRAMMAR = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
 )
@@ -377,7 +360,7 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 @dataclass(frozen=True)
 class ServeCommand:
     """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
-    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
+    expands them. They contain ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
     The commands ``before`` run in the container before each start of it."""
 
     argv: tuple[str, ...]
@@ -505,19 +488,17 @@ def _completed(
         options += [BACKEND, backend]
     options += place
     if bad := [text for text in options if "\0" in text]:
-        raise UsageError(f"{bad[0]!r}: an argument cannot hold a NUL character")
+        raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options)
 
 
 def _units(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """The units of the command's template, and what is wrong in it."""
     if recipe.version == 1:
         return shell.parse_placeholders(recipe.command)
     return shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
 
 
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
-    """The values of the recipe by the keys of its command, ``used``."""
     values = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
     if recipe.version == 2:
         return dict(recipe_v2.texts(values))
@@ -545,7 +526,7 @@ def _parsed(
     if not wrong:
         wrong += shell.unquotable(parsed, given)
         if not wrong and not parsed.commands:
-            return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
+            return parsed, (Problem(recipe.location("command"), "`command`: the text contains no command"),)
     return parsed, _problems(recipe, wrong)
 
 
@@ -563,7 +544,7 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
         text = shell.text_of(placeholder, values[placeholder.key])
     except ValueError as error:
         return f"`{placeholder.written}`: {error}"
-    return f"the value of {{{placeholder.key}}} holds a NUL character" if "\0" in text else ""
+    return f"the value of {{{placeholder.key}}} contains a NUL character" if "\0" in text else ""
 
 
 def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:

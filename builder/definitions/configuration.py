@@ -172,12 +172,12 @@ def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
 
 
 def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> Iterator[Problem]:
-    """The problems that the schema does not tell, in the mapping at ``path`` of ``file``: figures that no run has, and
+    """The problems that the schema does not find, in the mapping at ``path`` of ``file``: figures that no run has, and
     conditions of no known form."""
     same = data.get("same") if isinstance(data, dict) else None
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
         place = yaml_file.location_of((*path, "same"), text, file)
-        yield Problem(place, f"`{same}` is no condition: `within 0.5 %`")
+        yield Problem(place, f"`{same}` is not a valid condition: `within 0.5 %`")
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
@@ -187,16 +187,16 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
-    """The required figure, or why it is none."""
+    """The required figure, or the reason why the text is not one."""
     name = _FIGURE.fullmatch(figure)
     if name is None:
-        return f"`{figure}` names no figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
+        return f"`{figure}` is not the name of a figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
     if name[1] not in FIGURES:
         nearest = did_you_mean(name[1], FIGURES, code=True) or f"known here: {', '.join(FIGURES)}"
-        return f"no bench measures `{name[1]}`; {nearest}"
+        return f"no bench run measures `{name[1]}`; {nearest}"
     bound = _CONDITION.fullmatch(condition.strip())
     if bound is None:
-        return f"`{condition}` is no condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
+        return f"`{condition}` is not a valid condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
     depth, concurrency = (None if part is None else int(part) for part in (name[2], name[3]))
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
 
@@ -250,7 +250,6 @@ class Configuration:
     recipe_registries: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
-        """The bench profile called ``name``. Raises UsageError where there is none."""
         profiles = {profile.name: profile for profile in self.bench}
         if name not in profiles:
             hint = f"profiles: {', '.join(profiles)}; own ones are under `bench:` in {FILE}"
@@ -263,14 +262,12 @@ class Configuration:
         return of_all.joined(self.requires.get(model, NOTHING_REQUIRED)) if model else of_all
 
     def node(self, name: str) -> Node:
-        """The node called ``name``. Raises UsageError where there is none."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
             raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {', '.join(nodes) or 'none'}")
         return nodes[name]
 
     def required_registry(self) -> str:
-        """The registry. Raises UsageError where none is set."""
         if self.registry is None:
             raise UsageError("no registry is set", hint=f"write `registry: HOST:PORT/PATH` into {FILE}")
         return self.registry
@@ -319,7 +316,7 @@ def document(text: str) -> dict[str, Any]:
     for name, settings in data.get("nodes", {}).items():
         engine = settings if isinstance(settings, str) else settings["engine"]
         try:
-            _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
+            _ = urlsplit(engine).port  # ports and IPv6 addresses that a pattern cannot check
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
@@ -328,7 +325,7 @@ def document(text: str) -> dict[str, Any]:
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
-    """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
+    """The requirements of each model; the ones beside the models apply to all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
     paths = {model: ("requires", model) if model else ("requires",) for model in required}
@@ -352,7 +349,7 @@ def address_of(node: Node) -> str:
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
     if not address:
         hint = f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
-        raise UsageError(f"where the other nodes reach {node.name} is not known", hint=hint)
+        raise UsageError(f"the address at which other nodes reach {node.name} is not known", hint=hint)
     return address
 
 
@@ -372,7 +369,6 @@ class ConfigurationChange:
         return self.before != self.after
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff of builder.yaml."""
         import difflib
 
         before, after = self.before.splitlines(), self.after.splitlines()
@@ -388,7 +384,7 @@ def present_text(project: Project) -> str:
 def write_change(project: Project, change: ConfigurationChange) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     if present_text(project) != change.before:
-        raise UsageError(f"{FILE} was changed meanwhile: it was not written", hint="run this again")
+        raise UsageError(f"{FILE} was changed in the meantime, and was not written", hint="run this again")
     try:
         files.write_atomically(project.root / FILE, change.after.encode())
     except OSError as error:
@@ -430,8 +426,6 @@ _LARGEST = 64 << 20
 
 
 class ProbedFigure(NamedTuple):
-    """A figure that a probe prints: its unit, and which is better."""
-
     unit: str
     better: Literal["higher", "lower", ""]
 
@@ -450,7 +444,6 @@ class OwnProbe:
 
 
 def probe_names(project: Project) -> tuple[str, ...]:
-    """The names of the project's probes, sorted."""
     paths = sorted((project.root / FOLDER).glob(f"*/{PROBE_FILE}"))
     return tuple(path.parent.name for path in paths if NAME.fullmatch(path.parent.name))
 
@@ -459,7 +452,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
     """Reads the probe called ``name``. Raises UsageError where there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
-        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds"
+        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines one; `builder schema probe` lists its keys"
         raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"

@@ -55,11 +55,11 @@ def parse_port(text: str) -> PublishedPort:
     """Parses ``[[ADDRESS:]PORT:]INSIDE[/udp]``. Raises ValueError with the reason for anything else."""
     match = _FORM.fullmatch(text)
     if not match:
-        raise ValueError("PORT:INSIDE is wanted, such as 8001:8000")
+        raise ValueError("expected PORT:INSIDE, such as 8001:8000")
     inside = int(match[3])
     port = int(match[2] or inside)
     if wrong := [number for number in (port, inside) if not 1 <= number <= 65535]:
-        raise ValueError(f"{wrong[0]} is no port")
+        raise ValueError(f"{wrong[0]} is not a port: expected 1 to 65535")
     return PublishedPort(port, inside, (match[1] or "").strip("[]"), match[4] or "tcp")
 
 
@@ -98,12 +98,12 @@ def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
     source, *rest = text.split(":")
     target, mode = (*rest, "", "")[:2]
     if len(rest) not in {1, 2} or not source or not target:
-        raise ValueError("SRC:DST or SRC:DST:ro is wanted")
+        raise ValueError("expected SRC:DST or SRC:DST:ro")
     if mode not in {"", "ro", "rw"} or (len(rest) == 2 and not mode):
-        raise ValueError(f"`{mode}` is no mode of a volume: it is `ro` or nothing")
+        raise ValueError(f"`{mode}` is not a mode of a volume: write `ro` or nothing")
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
-        raise ValueError(f"`{target}` is no place in the container: it begins with / and is a folder or file there")
+        raise ValueError(f"`{target}` is not a path in the container: it must begin with / and name a folder or file")
     return Mount(_source(source, environ, folder), str(path), read_only=mode == "ro", ours=False)
 
 
@@ -123,7 +123,9 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
     if expanded.split("/")[0] in {".", ".."}:
         return os.path.normpath(folder / expanded)
     if not expanded.startswith("/"):
-        raise ValueError(f"`{text}` is no path: it begins with /, ~/ or ./ (Docker's named volumes are not used)")
+        raise ValueError(
+            f"`{text}` is not a path: it must begin with /, ~/ or ./ (Docker's named volumes are not supported)"
+        )
     return os.path.normpath(expanded)
 
 
@@ -199,7 +201,7 @@ def settle_container_options(
     memory = typed.memory or configured.memory
     if memory and not _SIZE.fullmatch(memory):
         where = "--memory" if typed.memory else "builder.yaml: memory"
-        raise UsageError(f"{where} {memory}: a size such as 100g is wanted")
+        raise UsageError(f"{where} {memory}: expected a size such as 100g")
     published = ("--publish", typed.publish) if typed.publish else ("builder.yaml: publish", configured.publish)
     options = ContainerOptions(
         volumes=merged((), mounts),
@@ -213,7 +215,6 @@ def settle_container_options(
 
 
 def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[T, ...]:
-    """Parses each of ``texts``. Raises UsageError, with ``where`` they stand, for the first that cannot be."""
     result = []
     for text in texts:
         try:
@@ -224,14 +225,14 @@ def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[
 
 
 def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[str, str | None], dict[str, str]]:
-    """The variables, None for a secret's value, and the secrets. What stands after the `=` is in no message."""
+    """The variables, None for a secret's value, and the secrets. No message contains what follows the `=`."""
     env: dict[str, str | None] = {}
     values: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not _NAME.fullmatch(name) or "\0" in value:
             shown = f"{option} {name}=…" if sign else f"{option} …"
-            raise UsageError(f"{shown}{where}: NAME=VALUE, or NAME, is wanted")
+            raise UsageError(f"{shown}{where}: expected NAME=VALUE, or NAME")
         values.pop(name, None)
         env[name] = value if sign and not redaction.looks_secret(name, value) else None
         if sign and env[name] is None:
@@ -250,7 +251,7 @@ def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> R
 
 
 def again(before: RequestedOptions, typed: RequestedOptions) -> RequestedOptions:
-    """An earlier request as it was ``kept``, with what is ``typed`` now in its place or beside it."""
+    """An earlier request as it was ``kept``; what is ``typed`` now replaces its parts or is added."""
     return RequestedOptions(
         volumes=(*before.volumes, *typed.volumes),
         env=(*before.env, *typed.env),
@@ -275,10 +276,10 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
         hint = f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere"
-        raise UsageError(f"{', '.join(missing)}: wanted from your environment, and not set there", hint=hint)
+        raise UsageError(f"{', '.join(missing)}: not set in your environment", hint=hint)
 
 
-# The GPU memory that a serve command asks for, as far as its words tell.
+# The GPU memory that a serve command asks for, as far as its words say.
 
 GIB = 1 << 30
 # vLLM's own (vllm/config/cache.py); 0.9 in older releases.
@@ -300,7 +301,6 @@ class GpuMemory:
     is_minimum: bool = False
 
     def of(self, total: int) -> int:
-        """The bytes of a GPU with ``total`` bytes."""
         return int(self.gibibytes * GIB) if self.gibibytes else int(self.share * total)
 
     def __str__(self) -> str:
@@ -309,7 +309,7 @@ class GpuMemory:
 
 
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
-    """The memory that the words of a command ask for; None where only the shell can tell, or no model is served."""
+    """The memory that a command asks for; None if only the shell knows it, or no model is served."""
     cache = command.option(words, *_CACHE) is not None
     if (amount := command.option(words, *_GIBIBYTES)) is not None:
         return GpuMemory(gibibytes=_number(amount), is_minimum=cache) if _number(amount) else None
@@ -320,7 +320,7 @@ def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
 
 
 def of_label(text: str) -> GpuMemory:
-    """The memory that a label tells; vLLM's default for anything else."""
+    """The memory in a label; vLLM's default for any other text."""
     number = _number(text.removesuffix("g"))
     if not number:
         return GpuMemory(share=DEFAULT_SHARE, is_default=True)
@@ -432,19 +432,13 @@ def settings(
 ) -> ContainerSettings:
     """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
     has none. What such an image compiles is not kept, since another may have its name next time. ``compiled`` is the
-    number whose compile caches it uses, in place of its own.
+    number whose compile caches it uses instead of its own.
 
     ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches. Raises UsageError
     where ``options`` publish ports of a server that only its own container reaches.
     """
     image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
-    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
-    inside = f"{HOME}/.cache/huggingface"
-    mounts = [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
-    folder = ""
-    if not isinstance(image, str):
-        folder = compile_cache(environ, *(compiled or image))
-        mounts += [Mount(f"{folder}/{name}", f"{HOME}/{place}") for name, place in COMPILE_CACHES.items()]
+    folder = "" if isinstance(image, str) else compile_cache(environ, *(compiled or image))
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
         message = f"the server listens on {command.host}: only its own container reaches it, whatever is published"
@@ -453,7 +447,6 @@ def settings(
     network = "bridge" if options.publish else serving.network
     ports = () if network == "host" else with_server(options.publish, command.port)
     published = of_server(ports, command.port)
-    memory = read_gpu_memory(command.words) if gpus else None
     name = service_name(recipe.name)
     labels = {
         LABEL: name,
@@ -465,7 +458,7 @@ def settings(
         f"{LABEL}.port": str((published.port if published else command.port) or ""),
         PORT_INSIDE: str(published.inside) if published and published.port != published.inside else "",
         ADDRESS: published.address if published else "",
-        GPU_MEMORY: str(memory or ""),
+        GPU_MEMORY: str((read_gpu_memory(command.words) if gpus else None) or ""),
         COMPILED: folder,
     }
     wanted = [name for name, value in options.env.items() if value is None]
@@ -480,7 +473,7 @@ def settings(
         ports=ports,
         ipc=serving.ipc,
         shm_size="" if serving.ipc == "host" else serving.shm_size,
-        mounts=merged(mounts, options.volumes),
+        mounts=merged(_own_mounts(environ, folder), options.volumes),
         labels={key: value for key, value in labels.items() if value},
         health=HealthCheck(probe(reached_at(command.host), command.port)) if command.port is not None else None,
         # Loaders pin memory for the GPU, and open many files at once.
@@ -490,8 +483,18 @@ def settings(
     )
 
 
+def _own_mounts(environ: Mapping[str, str], compiled: str) -> list[Mount]:
+    """The caches of Hugging Face, and those in the folder ``compiled`` if there is one."""
+    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
+    inside = f"{HOME}/.cache/huggingface"
+    mounts = [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
+    if compiled:
+        mounts += [Mount(f"{compiled}/{name}", f"{HOME}/{place}") for name, place in COMPILE_CACHES.items()]
+    return mounts
+
+
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
-    """The variables of the container that serves with ``command``; those of the recipe count."""
+    """The variables of the container that serves with ``command``; variables of the recipe count."""
     return {**(GPU_ENVIRONMENT if serving.gpus == "all" else CPU_ENVIRONMENT), **command.env}
 
 

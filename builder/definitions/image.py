@@ -29,7 +29,7 @@ FROM_VLLM = "from-vllm"
 # The ref of a local checkout as images.lock records it.
 CHECKOUT = "checkout"
 _FLASHINFER = "https://github.com/flashinfer-ai/flashinfer.git"
-# The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
+# The values of `python.as_of` that are not dates: the date of the pinned vLLM, and no limit.
 AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
 ArgumentValue = str | int | float | bool
 # The packages that each source is built into: building it satisfies a requirement for any of them.
@@ -101,7 +101,7 @@ class GitSource:
 
 @dataclass(frozen=True)
 class BaseSource:
-    """A source that the base image brings (``vllm: base``): its version and commit are those of the pinned base."""
+    """A source that the base image brings (``vllm: base``): its version and commit come from the pinned base."""
 
 
 Source = WheelSource | GitSource | BaseSource
@@ -109,7 +109,7 @@ Source = WheelSource | GitSource | BaseSource
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """The cost of a build where nothing of it is there yet, as far as the definition says: the disk is that of the
+    """The cost of a build without any cached step, as far as the definition says: the disk is the one of the
     engine, for the image and the build's caches."""
 
     minutes: int | None = None
@@ -150,7 +150,7 @@ class ImageDefinition:
 
 
 def definition_names(project: Project) -> tuple[str, ...]:
-    """The names of all definitions in the project, sorted; a hidden folder is none, nor one with a name that
+    """The names of all definitions in the project, sorted; without hidden folders and names that
     images.lock could not hold."""
     folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
     return tuple(sorted(name for name in folders if name.isprintable() and re.fullmatch(DEFINITION, name)))
@@ -203,7 +203,7 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
-        yield (), "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
+        yield (), "either `base` (an image of a registry) or `from` (another definition) is required, and not both"
     if "from" in data and BaseSource() in sources.values():
         yield (
             ("sources",),
@@ -215,7 +215,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             yield ("sources", name, "version"), message
         if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
             key = "pulls" if "patches" not in written[name] else "patches"
-            yield ("sources", name, key), f"{twice} stands there twice, or two files have the same name"
+            yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: say for which Python in `python`"
@@ -223,7 +223,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     try:
         date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
     except ValueError:
-        yield ("python", "as_of"), f"there is no day {as_of}"
+        yield ("python", "as_of"), f"{as_of} is not a date"
 
 
 def _version_problem(name: str, written: dict[str, Any]) -> str:
@@ -233,7 +233,7 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
     if "ref" in written[name]:
         return f"either `ref` or `version: {FROM_VLLM}` can be there"
     if not isinstance(written.get("vllm"), dict):
-        return f"no vllm stands beside it as git or wheel, which {FROM_VLLM} could follow: give a `ref`"
+        return f"no `vllm` source from git or a wheel exists that {FROM_VLLM} could follow: give a `ref`"
     return ""
 
 
@@ -247,7 +247,6 @@ def repository_of(project: Project, name: str) -> str:
 
 
 def definition_repositories(project: Project) -> tuple[str, ...]:
-    """The repositories of the definitions that can be read."""
     unread = unreadable(project)
     return tuple(repository_of(project, name) for name in definition_names(project) if name not in unread)
 
@@ -313,7 +312,7 @@ BUILD_JOBS = "build_jobs"
 
 @dataclass(frozen=True)
 class Overrides:
-    """Values that a command uses in place of those in the files: another platform, other arguments of the template."""
+    """Values of a command that replace values in the files: another platform, other arguments of the template."""
 
     platform: str | None = None
     args: Mapping[str, str] = field(default_factory=dict)
@@ -342,7 +341,7 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
     value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
+        raise UsageError(f"`--set {BUILD_JOBS}={text}` is not a number of jobs: 1 or more")
     return int(text) if text else None
 
 

@@ -34,7 +34,6 @@ FETCHED = ".fetched"
 
 
 def is_address(source: str) -> bool:
-    """True if ``source`` is an address, and no path in the mod."""
     return source.startswith(("https://", "http://"))
 
 
@@ -101,7 +100,7 @@ class ModCheck:
 
 @dataclass(frozen=True)
 class Mod:
-    """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
+    """A mod as read. ``described`` is true for a mod with a mod.yaml; the downloads of a bare run.sh cannot be pinned.
 
     Its steps, in this order: ``packages`` are installed, ``copies`` made, ``patches`` applied, and the script ``run``
     is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a pinned source or
@@ -153,7 +152,7 @@ class Mod:
         return f"sha256:{digest.hexdigest()}"
 
     def location(self, *path: str | int) -> Location:
-        """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
+        """The location of the value at ``path`` in mod.yaml, or of the mod itself if it has no mod.yaml."""
         return yaml_file.location_of(path, self.yaml, self.file)
 
 
@@ -184,17 +183,17 @@ def load_mod(project: Project, text: str) -> Mod:
     if name not in existing:
         hint = remedy(project, name) or did_you_mean(name, existing)
         raise UsageError(
-            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
+            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)",
             hint=hint or f"there are: {', '.join(existing) or 'none'}",
         )
     folder, archive = project.mods / name, project.mods / f"{name}.zip"
     if archive.is_file() and folder.is_dir():
-        message = f"mods/{name} is there as a folder, too; remove one of them"
+        message = f"mods/{name} also exists as a folder; remove one of them"
         raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
     is_zip = archive.is_file()
     contents = read_zip(archive, f"mods/{name}.zip") if is_zip else read_folder(folder, f"mods/{name}")
     if not NAME.fullmatch(name):
-        message = "a mod's name has letters, digits and . _ + - in it, and no others"
+        message = "the name of a mod has only letters, digits and . _ + -"
         raise FileProblemsError((Problem(Location(contents.shown), message),))
     described = contents.yaml is not None
     data: dict[str, Any] = {"run": "run.sh"}
@@ -231,36 +230,35 @@ def _copy(source: str, to: str, sha256: str) -> FileCopy:
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
     with the problems of all that are invalid."""
+    mods, unknown, problems = _loaded(project, dict.fromkeys(map(name_of, texts)))
+    if unknown:
+        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
+        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
+    require_no_problems(problems)
+    return mods
+
+
+def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
+    """Reads all mods of the project: the valid ones, and the problems of the others."""
+    mods, _, problems = _loaded(project, mod_names(project))
+    return mods, problems
+
+
+def _loaded(project: Project, names: Iterable[str]) -> tuple[tuple[Mod, ...], list[UsageError], tuple[Problem, ...]]:
     mods: list[Mod] = []
     unknown: list[UsageError] = []
-    wrong: list[Problem] = []
-    for name in dict.fromkeys(map(name_of, texts)):
+    problems: list[Problem] = []
+    for name in names:
         try:
             mods.append(load_mod(project, name))
         except UsageError as error:
             unknown.append(error)
         except FileProblemsError as error:
-            wrong.extend(error.problems)
-    if unknown:
-        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
-        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
-    require_no_problems(wrong)
-    return tuple(mods)
-
-
-def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
-    """Reads all mods of the project: those that are valid, and the problems of the others."""
-    mods: list[Mod] = []
-    problems: list[Problem] = []
-    for name in mod_names(project):
-        try:
-            mods.append(load_mod(project, name))
-        except FileProblemsError as error:
             problems.extend(error.problems)
-    return tuple(mods), tuple(problems)
+    return tuple(mods), unknown, tuple(problems)
 
 
-def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
     """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
     returns the location of the text with that index."""
     existing = mod_names(project)
@@ -272,8 +270,9 @@ def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int]
 def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
     """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
     how to get it, where that is known."""
-    there = f"there are: {', '.join(existing) or 'none'}"
-    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
+    # A name is only taken for a mistyped one if it is nearly the same.
+    suggestion = remedy or did_you_mean(name, existing, code=True, near=0.88)
+    return f"no mod `{name}` in mods/; {suggestion or '`builder mods add` copies it from its repository'}"
 
 
 # The files of a mod, of which only plain files of its own are accepted. The same mod gives the same bytes on every
@@ -287,12 +286,12 @@ _NOT_BAKED = LITTER | {DESCRIPTION, "README.md"}
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
 MOST_FILES = 10_000
-_REMEDY = "what is larger belongs into `packages`, or is downloaded by a script with `network: true`"
+_REMEDY = "list larger files in `packages`, or download them in a script with `network: true`"
 # Zip: the bit of an encrypted entry, and the system whose entries carry modes.
 _ENCRYPTED = 0x1
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
-_CRLF = "its lines end in CRLF, and a shell takes the CR for a part of the last word; save it with LF (`dos2unix`)"
+_CRLF = "its lines end in CRLF, and a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -359,7 +358,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
         if message:
             wrong.append(Problem(Location(f"{shown}/{inside}".encode(errors="replace").decode()), message))
     if len(files) > MOST_FILES:
-        wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
+        wrong.append(Problem(Location(shown), _too_many(len(files))))
     require_no_problems(wrong)
     return tuple(sorted(files, key=lambda file: file.path))
 
@@ -370,27 +369,32 @@ def read_zip(path: Path, shown: str) -> ModContents:
     import zipfile
     import zlib
 
+    files: dict[str, PlainFile] = {}
+    wrong: list[Problem] = []
+    room = LARGEST_MOD
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            require_no_problems(_unfit_entries(entries, shown))
-            # NAME/ if everything lies in that one folder.
-            own = [e.filename.split("/") for e in entries]
-            own = [parts for parts in own if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts)]
-            tops = {parts[0] for parts in own}
-            top = f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
-            files = [
-                PlainFile(
-                    entry.filename.removeprefix(top),
-                    entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100),
+            if len(entries) > MOST_FILES:
+                raise FileProblemsError((Problem(Location(shown), _too_many(len(entries))),))
+            for entry in entries:
+                name = entry.filename
+                mode = entry.external_attr >> 16 if entry.create_system == _UNIX else 0
+                message = _unfit_name(name) or _unfit_entry(entry, mode, room)
+                if message or name in files:
+                    wrong.append(Problem(Location(f"{shown}/{name}"), message or "it is in the zip twice"))
+                else:
                     # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
-                    archive.open(entry).read(entry.file_size),
-                )
-                for entry in entries
-            ]
+                    files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
+                room -= entry.file_size
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
         raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
-    return _contents(shown, top, files)
+    require_no_problems(wrong)
+    # NAME/ if everything is in that one folder.
+    own = [parts for name in files if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts := name.split("/"))]
+    tops = {parts[0] for parts in own}
+    top = f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
+    return _contents(shown, top, [replace(file, path=name.removeprefix(top)) for name, file in files.items()])
 
 
 def _unfit_name(name: str) -> str:
@@ -399,7 +403,7 @@ def _unfit_name(name: str) -> str:
         name.encode()
     except UnicodeEncodeError:
         return "its name is not UTF-8; rename it"
-    return "its name holds a control character; rename it" if _CONTROL.search(name) else ""
+    return "its name has a control character; rename it" if _CONTROL.search(name) else ""
 
 
 def _unfit_file(path: Path, folder: str, room: int) -> str:
@@ -407,7 +411,9 @@ def _unfit_file(path: Path, folder: str, room: int) -> str:
     if not Path(os.path.realpath(path)).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file in"
     if not path.is_file():
-        return "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod holds plain files"
+        return (
+            "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod contains plain files only"
+        )
     return _too_large(path.stat().st_size, room)
 
 
@@ -419,6 +425,10 @@ def _too_large(size: int, room: int) -> str:
     return ""
 
 
+def _too_many(count: int) -> str:
+    return f"{count:,} files; a mod has at most {MOST_FILES:,}"
+
+
 def _as_stored(content: bytes) -> bytes:
     """The bytes as git stores them with ``text=auto``: text with LF. Content without a NUL and without a lone CR is
     text (gitattributes(5), ``convert.c``)."""
@@ -426,28 +436,12 @@ def _as_stored(content: bytes) -> bytes:
     return content if b"\0" in content or b"\r" in unix else unix
 
 
-def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
-    room = LARGEST_MOD
-    seen: set[str] = set()
-    if len(entries) > MOST_FILES:
-        yield Problem(Location(shown), f"{len(entries):,} files; a mod has at most {MOST_FILES:,}")
-        return
-    for entry in entries:
-        message = _unfit_name(entry.filename) or _unfit_entry(entry, room)
-        if entry.filename in seen:
-            message = message or "it is in the zip twice"
-        seen.add(entry.filename)
-        room -= entry.file_size
-        if message:
-            yield Problem(Location(f"{shown}/{entry.filename}"), message)
-
-
-def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
+def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
     parts = entry.filename.split("/")
     if "\\" in entry.filename or entry.filename.startswith("/") or not {"", ".", ".."}.isdisjoint(parts):
         return "a path that leaves the mod's folder"
-    if entry.create_system == _UNIX and (entry.external_attr >> 16) & _KIND == _LINK:
-        return "a link; a mod in a zip holds plain files"
+    if mode & _KIND == _LINK:
+        return "a link; a mod in a zip contains plain files only"
     if entry.flag_bits & _ENCRYPTED:
         return "it is encrypted"
     return _too_large(entry.file_size, room)
@@ -477,25 +471,24 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     for index, text in enumerate(mod.packages):
         package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
         if package in seen:
-            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
+            yield Problem(mod.location("packages", index), f"{text}: the mod also lists {seen[package]}")
         seen.setdefault(package, text)
     folder = mod.file.removesuffix("/mod.yaml")
     conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
     yield from (conflict for conflict in conflicts if conflict)
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
-        yield Problem(mod.location(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
+        yield Problem(mod.location(), "nothing runs the file run.sh; write `run: run.sh`, or remove the file")
     elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):
-        yield Problem(
-            mod.location(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
-        )
+        yield Problem(mod.location(), "it changes nothing: add `files`, `patches`, `packages`, `run` or `env`")
     if mod.packages and not mod.network:
-        yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
+        yield Problem(
+            mod.location("network"), "`packages` are downloaded and need the network: remove `network: false`"
+        )
     yield from _wrong_copies(mod)
     yield from _wrong_requires(mod)
 
 
 def require_templates(mods: Iterable[Mod]) -> None:
-    """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
     require_no_problems(problem for mod in mods for problem in template_problems(mod))
 
 
@@ -512,7 +505,7 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
         if fault := chat_template.fault(file.content):
             line, reason = fault
             path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
-            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"no chat template that can be compiled: {reason}")
+            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template cannot be compiled: {reason}")
 
 
 def _wrong_copies(mod: Mod) -> Iterator[Problem]:
@@ -520,18 +513,17 @@ def _wrong_copies(mod: Mod) -> Iterator[Problem]:
         if message := _unfit_target(copy.to):
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
         if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
-            message = "an address ends with the name of a file, of letters, digits and . _ + -"
+            message = "an address must end with the name of a file, of letters, digits and . _ + -"
             yield Problem(mod.location("files", index, "from"), f"{copy.source}: {message}")
         elif copy.is_remote and not copy.sha256:
-            message = f"has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+            message = f"has no sha256; `builder mods pin {mod.name}` downloads the file and writes its digest"
             yield Problem(mod.location("files", index, "from"), f"{copy.source} {message}")
         elif copy.sha256 and not copy.is_remote:
-            message = "a sha256 belongs to a file from an address; the mod's own files need none"
+            message = "only a file from an address takes a sha256; remove it"
             yield Problem(mod.location("files", index, "sha256"), message)
 
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
-    """Files that mod.yaml names outside the mod's folder, or that do not exist."""
     files = {file.path for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
     named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
@@ -548,11 +540,11 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
 def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
-        return "a path without `..` says where"
+        return "a path cannot contain `..`"
     inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
     if inside and inside[0] in HOST_MOUNTS:
-        return f"a folder of the host is mounted over {inside[0]} when the image serves, so nobody would see it"
-    return f"what is written below {inside[0]} does not stay in an image" if inside else ""
+        return f"a folder of the host is mounted over {inside[0]} when the image serves, and hides it"
+    return f"an image does not keep what is written below {inside[0]}" if inside else ""
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
@@ -563,7 +555,9 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             location = mod.location("patches", index, "version")
             ranges.append((patch.package, patch.version, location))
             if canonical(patch.package) not in required:
-                yield Problem(location, f"`requires` has to name {canonical(patch.package)}, so that an image pins it")
+                yield Problem(
+                    location, f"name {canonical(patch.package)} in `requires` as well, so that an image pins it"
+                )
     if not ranges:
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -572,7 +566,7 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
         try:
             SpecifierSet(text)
         except InvalidSpecifier:
-            message = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+            message = f"{name}: {text!r} is not a range of versions as in pip's requirements: >=0.19,<0.23"
             yield Problem(location, message)
 
 
@@ -601,7 +595,7 @@ def remedy(project: Project, name: str) -> str:
         return ""
     has_its_name = address.endswith(f"/{name}") or f"/{name}@" in address
     command = f"builder mods add {shlex.quote(address)}{'' if has_its_name else f' --as {name}'}"
-    return f"`{command}` brings it from where it is known to be"
+    return f"`{command}` copies it from its known source"
 
 
 # Facts about the script of a mod, read from its text. A script can do anything: these are hints.
@@ -613,19 +607,10 @@ _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
 _HEREDOC = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2.*\n)(?:.*\n)*?(?:[ \t]*\3[ \t]*$|\Z)", re.MULTILINE)
-_APPLIES = re.compile(
-    r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo[ \t]+)?"
-    r"(?:patch[ \t]+[^=\s]|git[ \t]+(?:-\S+[ \t]+\S+[ \t]+)*(?:apply|am)\b)",
-    re.MULTILINE,
+_DOWNLOADS = re.compile(
+    r"\b(?:(?P<program>curl|wget)[ \t]+\S|(?P<git>git)[ \t]+clone\b|(?P<pip>pip)3?[ \t]+(?:install|download)\b"
+    r"|(?P<hf>hf|huggingface-cli)[ \t]+download\b|(?P<apt>apt(?:-get)?)[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b)"
 )
-_DOWNLOADS = {
-    "curl": re.compile(r"\bcurl[ \t]+\S"),
-    "wget": re.compile(r"\bwget[ \t]+\S"),
-    "git clone": re.compile(r"\bgit[ \t]+clone\b"),
-    "pip": re.compile(r"\bpip3?[ \t]+(?:install|download)\b"),
-    "hf": re.compile(r"\b(?:hf|huggingface-cli)[ \t]+download\b"),
-    "apt-get": re.compile(r"\bapt(?:-get)?[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b"),
-}
 _DROP_CACHES = "/proc/sys/vm/drop_caches"
 # Settings of the machine: a file that is written, or a program that sets them.
 _SETTING = re.compile(
@@ -667,14 +652,13 @@ class RunTimeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """Facts about the script ``name``. ``applies_patches`` by patch(1) or ``git apply``; ``patches`` beside it that it
-    names, in its order, and ``unnamed`` others; ``downloads`` by these programs. ``only_copies`` files to their places,
-    or ``changes_nothing`` in an image."""
+    """Facts about the script ``name``: the ``patches`` beside it that it names, in its order, and ``unnamed`` others;
+    the programs by which it ``downloads``. It ``only_copies`` files to their places, or ``changes_nothing`` in an
+    image."""
 
     name: str
     only_copies: bool
     changes_nothing: bool
-    applies_patches: bool
     patches: tuple[str, ...]
     unnamed: tuple[str, ...]
     downloads: tuple[str, ...]
@@ -682,10 +666,10 @@ class ScriptFacts:
 
     @property
     def instead(self) -> str:
-        """The advice on what to use in place of a mod that belongs to run time; empty for any other."""
+        """The advice on what to use instead of a mod that belongs to run time; empty for any other."""
         does = " and ".join(use.does for use in self.run_time)
         advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
-        return f"{self.name} {does}, which no image keeps. In its place: {advice}" if does else ""
+        return f"{self.name} {does}, which no image keeps. Instead: {advice}" if does else ""
 
 
 def read_script_facts(mod: Mod) -> ScriptFacts | None:
@@ -693,45 +677,44 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     if mod.run is None:
         return None
     texts = {
-        file.path: file.content.decode("utf-8", "replace")
+        file.path: _without_comments(file.content.decode("utf-8", "replace"))
         for file in mod.files
         if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
     }
-    commands = _without_comments(texts.get(mod.run, ""))
-    shell = _HEREDOC.sub(r"\1", commands)
-    every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
+    commands = texts.pop(mod.run, "")
+    every = "\n".join([commands, *texts.values()])
     declared = {patch.file for patch in mod.patches}
     beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
-    # Named by its name or by a pattern such as *.patch.
-    named = {
-        path: re.search(rf"{re.escape(Path(path).name)}|\*{re.escape(Path(path).suffix)}", every) for path in beside
-    }
-    places = {path: match.start() for path, match in named.items() if match}
+    places: dict[str, int] = {}
+    for path in beside:  # a script names it by its name, or by a pattern such as *.patch
+        if named := re.search(rf"{re.escape(Path(path).name)}|\*{re.escape(Path(path).suffix)}", every):
+            places[path] = named.start()
+    only_prints = _consists_of(commands, _PRINTS)
+    prints_text = only_prints and bool(re.search("echo|printf", commands))
+    settings = dict.fromkeys(match["path"] or match["program"] for match in _SETTING.finditer(commands))
+    shell = _HEREDOC.sub(r"\1", commands)
     return ScriptFacts(
         name=mod.run,
-        only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
+        only_copies=_consists_of(commands, _PRINTS, _COPIES) and not only_prints,
         # One that only prints, or drops caches and starts nothing that could change an image.
-        changes_nothing=(_consists_of(commands, _PRINTS) and bool(re.search("echo|printf", commands)))
-        or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
-        applies_patches=bool(_APPLIES.search(every)),
+        changes_nothing=prints_text or (_DROP_CACHES in commands and not only_prints and not _CHANGES.search(commands)),
         patches=tuple(sorted(places, key=lambda path: (places[path], path))),
         unnamed=tuple(path for path in beside if path not in places),
-        downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
-        run_time=tuple(_run_time(commands, shell)),
+        downloads=tuple(dict.fromkeys(match[match.lastgroup or 0] for match in _DOWNLOADS.finditer(every))),
+        run_time=tuple(_run_time(prints_text, settings, bool(_STARTS.search(shell) and not _WAITS.search(shell)))),
     )
 
 
-def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _consists_of(commands, _PRINTS) and re.search("echo|printf", commands):
+def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool) -> Iterator[RunTimeUse]:
+    if prints_text:
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
-    settings = dict.fromkeys(match["path"] or match["program"] for match in _SETTING.finditer(commands))
     if _DROP_CACHES in settings:
         yield RunTimeUse(f"writes {_DROP_CACHES}", f"on the machine that serves, while a model loads: `{_DROP_LOOP}`")
     if others := [each for each in settings if each != _DROP_CACHES]:
         yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", _ON_THE_HOST)
-    if _STARTS.search(shell) and not _WAITS.search(shell):
+    if starts_process:
         # Dropping caches is such a loop itself, and needs nothing beside the server.
-        yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
+        yield RunTimeUse("starts a process that outlives it", "" if _DROP_CACHES in settings else _BESIDE)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
@@ -743,7 +726,7 @@ def _without_comments(text: str) -> str:
     return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
 
 
-# The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
+# The digest of a file from an address, written into the text of mod.yaml, whose other text is unchanged.
 
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:
@@ -753,6 +736,6 @@ def with_digest(text: str, file: str, index: int, sha256: str) -> str:
     wanted["files"][index]["sha256"] = sha256
     changed = yaml_file.with_values(text, {("files", index, "sha256"): sha256}, wanted)
     if changed is None:
-        message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+        message = f"the digest cannot be added here; add it by hand: sha256: {sha256}"
         raise FileProblemsError((Problem(yaml_file.location_of(("files", index), text, file), message),))
     return changed

@@ -11,9 +11,8 @@ import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
@@ -84,13 +83,12 @@ class Recipe:
         return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
 
     def location(self, *path: str | int) -> Location:
-        """The location of a value in the file."""
         return yaml_file.location_of(path, self.text, self.file)
 
 
 @dataclass(frozen=True)
 class ParsedRecipe:
-    """The recipe if the text is one, its problems, and notes, which keep nobody from serving it."""
+    """The recipe if the text is valid, its problems, and notes on a recipe that can be served."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
@@ -98,7 +96,6 @@ class ParsedRecipe:
 
 
 def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
-    """The project's recipes that can be read, with their names."""
     for path in recipe_files(project.recipes):
         with suppress(FileProblemsError, UsageError):
             yield name_of(project.relative(path)), load_recipe(project, path)
@@ -175,7 +172,6 @@ def _parsed_version_2(
 
 
 def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe of version 1."""
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
@@ -193,7 +189,9 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
         return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
     if not re.search(r"\{model\b", recipe.command):
-        problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
+        problem = Problem(
+            recipe.location("command"), "write `{model}` where the command names the weights of the checkpoint"
+        )
         return replace(parsed, problems=(*parsed.problems, problem))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
@@ -279,7 +277,9 @@ def recorded(project: Project, file: str | None) -> Path | None:
         return None
     if not is_in_recipes(project, path):
         hint = "name the recipe itself, if it is yours: a file may lie anywhere"
-        raise UnsafePathError(f"images.lock names {file}, which is no file of recipes/: it is not followed", hint=hint)
+        raise UnsafePathError(
+            f"images.lock names {file}, which is not a file in recipes/: builder does not follow it", hint=hint
+        )
     return path
 
 
@@ -315,7 +315,7 @@ def find_recipe(project: Project, text: str) -> Path | None:
     return matching[0] if matching else None
 
 
-# Keys that no recipe has, and keys that stand twice.
+# Unknown keys, and repeated keys.
 
 # Below this, a suggestion would send the author to a key that means something else.
 _NEAR = 0.8
@@ -336,7 +336,7 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[st
 
 
 def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
-    """A note for each key that stands twice: launchers take the last one, without a word."""
+    """A note for each repeated key: launchers silently take the last one."""
     for repetition in repetitions:
         name = ".".join(map(str, repetition.path))
         location = Location(file, repetition.line, repetition.column)
@@ -353,7 +353,7 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
-# long dashes, bullets and special spaces in place of what was typed, and drop indentation. Prose may hold such
+# long dashes, bullets and special spaces where plain ones were typed, and drop indentation. Prose may hold such
 # characters: comments, descriptions, quoted text. Only what is sure is corrected.
 
 _DASHES = "–—―‐‑‒−"  # noqa: RUF001
@@ -379,25 +379,14 @@ _FENCES = (
     re.compile(r"^(?:```|~~~)[ \t]*(\s*)\Z", re.MULTILINE),
 )
 
-_KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
+_KEY = re.compile(r"([A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
 # A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
-_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|---$|\.\.\.$)")
+_FOREIGN_KEY = re.compile(r"([A-Za-z_][\w.-]*:(?=[ \t]|$)|---$|\.\.\.$)")
 _ENTRY = {
-    "env": re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)\s*:\s+\S"),
-    "defaults": re.compile(r"(?P<name>[\w-]+)\s*:\s+\S"),
+    "env": re.compile(r"([A-Z_][A-Z0-9_]*)\s*:\s+\S"),
+    "defaults": re.compile(r"([\w-]+)\s*:\s+\S"),
 }
 _STEP = "  "
-
-
-class _Line(NamedTuple):
-    """A line of a recipe, counted from 0, and the key that it belongs to; ``is_key`` if the key stands in it,
-    ``is_written`` if there is more than a comment."""
-
-    number: int
-    text: str
-    key: str
-    is_key: bool
-    is_written: bool
 
 
 def as_typed(text: str) -> str:
@@ -405,25 +394,25 @@ def as_typed(text: str) -> str:
     nothing was lost."""
     for fence in _FENCES:
         text = fence.sub(r"\1", text)
-    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(text)]
-    for index in _without_indentation("\n".join(corrected)):
-        corrected[index] = _STEP + corrected[index]
-    return "\n".join(corrected)
+    corrected = "\n".join(_corrected(line, key) for key, lines in _blocks(text) for line in lines)
+    return "\n".join(line for key, lines in _blocks(corrected) for line in _indented(key, lines, corrected))
 
 
 def mended(text: str) -> str:
     """``text`` as it was typed, with the backslashes that pages drop at the ends of a command's lines as well. A line
     within quotes, and one with a comment, stays."""
-    text = as_typed(text)
-    result = text.split("\n")
+    result: list[str] = []
     command = ""
-    for line, following in pairwise(_lines(text)):
-        bare = line.text.rstrip()
-        goes_on = line.is_written and not line.is_key and line.key == following.key == "command"
-        command += bare if goes_on else ""
-        is_whole = not (command.count("'") % 2 or command.count('"') % 2 or re.search(r"\s#", bare))
-        if goes_on and is_whole and following.text.lstrip().startswith("-"):
-            result[line.number] = bare if bare.endswith("\\") else f"{bare} \\"
+    for key, lines in _blocks(as_typed(text)):
+        for number, line in enumerate(lines):
+            bare = line.rstrip()
+            goes_on = key == "command" and 0 < number < len(lines) - 1 and _is_written(line)
+            command += bare if goes_on else ""
+            is_whole = not (command.count("'") % 2 or command.count('"') % 2 or re.search(r"\s#", bare))
+            if goes_on and is_whole and lines[number + 1].lstrip().startswith("-"):
+                result.append(bare if bare.endswith("\\") else f"{bare} \\")
+            else:
+                result.append(line)
     return "\n".join(result)
 
 
@@ -437,29 +426,37 @@ def pasted_problem(text: str, file: str) -> Problem | None:
     return None
 
 
-def _lines(text: str) -> Iterator[_Line]:
-    """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
-    key, top_level = "", {*keys(), *recipe_v2.keys()}
-    for index, line in enumerate(text.split("\n")):
-        match = _KEY.match(line.lstrip("".join(map(chr, _BLANKS))))
-        is_key = bool(match and match["key"] in top_level)
-        foreign = _FOREIGN_KEY.match(line) if key == "command" else None
-        if (begins := match if is_key else foreign) is not None:
-            key = begins["key"]
-        yield _Line(index, line, key, is_key, line.strip()[:1] not in {"", "#"})
+def _blocks(text: str) -> list[tuple[str, list[str]]]:
+    """The keys of a recipe, which need not be valid YAML, each with its line and those below it; the lines before the
+    first key belong to ``""``."""
+    blocks: list[tuple[str, list[str]]] = [("", [])]
+    top_level = {*keys(), *recipe_v2.keys()}
+    for line in text.split("\n"):
+        begins = _KEY.match(line.lstrip("".join(map(chr, _BLANKS))))
+        if not begins or begins[1] not in top_level:
+            begins = _FOREIGN_KEY.match(line) if blocks[-1][0] == "command" else None
+        if begins:
+            blocks.append((begins[1], []))
+        blocks[-1][1].append(line)
+    return blocks
 
 
-def _corrected(line: _Line) -> str:
-    text = line.text
-    blank = text[: len(text) - len(text.lstrip(" \t"))]
+def _is_written(line: str) -> bool:
+    return line.strip()[:1] not in {"", "#"}
+
+
+def _corrected(line: str, key: str) -> str:
+    if not _is_written(line):
+        return line
+    blank = line[: len(line) - len(line.lstrip(" \t"))]
     # In a block of text, what follows the block's own indentation is part of the text.
-    if "\t" in blank and not (line.key == "command" and blank.startswith(" ")):
-        text = blank.replace("\t", _STEP) + text[len(blank) :]
-    if line.key in {"name", "description", "metadata"}:
-        return text
-    if line.key != "command":
-        text = _BULLET.sub(r"\1-", text)
-    parts = re.split(f"({_PROSE if line.key == 'command' else f'{_PROSE}|{_APOSTROPHE}'})", text)
+    if "\t" in blank and not (key == "command" and blank.startswith(" ")):
+        line = blank.replace("\t", _STEP) + line[len(blank) :]
+    if key in {"name", "description", "metadata"}:
+        return line
+    if key != "command":
+        line = _BULLET.sub(r"\1-", line)
+    parts = re.split(f"({_PROSE if key == 'command' else f'{_PROSE}|{_APOSTROPHE}'})", line)
     parts[::2] = [_OPTION.sub(_hyphens, part.translate(_BLANKS)).translate(_MARKS) for part in parts[::2]]
     return "".join(parts)
 
@@ -469,19 +466,19 @@ def _hyphens(match: re.Match[str]) -> str:
     return "-" if len(match[1]) == 1 and len(match[2]) <= 2 else "--"
 
 
-def _without_indentation(text: str) -> Iterator[int]:
-    """The numbers of the lines at the left margin that belong to the key above them, the text of a command and the
-    entries of `env` and `defaults`."""
-    for key, block in groupby(_lines(text), lambda line: line.key):
-        head, *rest = block
-        value = head.text.partition(":")[2].partition(" #")[0].strip()
-        written = [line for line in rest if line.is_written]
-        if key == "command" and written and (not value or value[0] in "|>"):
-            # Comments at the margin end the block, which does no harm after the last line of the command.
-            inside = (line for line in rest if line.number <= written[-1].number and line.text.strip())
-            yield from (line.number for line in inside if line.text[0] not in " \t")
-        elif key in _ENTRY and not value:
-            entries = [(line, match["name"]) for line in written if (match := _ENTRY[key].match(line.text))]
-            # Newer launchers have keys that are not known here: a default is one that the command uses.
-            if key == "env" or any(f"{{{name}" in text for _, name in entries):
-                yield from (line.number for line, _ in entries)
+def _indented(key: str, lines: list[str], text: str) -> Iterator[str]:
+    """The lines of a key; those at the left margin are indented if they are the text of a command, or entries of `env`
+    and `defaults`."""
+    value = "".join(lines[:1]).partition(":")[2].partition(" #")[0].strip()
+    lost: set[int] = set()
+    if key == "command" and (not value or value[0] in "|>"):
+        # Comments at the margin end the block, which does no harm after the last line of the command.
+        last = max(number for number, line in enumerate(lines) if _is_written(line))
+        lost = {number for number in range(1, last + 1) if lines[number][:1] not in {"", " ", "\t"}}
+    elif key in _ENTRY and not value:
+        entries = {number: match[1] for number, line in enumerate(lines) if (match := _ENTRY[key].match(line))}
+        # Newer launchers have keys that are not known here: a default is one that the command uses.
+        if key == "env" or any(f"{{{name}" in text for name in entries.values()):
+            lost = {*entries}
+    for number, line in enumerate(lines):
+        yield _STEP + line if number in lost else line

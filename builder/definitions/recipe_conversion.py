@@ -32,7 +32,7 @@ def converted(recipe: Recipe, version: int) -> str:
     """The text of ``recipe`` in the other ``version``. Raises UsageError where it is of that version already, or its
     result would not start the same server, FileProblemsError for a recipe whose command cannot be read."""
     if recipe.version == version:
-        raise UsageError(f"{recipe.file} is of version {version} already")
+        raise UsageError(f"{recipe.file} already has version {version}")
     require_no_problems(command.command_problems(recipe))
     data = yaml_file.load_shared(recipe.text, recipe.file)[0]
     document, lost = _to_2(recipe, data) if version == 2 else _to_1(recipe, data)
@@ -62,7 +62,7 @@ def _require_same(recipe: Recipe, text: str) -> None:
     before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
     if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
         raise UsageError(
-            f"{recipe.file} cannot be converted: its command would be another one",
+            f"{recipe.file} cannot be converted: the result would start another server",
             hint="write the new command by hand; `builder recipes show` shows the one that is started",
         )
 
@@ -102,7 +102,7 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
     """The template of version 2. A format such as ``{share:.2f}`` becomes the text that it makes of the default; so
-    does a placeholder within other braces, which would be kept as it is written."""
+    does a placeholder within other braces, which would be kept as written."""
     open_braces = 0
     for unit in units:
         placeholder = unit.item
@@ -119,7 +119,7 @@ def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
     """The variables as sparkrun sets them, and those that bash expands in version 1."""
     fixed = command.render_command(recipe, {}).env
     lost = [
-        f"`env.{name}`: version 1 has bash expand {value}, version 2 keeps it as it is written"
+        f"`env.{name}`: in version 1 bash expands {value}, version 2 keeps it as written"
         for name, value in recipe.env.items()
         if name not in fixed
     ]

@@ -29,20 +29,14 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# A name is only taken for a mistyped one if it is nearly the same as one that is here.
-_NEARLY = 0.88
-
-
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
-    """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
         collected += _without_value(recipe, words)
     if not collected:
-        collected += (*command.name_problems(recipe, words), *command.option_problems(recipe, words))
-        with suppress(FileProblemsError):  # a name, which is told above
-            collected += json_option_problems(recipe, command.render_command(recipe, {}))
+        collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
+        collected += json_problems(recipe, words)
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
@@ -61,8 +55,9 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    of_mods = ((recipe, mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))) for recipe in recipes)
-    require_no_problems({problem for recipe, unknown in of_mods for problem in (*recipe_problems(recipe), *unknown)})
+    require_no_problems(
+        {problem for recipe in recipes for problem in (*recipe_problems(recipe), *missing_mods(project, recipe))}
+    )
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -75,9 +70,9 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     ]
     for text in command.beside_server(recipe):  # a recipe of others may hold any
         where = command.of_text(recipe, text.partition(" ")[0])
-        collected.append(Problem(where, f"`{text.strip('`')[:80]}` runs as well, beside the server"))
+        collected.append(Problem(where, f"`{text.strip('`')[:80]}` also runs, beside the server"))
     if recipe.ignored_build_args:
-        message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
+        message = f"builder ignores build_args: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
     for name, value in recipe.env.items():
         if value and redaction.looks_secret(name, str(value)):
@@ -95,13 +90,8 @@ def is_built_here(project: Project, recipe: Recipe) -> bool:
 
 
 def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """Tells each mod of ``recipe`` that the project lacks: it is served without, and not built."""
-    existing = mod.mod_names(project)
-    for index, name in enumerate(map(mod.name_of, recipe.mods)):
-        if name not in existing:
-            suggestion = mod.remedy(project, name) or did_you_mean(name, existing, code=True, near=_NEARLY)
-            message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
-            yield Problem(recipe.location("mods", index), message)
+    """A problem for each mod of ``recipe`` that the project lacks: the recipe can be served without it, not built."""
+    return mod.unknown_mods(project, recipe.mods, partial(recipe.location, "mods"))
 
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
@@ -120,15 +110,15 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     except FileProblemsError as error:
         yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
         return
-    suggestion = did_you_mean(recipe.repository, existing, code=True, near=_NEARLY)
+    suggestion = did_you_mean(recipe.repository, existing, code=True, near=0.88)
     ways = f"an image of that name that the engine has is served; `builder adopt {recipe.container}` numbers it"
     yield Problem(location, f"no image definition makes `{recipe.container}`; {suggestion or ways}")
 
 
 def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A note on each mod that cannot be baked, with what to use in its place."""
+    """A note on each mod that cannot be baked, with what to use instead."""
     for index, name in enumerate(map(mod.name_of, recipe.mods)):
-        with suppress(BuilderError):  # one that is missing or broken is told elsewhere
+        with suppress(BuilderError):  # another check reports a missing or broken mod
             facts = mod.read_script_facts(mod.load_mod(project, name))
             if facts and facts.instead:
                 yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
@@ -136,52 +126,33 @@ def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 # Options of vLLM that take JSON: vLLM would refuse them only after it has started.
 
-# Its value may be the text of a template, which begins with a brace, too.
+# Its value may be the text of a template, which also begins with a brace.
 _TEMPLATES = frozenset({"--chat-template", "--chat_template"})
 _SHOWN = 60
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
-def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Problem]:
+def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The options whose value looks like JSON and is not valid, at the place of the fault in the file."""
-    for used in command.options(rendered.words):
+    for used in command.options(words):
         value = used.value
-        if value is None or not value.startswith("{") or used.option in _TEMPLATES:
-            continue
-        if rendered.is_script and re.search(r"[$`]", value):
-            continue  # only the shell can tell
+        if value is None or not value.startswith("{") or used.option in _TEMPLATES or re.search(r"[$`]", value):
+            continue  # only a shell knows what it expands
         try:
             json.loads(value)
         except json.JSONDecodeError as error:
             begin = max(0, min(error.pos - _SHOWN // 2, len(value) - _SHOWN))
             shown = value[begin : begin + _SHOWN].replace("\n", " ")
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
-            message = f"the value of {used.option} is no JSON: {_reason(recipe, used, error)}: {shown}"
+            hint = "write single quotes around the whole value, and double quotes in it"
+            if value.startswith("{{"):  # as version 1 writes them
+                hint = "its braces are doubled: write single ones"
+            message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)
         except RecursionError:
-            yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deep")
+            yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deeply")
 
 
-def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> str:
-    value, at = used.value or "", error.pos
-    rest, before = value[at:], value[:at].rstrip()
-    word = re.match("True|False|None", rest)
-    reasons = (
-        (word, f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`" if word else ""),
-        (rest.startswith("'"), "names and texts take double quotes, not single ones"),
-        (rest[:1] in {"}", "]"} and before.endswith(","), f"a comma before the closing `{rest[:1]}`"),
-        (not rest and used.goes_on, "bash ends it at a space; put single quotes around the whole value"),
-        (not rest, "it has no end; a bracket, brace or quote is not closed"),
-        (rest.startswith('\\"') or before.endswith("\\"), "bash keeps a backslash inside single quotes; leave it out"),
-        (
-            '"' not in value and '"' in recipe.command,
-            "bash has taken its quotes away; put single quotes around the whole value",
-        ),
-    )
-    return next((reason for applies, reason in reasons if applies), error.msg)
-
-
-# Facts about the image that a recipe names, as far as the project's own files tell them.
+# Facts about the image that a recipe names, as far as the project's own files contain them.
 
 _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 
@@ -189,7 +160,7 @@ _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 @dataclass(frozen=True)
 class ImageFacts:
     """The definitions that the image is made of (the base first; none where another program made it), and its mods.
-    ``opaque`` names those with a script that nobody can look into, ``missing`` those that the project does not have."""
+    ``opaque`` names mods with a script whose effects are unknown, ``missing`` the mods that the project lacks."""
 
     definitions: tuple[ImageDefinition, ...]
     mods: tuple[Mod, ...]
@@ -227,7 +198,6 @@ class ImageFacts:
 
 
 def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
-    """The facts about the image of ``recipe``. What cannot be read of it is left out."""
     definitions: tuple[ImageDefinition, ...] = ()
     with suppress(BuilderError):
         if name := image.of_repository(project, recipe.repository):
@@ -269,7 +239,7 @@ _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-
 def unknown_choice_problems(
     recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
 ) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` tells them;
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` finds them;
     what a mod or a package may add is left alone."""
     packages = [name for each in facts.definitions if each.python for name in each.python.packages]
 
@@ -364,7 +334,7 @@ def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | No
     it as text, or mounts it."""
     used = _options(rendered).get("chat-template")
     value = used.value if used else None
-    # vLLM takes the text of a template, too, which has braces or line breaks in it.
+    # vLLM also takes the text of a template, which has braces or line breaks in it.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
         return None
     name = value.rpartition("/")[2]
@@ -426,7 +396,7 @@ def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) 
     value = (used.value if used else None) or ""
     from_package = "/site-packages/" in value or "/dist-packages/" in value
     if used and not from_package and not facts.brings(value.rpartition("/")[2]):
-        message = f"neither the image, a mod nor a volume brings the chat template {value}"
+        message = f"the image, its mods and the volumes do not contain the chat template {value}"
         # An image that others built, with vLLM in it, may have examples in a folder of its own.
         is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
         yield Problem(command.of_value(recipe, used), message), is_certain

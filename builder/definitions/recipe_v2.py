@@ -1,6 +1,6 @@
 """Recipes of version 2, which are sparkrun's: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md.
 
-What tells the format comes first, then the values of a recipe, then its command and environment, and notes last.
+The signs of the format come first, then the values of a recipe, its command and environment, and notes last.
 A command that is not written is made of the defaults, with the options that sparkrun knows.
 """
 
@@ -26,12 +26,11 @@ SCHEMA = SCHEMAS / "recipe_v2.schema.json"
 
 
 def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe of version 2."""
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
-# The format: a version beyond 1, or keys that are sparkrun's alone. It reads version 1, too, and its users add its keys
-# to such recipes: those that version 1 can read are of version 1.
+# The format: a version beyond 1, or keys that are sparkrun's alone. sparkrun also reads version 1, and its
+# users add its keys to such recipes: a recipe that version 1 can read is of version 1.
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
 _JSON = re.compile(r"(?<!\{)\{\s*\"")
@@ -80,7 +79,7 @@ _RUNTIMES: dict[str, str | None] = {
     "vllm-ray": "ray",
     "eugr-vllm": "ray",
 }
-# What a command begins with tells the runtime where none is named.
+# The beginning of a command names the runtime if no key does.
 _OF_COMMAND = {
     "sglang": re.compile(r"sglang\s+serve\b|python3?\s+-m\s+sglang\.launch_server\b"),
     "llama-cpp": re.compile(r"llama-server\b"),
@@ -102,7 +101,7 @@ def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     return Problem(yaml_file.location_of(path, text, file), message)
 
 
-# The values of a recipe, as those of `recipe.Recipe`.
+# The values of a recipe, as `recipe.Recipe` has them.
 
 # sparkrun's own image where a recipe names none (default_image_prefix of its runtimes).
 DEFAULT_CONTAINER = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest"
@@ -174,20 +173,15 @@ def _backend(data: Mapping[str, Any]) -> str | None:
 
 # The command: sparkrun's own tables of options, in its order (runtimes/_vllm_common.py).
 
-_SWITCHES = {
-    name: f"--{name.replace('_', '-')}" for name in ("enforce_eager", "enable_prefix_caching", "trust_remote_code")
-}
+_SWITCHES = ("enforce_eager", "enable_prefix_caching", "trust_remote_code")
 _OPTIONS = {
-    **{name: f"--{name.replace('_', '-')}" for name in ("port", "host")},
     **{
         name: f"--{name.replace('_', '-')}"
         for name in (
-            *("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
-            *("served_model_name", "dtype", "quantization"),
+            *("port", "host", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
+            *("served_model_name", "dtype", "quantization", *_SWITCHES, "distributed_executor_backend"),
         )
     },
-    **_SWITCHES,
-    "distributed_executor_backend": "--distributed-executor-backend",
     "pipeline_parallel": "-pp",
     "data_parallel": "--data-parallel-size",
     "kv_cache_dtype": "--kv-cache-dtype",
@@ -246,7 +240,7 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
-    """``template`` with the values of ``replacing``; what else stands in braces stays. Raises ValueError for a text
+    """``template`` with the values of ``replacing``; other text in braces stays. Raises ValueError for a text
     that is longer than any argument may be."""
     parts: list[str] = []
     length = at = 0
@@ -258,7 +252,7 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
     return "".join((*parts, template[at:]))
 
 
-# What sparkrun sets on each of several machines besides its recipe's variables (get_cluster_env of its runtimes).
+# What sparkrun sets on each of several machines in addition to a recipe's variables (get_cluster_env of its runtimes).
 CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
     "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
     "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
@@ -267,103 +261,68 @@ CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
 
 # Notes on what builder does in another way, or not at all.
 
+_OTHER_IMAGE = "the image is the one that `container` names, and builder makes it by its own definition"
 _WITHOUT_EFFECT = {
-    "builder": "the image is the one that `container` names, and builder makes it by its own definition",
-    "builder_config": "the image is the one that `container` names, and builder makes it by its own definition",
+    "builder": _OTHER_IMAGE,
+    "builder_config": _OTHER_IMAGE,
     "benchmark": "`builder bench` has profiles of its own",
     "post_exec": "no command is run once the server answers",
     "post_commands": "no command is run on this machine",
     "stop_after_post": "the server goes on until `builder stop`",
 }
-# What holds in builder's own containers anyway.
-_AS_HERE: dict[str, frozenset[str]] = {
-    "auto_remove": frozenset({"True", "False"}),
-    "restart_policy": frozenset({"unless-stopped", "always"}),
-    "privileged": frozenset({"False"}),
-    "gpus": frozenset({"all"}),
-    "ipc": frozenset({"host"}),
-    "network": frozenset({"host"}),
-    "shm_size": frozenset(),
-    "entrypoint": frozenset({""}),
-    "user": frozenset({"root", "0", "0:0"}),
-    "cap_add": frozenset({"IPC_LOCK"}),
-    "devices": frozenset({"/dev/infiniband", "/dev/infiniband:/dev/infiniband"}),
-    "ulimit": frozenset({"memlock=-1", "memlock=-1:-1"}),
-}
+# Settings that the containers of builder have in their own way.
+_AS_HERE = frozenset({"auto_remove", "restart_policy", "gpus", "ipc", "network", "cap_add", "devices", "ulimit"})
 
 
 def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
     """Notes on everything in a recipe that has another effect here than with sparkrun, or none."""
-    for path, message in _differences(data):
+    for path, message in (*_without_effect(data), *_not_brought(data), *_of_variables(data), *_unused(data)):
         yield Problem(yaml_file.location_of(path, text, file), message)
 
 
-def _differences(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
         yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
+    if not data.get("container"):
+        yield (), f"the recipe names no `container`: builder takes {DEFAULT_CONTAINER}, as sparkrun does"
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"
-    if not data.get("container"):
-        yield (), f"no `container` is named: {DEFAULT_CONTAINER} is taken, as sparkrun does"
-    yield from _of_container(data)
-    for index, step in enumerate(data.get("pre_exec") or ()):
-        if isinstance(step, str):
-            message = "this command runs in the container before each start of the server; a mod would bake it in"
-            yield ("pre_exec", index), message
-        else:
-            yield ("pre_exec", index), "no file is copied into the container: a mod or `volumes:` brings it"
-    yield from _of_variables(data)
-    yield from _of_machines(data)
-    yield from _unused(data)
-
-
-def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
-    """Notes on variables that sparkrun takes from the machine, and on those that are no text."""
-    for name, value in (data.get("env") or {}).items():
-        if name == "HF_TOKEN" and _of_caller(name, value):
-            continue  # every server gets it
-        if _of_caller(name, value):
-            yield ("env", name), f"{name} comes from your environment: give it by `--env {name}`"
-        elif isinstance(value, dict):
-            yield (
-                ("env", name),
-                f"{name} is {value}, as sparkrun has it: YAML takes bare braces for a mapping; quote them",
-            )
-        elif re.search(r"\$\{?[A-Za-z_]", str(value)):
-            message = f"{name}: variables in its value are not expanded; a recipe reads nothing of your environment"
-            yield ("env", name), message
-
-
-def _of_container(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
-    """Notes on settings of sparkrun's containers that those of builder do not have."""
     for key, value in (data.get("executor_config") or {}).items():
-        items = value if isinstance(value, list) else [value]
-        as_here = _AS_HERE.get(key, frozenset())
-        if items and value is not None and not all(str(item) in as_here for item in items):
+        if value and key not in _AS_HERE:
             yield ("executor_config", key), f"`executor_config.{key}` has no effect: builder makes its own container"
     for key in data.get("runtime_config") or ():
         if key not in {"mods", "build_args"}:
             yield ("runtime_config", key), f"`runtime_config.{key}` has no effect: builder has no such setting"
 
 
-def _of_machines(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
-    """Notes on images and models that go to some of the machines only."""
-    distribution = data.get("distribution_config") or {}
-    revision_and_draft = _of_distribution(data)
-    for kind, own in (("models", data["model"]), ("containers", data.get("container"))):
-        part = distribution.get(kind) or {}
-        if part.get("enabled") is False:
-            yield ("distribution_config", kind, "enabled"), f"{kind} are not brought to other machines by `run`"
-        for index, entry in enumerate(part.get("entries") or ()):
-            path: YamlPath = ("distribution_config", kind, "entries", index)
-            name = entry.get("name") if isinstance(entry, dict) else entry
-            target = entry.get("target") if isinstance(entry, dict) else None
-            if target not in (None, [], [-1]):
-                yield path, "every machine gets the same: `target` has no effect"
-            if name not in {own, "{model}", "{container}", revision_and_draft[1]}:
-                what = "image serves on no machine" if kind == "containers" else "model is not downloaded"
-                yield path, f"this {what}: `builder download` and `builder copy` bring what you name"
+def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on commands, files and models that the machines get before the server starts."""
+    for index, step in enumerate(data.get("pre_exec") or ()):
+        message = "builder copies no file into the container: use a mod or `volumes:`"
+        if isinstance(step, str):
+            message = "this command runs in the container before each start of the server; a mod runs once, at build"
+        yield ("pre_exec", index), message
+    downloaded = {data["model"], "{model}", _of_distribution(data)[1]}
+    for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
+        if (entry.get("name") if isinstance(entry, dict) else entry) not in downloaded:
+            path = ("distribution_config", "models", "entries", index)
+            yield path, "builder does not download this model by itself: use `builder download`"
+
+
+def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
+    """Notes on variables that sparkrun takes from the machine, and on those that are no text."""
+    for name, value in (data.get("env") or {}).items():
+        message = ""
+        if _of_caller(name, value):
+            # Every server gets the token.
+            message = "" if name == "HF_TOKEN" else f"{name} comes from your environment: give it by `--env {name}`"
+        elif isinstance(value, dict):
+            message = f"{name} is {value}, as sparkrun has it: YAML takes bare braces for a mapping; quote them"
+        elif re.search(r"\$\{?[A-Za-z_]", str(value)):
+            message = f"{name}: variables in its value are not expanded; a recipe reads nothing of your environment"
+        if message:
+            yield ("env", name), message
 
 
 def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
@@ -371,10 +330,10 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     defaults = data.get("defaults") or {}
     command = str(data.get("command") or "")
     if not command.strip():
-        for key in defaults:
-            if key not in {*_OPTIONS, "tensor_parallel", "model"} or key == "distributed_executor_backend":
-                yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option comes from it"
+        reaching = {*_OPTIONS, "tensor_parallel", "model"} - {"distributed_executor_backend"}
+        for key in (key for key in defaults if key not in reaching):
+            yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option comes from it"
         return
     for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
         if key != "model" and defaults.get(key) is None:
-            yield ("command",), f"there is no value for {{{key}}}: it stays as it is written"
+            yield ("command",), f"there is no value for {{{key}}}: it stays as written"

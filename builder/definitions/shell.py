@@ -49,8 +49,6 @@ class Unit(NamedTuple):
 
 
 class CommandProblem(NamedTuple):
-    """A problem with the text ``written`` at ``offset`` in a command."""
-
     written: str
     offset: int
     message: str
@@ -93,12 +91,10 @@ def parse_plain_placeholders(
 
 
 def placeholders(units: Iterable[Unit]) -> tuple[Placeholder, ...]:
-    """The placeholders of a template, in order."""
     return tuple(unit.item for unit in units if isinstance(unit.item, Placeholder))
 
 
 def keys(units: Iterable[Unit]) -> tuple[str, ...]:
-    """The keys of a template, each once, in order."""
     return tuple(dict.fromkeys(placeholder.key for placeholder in placeholders(units)))
 
 
@@ -187,8 +183,8 @@ def _raw(word: Word) -> str:
     return "".join(token.raw for token in word)
 
 
-# Constructs that are told by what follows them: a here-document, and options that are commented out between continued
-# lines, as their authors intend; bash would end the command there.
+# Constructs that are recognised by what follows them: a here-document, and options that are commented out between
+# continued lines, as their authors intend; bash would end the command there.
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\\$`\n]+)\"|\\?([A-Za-z0-9_.:@%+-]+))(?=[\s;|&)<>]|\Z)")
 _COMMENTED_OPTIONS = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*-)")
 # A `{` of which bash may make several words: an unquoted `,` or `..` follows in its word.
@@ -205,7 +201,7 @@ _QUOTES: dict[str, ShellContext] = {"'": "single", '"': "double"}
 
 
 def scan(units: Iterable[Unit]) -> ParsedCommand:
-    """Parses a command. A placeholder is one unit; a value that stands in its place is read like the rest."""
+    """Parses a command. A placeholder is one unit; a value that replaces one is read like the rest."""
     return _Reader(tuple(units)).read()
 
 
@@ -232,7 +228,7 @@ class _Reader:
         while self.at < len(self.units):
             self._step()
         for opened, at in self.stack:
-            if opened in _QUOTES and self._top != "opaque":  # only bash can tell where that ends
+            if opened in _QUOTES and self._top != "opaque":  # only bash knows where that ends
                 self._report(at, opened, f"the quote {opened} that opens here is never closed")
         if self.cut_off:
             first, *others = self.cut_off
@@ -364,7 +360,7 @@ class _Reader:
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
-            message = "blanks follow the backslash: only as the last character of its line does it continue the command"
+            message = "spaces follow the backslash: it continues the command only as the last character of its line"
             self._report(self.at, "\\", message)
             self._put("gap")
         else:
@@ -453,7 +449,7 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
 
 
 # Values from the command line take the place of their placeholders last: each is one argument, whatever it holds.
-# Values of the recipe are text of the command, and stand in it already.
+# Values of the recipe are already text of the command.
 
 # Programs that take a command as text, or evaluate text: a value in it would be executed.
 _TAKES_A_COMMAND = frozenset(
@@ -464,7 +460,6 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 
 
 def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The words of all commands, as arguments."""
     texts = []
     for word in (word for command in parsed.commands for word in command):
         parts = [token for token in word if token.kind == "text"]
@@ -501,7 +496,7 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     if serving or len(parsed.ends) == 1:
         return tuple(serving or parsed.ends)
     raise UsageError(
-        "the recipe's command is a script without a `vllm serve` of its own: there is no place for more arguments",
+        "the recipe's command is a script without `vllm serve`, so further arguments have no place in it",
         hint='write "$@" in the command where they belong',
     )
 
@@ -534,5 +529,5 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
             continue
         if not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
             where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it once more"
-            message = f"the value of {{{piece.key}}} stands in {where}, where it cannot be quoted"
+            message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
             yield CommandProblem(piece.written, piece.offset, message)

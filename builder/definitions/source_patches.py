@@ -59,7 +59,6 @@ class SourcePatch:
 
     @property
     def number(self) -> int:
-        """The number of a pull request in its repository."""
         return int(self.name.rpartition("/")[2])
 
     @property
@@ -82,7 +81,6 @@ class SourcePatch:
 
 
 def of_label(label: str) -> SourcePatch:
-    """The patch that has this label."""
     kind, _, name = label.rpartition(" ")
     return SourcePatch(LOCAL_CHANGES if kind == "local" else name)
 
@@ -99,7 +97,8 @@ def requested_patches(project: Path, folder: Path, git: str, source: dict[str, A
     listed = source.get("patches", ())
     paths = [listed] if isinstance(listed, str) else listed
     names = [name for path in paths for name in _files(project, folder, path)]
-    return (*pulls, *(_patch(project, folder, name, strip) for name, strip in names))
+    digests = {name: hashlib.sha256(_content(project, folder / name)).hexdigest() for name, _ in names}
+    return (*pulls, *(SourcePatch(name, sha256=digests[name], strip=strip) for name, strip in names))
 
 
 def _pull(pull: dict[str, Any], git: str) -> SourcePatch:
@@ -130,10 +129,6 @@ def _files(project: Path, folder: Path, path: str) -> Iterator[tuple[str, int]]:
                 Problem(Location(str(series.relative_to(project)), number), f"`{line.strip()}`: {expected}")
             )
     require_no_problems(problems)
-
-
-def _patch(project: Path, folder: Path, name: str, strip: int) -> SourcePatch:
-    return SourcePatch(name, sha256=hashlib.sha256(_content(project, folder / name)).hexdigest(), strip=strip)
 
 
 def _content(project: Path, path: Path) -> bytes:

@@ -353,7 +353,8 @@ def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
     for used in command.options(words):
         name = used.option.lstrip("-").replace("_", "-")
         if name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS:
-            values = command.values(words, used.option) if used.goes_on else (used.value,)
+            several = command.values(words, used.option)
+            values = several if len(several) > 1 else (used.value,)
             options[name] = [None if value is None else _plain(value) for value in values]
     return options
 

@@ -179,8 +179,9 @@ def advise(
     if any(advisories.applies(facts, each) is None for each in possible):
         facts = {**of_image(), **facts}
     return tuple(
-        Diagnosis("advisory", "error" if each.advisory.certain else "warning", str(each), each.advisory.do)
-        for each in advisories.matching(facts, possible)
+        Diagnosis("advisory", "error" if each.certain else "warning", f"{each.id}: {each.what}", each.do)
+        for each in possible
+        if advisories.applies(facts, each)
     )
 
 

@@ -33,7 +33,6 @@ def pages() -> dict[str, str]:
         "files.md": files(),
         "json.md": json_outputs(),
         "exit-codes.md": codes(),
-        "recipe-notes.md": recipe_notes(),
         "advisories.md": known_advisories(),
     }
     return {name: MADE + text.rstrip() + "\n" for name, text in made.items()}
@@ -116,22 +115,6 @@ def _described(file: DescribedFile) -> Iterator[str]:
 def codes() -> str:
     rows = [f"| {each.code} | {_cell('; '.join(each.meanings))} |" for each in explaining.every()]
     return "\n".join(["# Exit codes\n", "| code | what it means |", "|---|---|", *rows])
-
-
-def recipe_notes() -> str:
-    parts = [
-        "# What `recipes check` says\n",
-        "`…` stands for text of the recipe. `builder explain MESSAGE` also says what a message means.\n",
-    ]
-    for heading, keeps in (
-        ("What keeps a recipe from being served", True),
-        ("Notes: the recipe is served all the same", False),
-    ):
-        parts += [f"## {heading}\n", "| message | what to do |", "|---|---|"]
-        wanted = [each for each in explaining.every_note() if each.keeps is keeps]
-        parts += [f"| {_cell(_plain(each.says))} | {_cell(each.do)} |" for each in wanted]
-        parts.append("")
-    return "\n".join(parts)
 
 
 def known_advisories() -> str:

@@ -144,7 +144,7 @@ def test_a_template_from_an_address_that_cannot_be_compiled_ends_the_build_befor
 ) -> None:
     broken = b"{% if tools %}\n{{ tools }\n"
     web.files["/model/chat.jinja"] = broken
-    with pytest.raises(FileProblemsError, match=r"mods/chat/chat\.jinja:2:1: no chat template that can be"):
+    with pytest.raises(FileProblemsError, match=r"mods/chat/chat\.jinja:2:1: this chat template cannot be"):
         fetch(Project(tmp_path), f"{web.url}/model/chat.jinja", hashlib.sha256(broken).hexdigest())
 
 
@@ -186,9 +186,9 @@ def test_unknown_ones_are_told_with_their_places_in_all_files(mod_selection_proj
     with pytest.raises(FileProblemsError) as caught:
         mod_choice.load_mods(mod_selection_project, chain, asking(mod_selection_project, "mods/othr"), ("typed",))
     assert caught.value.message.splitlines() == [
-        "dockerfiles/high/image.yaml:7:5: no mod `nothing` in mods/; there are: other, template",
-        "dockerfiles/low/image.yaml:6:18: no mod `tmplate` in mods/; did you mean template?",
-        "recipes/r.yaml:5:8: no mod `othr` in mods/; did you mean other?",
+        "dockerfiles/high/image.yaml:7:5: no mod `nothing` in mods/; `builder mods add` copies it from its repository",
+        "dockerfiles/low/image.yaml:6:18: no mod `tmplate` in mods/; did you mean `template`?",
+        "recipes/r.yaml:5:8: no mod `othr` in mods/; did you mean `other`?",
     ]
 
 
@@ -199,7 +199,7 @@ def test_one_that_was_typed_has_no_place(mod_selection_project: Project) -> None
         )
     place = mod_selection_project.mods
     assert caught.value.message == (
-        f"no mod `templat` in {place} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)"
+        f"no mod `templat` in {place} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)"
     )
     assert caught.value.hint == "did you mean template?"
 
@@ -220,7 +220,7 @@ def test_one_of_a_recipe_that_an_image_cannot_keep_is_left_out_with_a_word(mod_s
     assert loop.startswith("mod loop is left out: run.sh writes /proc/sys/vm/drop_caches and starts a process")
     assert words == (
         "mod words is left out: run.sh only prints text, which no image keeps. "
-        "In its place: leave the mod out, as it changes nothing"
+        "Instead: leave the mod out, as it changes nothing"
     )
 
 

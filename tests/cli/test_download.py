@@ -380,7 +380,7 @@ def test_offline_takes_what_is_here(machine: Machine) -> None:
 
 def test_what_cannot_be_downloaded(machine: Machine) -> None:
     assert "`small` is an image definition" in machine.refuse("small", code=2)
-    assert "`chta` is no image definition, repository or recipe" in machine.refuse("chta", code=2)
+    assert "`chta` is not a definition, repository or recipe" in machine.refuse("chta", code=2)
     path = machine.project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(MODEL, "/models/mine"))
     assert "/models/mine is a folder, not a model of the hub" in machine.refuse("chat", code=2)

@@ -203,7 +203,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
         (["run", "small", "--port", "web"], "'--port': 'web' is not a whole number"),
-        (["build", "smal"], "`smal` is no image definition, repository or recipe"),
+        (["build", "smal"], "`smal` is not a definition, repository or recipe"),
         (["show", "small:1"], "images.lock has no image `small:1`"),
     ],
 )

@@ -149,7 +149,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
 
 def test_a_recipe_asks_for_its_mods(typed: Typed) -> None:
     address = f"{typed.url}//recipes/chat.yaml"
-    assert "the project lacks mods that are named: house; --with-mods" in typed.run("recipes", "add", address)
+    assert "the recipe names mods that the project lacks: house; --with-mods" in typed.run("recipes", "add", address)
     assert not (typed.project.mods / "house").exists()
     assert "mods/house: copied, commit" in typed.answer("y", "recipes", "add", address)
     assert typed.template() == "one\n"
@@ -160,7 +160,7 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
     projects.add_mod(typed.upstream.work, "loop", "nohup sh -c 'while sleep 9; do date; done' &\n", {})
     typed.upstream.commit("Another")
     output = typed.run("mods", "add", f"{typed.url}//mods/loop")
-    assert "note: mod loop cannot be baked: run.sh starts a process that is to outlive it" in output
+    assert "note: mod loop cannot be baked: run.sh starts a process that outlives it" in output
 
 
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
@@ -196,7 +196,9 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     typed.ship()
     recipe = f"{typed.url}//recipes/chat.yaml"
     output = typed.run("recipes", "add", recipe)
-    assert "house: the project has the mod that came with builder; --with-mods takes the repository's own" in output
+    assert (
+        "house: the project has the mod that came with builder; --with-mods copies the one of the repository" in output
+    )
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
     assert "replaces the copy that came with builder, which nobody edited" in output
@@ -209,7 +211,7 @@ def test_a_recipe_whose_mod_is_known_elsewhere_offers_it_and_shows_its_script(ty
     address = f"{typed.url}//mods/house@{commit}"
     typed.know("lost", address)
     recipe = f"{typed.url}//recipes/lost.yaml"
-    remedy = f"has the mod lost; `builder mods add {address} --as lost` brings it from where it is known to be"
+    remedy = f"has the mod lost; `builder mods add {address} --as lost` copies it from its known source"
     assert remedy in typed.run("recipes", "add", recipe)
     assert "set -eu" not in typed.answer("n", "recipes", "add", recipe)
     seen = typed.answer("yn", "recipes", "add", recipe)
@@ -227,7 +229,7 @@ def test_up_offers_the_mods_that_its_image_is_still_to_be_built_with(typed: Type
     typed.know("lost", address)
     output = typed.run("up", "lost", code=2)
     assert "fetch it" not in output
-    assert f"`builder mods add {address} --as lost` brings it from where it is known to be" in output
+    assert f"`builder mods add {address} --as lost` copies it from its known source" in output
     declined = typed.answer("n", "up", "lost")
     assert "the recipe names the mod lost, which the project lacks: fetch it from" in declined
     assert not (typed.project.mods / "lost").exists()
@@ -379,9 +381,9 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     first, second = run(there, "check", "loop").stdout.splitlines()
     assert first == "loop"
     assert second.startswith(
-        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that is to "
+        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives it, "
     )
-    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in second
+    assert "Instead: on the machine that serves, while a model loads: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
@@ -406,7 +408,7 @@ def test_a_chat_template_that_cannot_be_compiled_fails_the_check(there: ModProje
     yaml = "description: A template\nfiles: [{from: ours.jinja, to: .}]\n"
     projects.add_mod(there.project.root, "chat", "", {"ours.jinja": "{% for m in messages %}\n"}, yaml)
     done = run(there, "check", *named, code=2)
-    assert "mods/chat/ours.jinja:1:1: no chat template that can be compiled: Unexpected end of" in done.stderr
+    assert "mods/chat/ours.jinja:1:1: this chat template cannot be compiled: Unexpected end of" in done.stderr
     assert run(there, "list").returncode == 0
 
 

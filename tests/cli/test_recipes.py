@@ -78,7 +78,7 @@ def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
         "mods         mods/template",
         "machines     one machine only",
         "environment  A='b c'",
-        "note         build_args mean nothing here and are ignored: --tf5",
+        "note         builder ignores build_args: --tf5",
         "",
         "vllm serve Org/Model-1B \\",
         "  --port 9 \\",
@@ -107,7 +107,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
         (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),
         (["export", "chat"], "Missing option '--format'"),
-        (["export", "chat", "--format", "recipe", "--port", "1"], "takes the recipe as it is"),
+        (["export", "chat", "--format", "recipe", "--port", "1"], "exports the recipe unchanged"),
     ],
 )
 def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected: str) -> None:
@@ -121,7 +121,7 @@ def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected:
 def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: Path) -> None:
     done = run(project, "recipes", "check")
     assert done.stdout.splitlines() == [
-        "recipes/chat.yaml:6:1: note: build_args mean nothing here and are ignored: --tf5",
+        "recipes/chat.yaml:6:1: note: builder ignores build_args: --tf5",
         "1 recipe checked: all is well, with notes",
     ]
     projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: |\n  x \\\n  --y “1”\n")
@@ -167,7 +167,8 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
     assert "recipes/x.yaml:3:8: no mod `x` in mods/; " in checked.stdout
     for typed in BUILD:
         message = run(project, *typed.split(), code=2).stderr
-        assert message == "error: recipes/x.yaml:3:8: no mod `x` in mods/; there are: template\n"
+        remedy = "`builder mods add` copies it from its repository"
+        assert message == f"error: recipes/x.yaml:3:8: no mod `x` in mods/; {remedy}\n"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Codes, keys and messages in words, the same as on the pages."""
+"""Codes and keys in words, the same as on the pages."""
 
 from __future__ import annotations
 
@@ -54,11 +54,6 @@ def test_explanations_as_json() -> None:
     done = program.run([sys.executable, "-m", "builder", "explain", "env", "--json"], check=True)
     printed = json_outputs.parsed("explain", done.stdout)
     assert [each["subject"] for each in printed["explanations"]] == [each.subject for each in about.explain_text("env")]
-
-
-def test_a_message_is_explained_with_the_place_before_it() -> None:
-    (explanation,) = about.explain_text("recipes/x.yaml:4:3: unknown key `solo`; did you mean `solo_only`?")
-    assert explanation.subject == "unknown key `…`; …"
 
 
 @pytest.mark.parametrize(("text", "hint"), [("serv.gpus", "serve.gpus"), ("9", "the exit codes are 0"), ("", "schema")])

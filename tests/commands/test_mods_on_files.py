@@ -678,7 +678,7 @@ def test_what_is_there_today_is_filled_in(tmp_path: Path, web: Web) -> None:
     project = projects.make(tmp_path)
     yaml = f"description: x\nfiles:\n  - from: {web.url}/a.jinja\n    to: .\n  - {{from: {web.url}/b.py, to: lib/}}\n"
     projects.write(project.mods / "m/mod.yaml", yaml)
-    with pytest.raises(FileProblemsError, match="`builder mods pin m` fills in that of what is there today"):
+    with pytest.raises(FileProblemsError, match="`builder mods pin m` downloads the file and writes its digest"):
         load_mod(project, "m")
     first, second = mods.pin_mod_files(project, "mods/m", {}, ignore)
     assert first == (f"{web.url}/a.jinja", hashlib.sha256(b"a\n").hexdigest(), "")

@@ -369,6 +369,6 @@ def test_a_recipe_is_converted_and_back(tmp_path: Path) -> None:
     loaded = [recipe.load_recipe(project, project.recipes / f"{name}.yaml") for name in ("chat", "two", "one")]
     assert [each.version for each in loaded] == [1, 2, 1]
     assert len({command.render_command(each, {}).words for each in loaded}) == 1
-    assert "is of version 2 already" in builder(project, "recipes", "convert", "two", "--to", "2", code=2)
+    assert "already has version 2" in builder(project, "recipes", "convert", "two", "--to", "2", code=2)
     assert "no such file or recipe" in builder(project, "recipes", "convert", "nothing", code=2)
     assert "all is well" in builder(project, "recipes", "check")

@@ -261,7 +261,7 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", "FROM {{ base }}\nRUN make -j{{ args.build_jobs }}\n")
     assert jobs() == 3
     for value in ("0", "-1", "many", "true", "1.5"):
-        with pytest.raises(UsageError, match="is no number of jobs"):
+        with pytest.raises(UsageError, match="is not a number of jobs"):
             image.load_chain(project, "small", "linux/amd64", image.Overrides(None, {"build_jobs": value}))
 
 

@@ -104,5 +104,5 @@ def test_a_file_that_is_missing_or_lies_outside_is_refused(tmp_path: Path) -> No
 def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
     put(tmp_path, a_patch="diff\n")
     projects.write(tmp_path / "dockerfiles/small/fixes-a.patch", "diff\n")
-    with pytest.raises(FileProblemsError, match=r"patch fixes-a.patch stands there twice, or two files"):
+    with pytest.raises(FileProblemsError, match=r"patch fixes-a.patch is listed twice, or two files"):
         patches(tmp_path, "patches: [fixes/a.patch, fixes-a.patch]")

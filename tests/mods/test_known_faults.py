@@ -116,7 +116,7 @@ def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], 
     ],
 )
 def test_the_advisories_tell_the_same_releases(having: dict[str, list[str]], fault: str, advisory: str) -> None:
-    (versions,) = (each.affects["vllm"] for each in advisories.shipped_set().advisories if each.id == advisory)
+    (versions,) = (each.affects["vllm"] for each in advisories.shipped_advisories() if each.id == advisory)
     assert having[fault] == [each for each in RELEASES if each in SpecifierSet(versions)]
 
 

@@ -223,7 +223,7 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
 
 @pytest.mark.slow
 def test_a_day_that_is_none_is_an_error_with_its_line(project: Project) -> None:
-    with pytest.raises(FileProblemsError, match="there is no day 2026-02-30") as caught:
+    with pytest.raises(FileProblemsError, match="2026-02-30 is not a date") as caught:
         define(project, "as_of: 2026-02-30, packages: [serve]")
     assert caught.value.problems[0].location.line == 6
     with pytest.raises(FileProblemsError):

@@ -126,10 +126,10 @@ def test_a_circle_is_told_as_one(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
-    mods = Mods(tmp_path, a="after: [templet]", b="after: [zzz]")
+    mods = Mods(tmp_path, a="after: [templat]", b="after: [zzz]")
     assert mods.problems(mods.level("a", "b")) == [
-        "mods/a/mod.yaml:3:9: no mod `templet` in mods/; did you mean template?",
-        "mods/b/mod.yaml:3:9: no mod `zzz` in mods/; there are: a, b, template",
+        "mods/a/mod.yaml:3:9: no mod `templat` in mods/; did you mean `template`?",
+        "mods/b/mod.yaml:3:9: no mod `zzz` in mods/; `builder mods add` copies it from its repository",
     ]
 
 

@@ -80,7 +80,7 @@ def test_a_lock_serves_no_file_but_a_recipe_of_the_project(tmp_path: Path, file:
     recorded = str(project.root / file) if absolute else file
     pairing = Pairing(ImageName("small", 1), recorded)
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})}, models={"Org/M": Model(pairing)})
-    with pytest.raises(UnsafePathError, match=r"is no file of recipes/"):
+    with pytest.raises(UnsafePathError, match=r"is not a file in recipes/"):
         select_image(project, lock, "Org/M")
 
 

@@ -114,7 +114,7 @@ def test_backends_are_taken_in_any_case_and_auto_too(tmp_path: Path) -> None:
 def test_json_options_are_judged_by_their_fields(tmp_path: Path) -> None:
     text = 'vllm serve m --speculative-config \'{{"method": "mtpp", "num-speculative-tokens": 1, "tokens": 2}}\''
     assert problems(recipe_texts.make(tmp_path, text), answer()) == [
-        "r.yaml:4:39: small:2 (vLLM 0.32.0) knows no speculative method `mtpp`; did you mean `mtp`?",
+        "r.yaml:4:38: small:2 (vLLM 0.32.0) knows no speculative method `mtpp`; did you mean `mtp`?",
         "r.yaml:4:87: --speculative-config: small:2 (vLLM 0.32.0) has no field `tokens`",
     ]
 

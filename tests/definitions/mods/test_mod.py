@@ -102,18 +102,18 @@ def test_every_shipped_address_is_at_a_commit_and_has_the_name_of_its_mod(tmp_pa
 
 
 def test_the_command_stands_in_every_message_on_a_recipe_that_lacks_the_mod(project: Project) -> None:
-    remedy = f"`builder mods add {mod.read_known_sources(project)[NAME]}` brings it from where it is known to be"
+    remedy = f"`builder mods add {mod.read_known_sources(project)[NAME]}` copies it from its known source"
     (checked,) = check_recipes(project, ["lost"])
     told = [note.message for note in checked.problems if "no mod" in note.message]
     assert told == [
         f"no mod `{NAME}` in mods/; {remedy}",
-        "no mod `nowhere` in mods/; `builder mods add` brings it from where it is kept",
+        "no mod `nowhere` in mods/; `builder mods add` copies it from its repository",
     ]
     with pytest.raises(FileProblemsError) as caught:
         recipe_problems.require_buildable(project, [load_recipe(project, project.recipes / "lost.yaml")])
     assert sorted(problem.message for problem in caught.value.problems) == [
         f"no mod `{NAME}` in mods/; {remedy}",
-        "no mod `nowhere` in mods/; there are: template",
+        "no mod `nowhere` in mods/; `builder mods add` copies it from its repository",
     ]
     with pytest.raises(UsageError) as missing:
         mod.load_mod(project, f"mods/{NAME}")
@@ -123,8 +123,8 @@ def test_the_command_stands_in_every_message_on_a_recipe_that_lacks_the_mod(proj
 def test_a_project_adds_places_and_goes_before_the_shipped_ones(project: Project) -> None:
     own = "git@git.example:team/mods.git//nowhere@v1"
     projects.write(project.root / "builder.yaml", f"mod_sources: {{nowhere: '{own}', {NAME}: '/srv/mods//other'}}\n")
-    assert mod.remedy(project, "nowhere").startswith(f"`builder mods add {own}` brings")
-    assert mod.remedy(project, NAME).startswith(f"`builder mods add /srv/mods//other --as {NAME}` brings")
+    assert mod.remedy(project, "nowhere").startswith(f"`builder mods add {own}` copies")
+    assert mod.remedy(project, NAME).startswith(f"`builder mods add /srv/mods//other --as {NAME}` copies")
     assert mod.remedy(project, "drop-caches")
     assert mod.remedy(project, "unheard-of") == ""
 
@@ -251,7 +251,7 @@ def test_a_checkout_with_crlf_reads_as_what_git_stores(tmp_path: Path, checked_o
 def test_a_script_with_crlf_is_refused_with_the_remedy(tmp_path: Path, name: str, content: bytes) -> None:
     (message,) = problems(folder(tmp_path, {name: content}))
     assert message.startswith(f"mods/m/{name}:1:1: its lines end in CRLF")
-    assert "save it with LF" in message
+    assert "save the file with LF" in message
 
 
 def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) 
         (tmp_path / "m" / name).symlink_to(to)
     assert problems(tmp_path / "m") == [
         "mods/m/far:1:1: a link that leaves the mod's folder; copy the file in",
-        "mods/m/gone:1:1: not a file; a mod holds plain files",
-        "mods/m/loop:1:1: not a file; a mod holds plain files",
+        "mods/m/gone:1:1: not a file; a mod contains plain files only",
+        "mods/m/loop:1:1: not a file; a mod contains plain files only",
         "mods/m/out:1:1: a link that leaves the mod's folder; copy the file in",
         "mods/m/up:1:1: a link that leaves the mod's folder; copy the file in",
     ]
@@ -280,7 +280,7 @@ def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert problems(tmp_path) == ["mods/m/pipe:1:1: not a file; a mod holds plain files"]
+    assert problems(tmp_path) == ["mods/m/pipe:1:1: not a file; a mod contains plain files only"]
 
 
 def test_two_gigabytes_are_refused_without_being_read(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_file_names_that_no_dockerfile_can_hold_are_refused(tmp_path: Path) -> N
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))).write_bytes(b"")
     assert problems(tmp_path) == [
         "mods/m/?:1:1: its name is not UTF-8; rename it",
-        "mods/m/a\\nb:1:1: its name holds a control character; rename it",
+        "mods/m/a\\nb:1:1: its name has a control character; rename it",
     ]
 
 
@@ -355,7 +355,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         entry = zipfile.ZipInfo("out")
         entry.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(entry, b"/etc/passwd")
-    assert zip_problems(tmp_path / "m.zip") == ["mods/m.zip/out:1:1: a link; a mod in a zip holds plain files"]
+    assert zip_problems(tmp_path / "m.zip") == ["mods/m.zip/out:1:1: a link; a mod in a zip contains plain files only"]
 
 
 def test_a_zip_bomb_is_refused_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +408,7 @@ def test_a_folder_and_a_zip_of_one_name_are_refused(tmp_path: Path) -> None:
     zipped(tmp_path / "mods/m.zip", {"run.sh": b""})
     with pytest.raises(FileProblemsError) as caught:
         mod.load_mod(Project(tmp_path), "m")
-    assert str(caught.value) == "mods/m.zip:1:1: mods/m is there as a folder, too; remove one of them"
+    assert str(caught.value) == "mods/m.zip:1:1: mods/m also exists as a folder; remove one of them"
 
 
 def test_a_zip_without_a_script_is_refused(tmp_path: Path) -> None:
@@ -428,24 +428,24 @@ def test_the_same_files_read_alike(tmp_path: Path) -> None:
 def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> None:
     assert load(tmp_path / "a", "description: x\nfiles: [{from: y, to: .}]\n", "y").run is None
     assert problems_of_mod_problems(tmp_path / "b", "description: x\nfiles: [{from: y, to: .}]\n", "y", "run.sh") == [
-        "mods/m/mod.yaml:1:1: there is a run.sh, which nothing runs; say `run: run.sh`, or remove it"
+        "mods/m/mod.yaml:1:1: nothing runs the file run.sh; write `run: run.sh`, or remove the file"
     ]
 
 
 def test_a_mod_that_changes_nothing_is_none(tmp_path: Path) -> None:
-    message = "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
+    message = "it changes nothing: add `files`, `patches`, `packages`, `run` or `env`"
     assert problems_of_mod_problems(tmp_path, "description: x\n", "y") == [f"mods/m/mod.yaml:1:1: {message}"]
 
 
 def test_packages_without_a_network_are_a_contradiction(tmp_path: Path) -> None:
     assert problems_of_mod_problems(tmp_path, "description: x\npackages: [a==1]\nnetwork: false\n") == [
-        "mods/m/mod.yaml:3:1: `packages` are downloaded, so `network: false` cannot be"
+        "mods/m/mod.yaml:3:1: `packages` are downloaded and need the network: remove `network: false`"
     ]
 
 
 def test_a_package_is_asked_for_once(tmp_path: Path) -> None:
     assert problems_of_mod_problems(tmp_path, "description: x\npackages: [A.b==1, 'a_B[c]==2']\n") == [
-        "mods/m/mod.yaml:2:20: a_B[c]==2: A.b==1 is asked for, too"
+        "mods/m/mod.yaml:2:20: a_B[c]==2: the mod also lists A.b==1"
     ]
 
 
@@ -477,10 +477,10 @@ def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("to", "message"),
     [
-        ("../x", "a path without `..` says where"),
+        ("../x", "a path cannot contain `..`"),
         ("/root/.cache/vllm/x", "a folder of the host is mounted over /root/.cache/vllm when the image serves"),
         ("/root/.triton", "a folder of the host is mounted over /root/.triton when the image serves"),
-        ("/proc/x", "what is written below /proc does not stay in an image"),
+        ("/proc/x", "an image does not keep what is written below /proc"),
     ],
 )
 def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message: str) -> None:
@@ -489,7 +489,7 @@ def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message:
 
 
 def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> None:
-    message = "is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+    message = "is not a range of versions as in pip's requirements: >=0.19,<0.23"
     assert problems_of_mod_problems(
         tmp_path, "description: x\nenv: {A: b}\nrequires:\n  vllm: newest\n  six: '>=1'\n"
     ) == [f"mods/m/mod.yaml:4:3: vllm: 'newest' {message}"]
@@ -498,9 +498,8 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
 def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp_path: Path) -> None:
     yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
     assert problems_of_mod_problems(tmp_path / "a", yaml, "y") == [
-        "mods/m/mod.yaml:3:35: `requires` has to name flash-qla, so that an image pins it",
-        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is no range of versions; "
-        "meant is one as in pip's requirements: >=0.19,<0.23",
+        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a range of versions as in pip's requirements: >=0.19,<0.23",
+        "mods/m/mod.yaml:3:35: name flash-qla in `requires` as well, so that an image pins it",
     ]
     yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"
     (patch,) = load(tmp_path / "b", yaml, "y").patches
@@ -524,12 +523,12 @@ files:
   - {{from: own, to: ., sha256: "{digest}"}}
   - {{from: https://example.org/a.jinja, to: ., sha256: "{digest}"}}
 """
-    no_digest = "has no sha256; `builder mods pin m` fills in that of what is there today"
+    no_digest = "has no sha256; `builder mods pin m` downloads the file and writes its digest"
     assert problems_of_mod_problems(tmp_path / "b", yaml, "own") == [
         f"mods/m/mod.yaml:3:6: https://example.org/a.jinja {no_digest}",
-        "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address ends with the name of a file, of letters, "
-        "digits and . _ + -",
-        "mods/m/mod.yaml:5:24: a sha256 belongs to a file from an address; the mod's own files need none",
+        "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address must end with the name of a file, "
+        "of letters, digits and . _ + -",
+        "mods/m/mod.yaml:5:24: only a file from an address takes a sha256; remove it",
     ]
 
 
@@ -541,7 +540,7 @@ def test_a_chat_template_that_cannot_be_compiled_is_told_by_its_line(tmp_path: P
     projects.add_mod(project.root, "m", script, {"ours.jinja": "ok\n{% if x %}\n"}, yaml or "")
     with pytest.raises(FileProblemsError) as caught:
         mod.require_templates([mod.load_mod(project, "m")])
-    assert "mods/m/ours.jinja:2:1: no chat template that can be compiled: Unexpected end of" in caught.value.message
+    assert "mods/m/ours.jinja:2:1: this chat template cannot be compiled: Unexpected end of" in caught.value.message
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:
@@ -612,7 +611,7 @@ def test_a_folder_whose_name_would_need_quoting_is_refused(tmp_path: Path, name:
     projects.add_mod(tmp_path, name, "true\n", {})
     with pytest.raises(FileProblemsError) as caught:
         mod.load_mod(project, name)
-    assert str(caught.value) == f"mods/{name}:1:1: a mod's name has letters, digits and . _ + - in it, and no others"
+    assert str(caught.value) == f"mods/{name}:1:1: the name of a mod has only letters, digits and . _ + -"
 
 
 def test_the_problems_of_all_mods_are_told_at_once(tmp_path: Path) -> None:
@@ -661,21 +660,6 @@ def facts(root: Path, script: str, *beside: str) -> ScriptFacts:
     return read
 
 
-@pytest.mark.parametrize(
-    ("script", "applies"),
-    [
-        ("patch -p1 -d / < a.patch\n", True),
-        ("cd /x && git apply --check a.patch\n", True),
-        ("if git -C /x apply a.patch; then echo; fi\n", True),
-        ("curl -L https://example.org/1.diff | patch -p1 -R -d /x\n", True),
-        ("# patch -p1 < a.patch\necho patch\n", False),
-        ("python3 patch_it.py\n", False),
-    ],
-)
-def test_a_script_that_applies_patches_is_told(tmp_path: Path, script: str, applies: bool) -> None:
-    assert facts(tmp_path, script, "a.patch").applies_patches is applies
-
-
 def test_patches_come_in_the_order_in_which_the_script_names_them(tmp_path: Path) -> None:
     script = "# not c.patch\npatch -p1 -d / < b.patch\npatch -p1 -d / < a.patch\n"
     read = facts(tmp_path, script, "a.patch", "b.patch", "c.patch")
@@ -690,7 +674,7 @@ def test_a_pattern_names_all_of_its_kind(tmp_path: Path) -> None:
 
 def test_downloads_are_told_by_their_program(tmp_path: Path) -> None:
     script = "wget https://example.org/x\nuv pip install \\\n  y==1\napt-get -y install git\ngit clone /a\n"
-    assert facts(tmp_path, script).downloads == ("wget", "git clone", "pip", "apt-get")
+    assert facts(tmp_path, script).downloads == ("wget", "pip", "apt-get", "git")
 
 
 def test_a_script_that_only_copies_has_nothing_that_stops_applying(tmp_path: Path) -> None:
@@ -705,7 +689,7 @@ def test_a_loop_that_drops_caches_belongs_to_the_machine(tmp_path: Path) -> None
     read = facts(tmp_path, DROP_LOOP)
     assert [use.does for use in read.run_time] == [
         "writes /proc/sys/vm/drop_caches",
-        "starts a process that is to outlive it",
+        "starts a process that outlives it",
     ]
     assert "echo 3 > /proc/sys/vm/drop_caches; done'`" in read.instead
 
@@ -716,10 +700,10 @@ def test_a_loop_that_drops_caches_belongs_to_the_machine(tmp_path: Path) -> None
         ("sysctl -w vm.swappiness=0\n", "changes settings of the machine (sysctl)"),
         ("echo 1 | tee /proc/sys/vm/compact_memory\n", "changes settings of the machine (/proc/sys/vm/compact_memory)"),
         ("nvidia-smi -pm 1\n", "changes settings of the machine (nvidia-smi)"),
-        ("python3 metrics.py &\n", "starts a process that is to outlive it"),
-        ("python3 metrics.py > /tmp/log 2>&1 & pid=$!\n", "starts a process that is to outlive it"),
-        ("(setsid watch.sh)\n", "starts a process that is to outlive it"),
-        ("systemctl start earlyoom\n", "starts a process that is to outlive it"),
+        ("python3 metrics.py &\n", "starts a process that outlives it"),
+        ("python3 metrics.py > /tmp/log 2>&1 & pid=$!\n", "starts a process that outlives it"),
+        ("(setsid watch.sh)\n", "starts a process that outlives it"),
+        ("systemctl start earlyoom\n", "starts a process that outlives it"),
         ("# nothing to do any more\necho done\n", "only prints text"),
     ],
 )

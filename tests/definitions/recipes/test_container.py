@@ -252,7 +252,7 @@ def test_a_port_as_docker_writes_it(text: str, port: PublishedPort, written: str
 
 @pytest.mark.parametrize("text", ["", "x", "0", "65536:1", "1:70000", "8000-8005", "127.0.0.1::8000", "1:2:3:4", "a:1"])
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is wanted|is no port"):
+    with pytest.raises(ValueError, match=r"expected PORT|is not a port"):
         container.parse_port(text)
 
 
@@ -296,12 +296,12 @@ def test_a_volume_as_it_is_written(text: str, source: str, target: str, read_onl
         (":/models", "SRC:DST"),
         ("/models:", "SRC:DST"),
         ("/a:/b:ro:x", "SRC:DST"),
-        ("/a:/b:z", "`z` is no mode"),
-        ("/a:/b:", "no mode"),
+        ("/a:/b:z", "`z` is not a mode"),
+        ("/a:/b:", "not a mode"),
         ("models:/models", "named volumes"),
-        ("/a:models", "no place in the container"),
-        ("/a:/", "no place in the container"),
-        ("/a:/b/../c", "no place in the container"),
+        ("/a:models", "not a path in the container"),
+        ("/a:/", "not a path in the container"),
+        ("/a:/b/../c", "not a path in the container"),
         ("$MISSING/m:/m", "MISSING is not set"),
         ("$EMPTY/m:/m", "EMPTY is not set"),
         ("/srv/$(id):/m", "cannot be mounted"),
@@ -319,7 +319,7 @@ def test_a_volume_that_may_be_right_has_no_fault(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("models:/m", "named volumes"), ("/a:/b/../c", "no place"), ("/a:/", "no")]
+    ("text", "reason"), [("models:/m", "named volumes"), ("/a:/b/../c", "not a path"), ("/a:/", "no")]
 )
 def test_the_fault_of_one_that_cannot_be(text: str, reason: str) -> None:
     assert reason in container.fault(text)
@@ -413,7 +413,7 @@ def test_a_later_value_in_clear_takes_the_place_of_the_environment_s(tmp_path: P
 
 def test_values_that_the_environment_lacks_are_named(tmp_path: Path) -> None:
     options, _ = settle(tmp_path, RequestedOptions(env=("MISSING_KEY", "MY_OWN", "API_KEY=hidden")))
-    with pytest.raises(UsageError, match="MISSING_KEY: wanted from your environment, and not set there") as caught:
+    with pytest.raises(UsageError, match="MISSING_KEY: not set in your environment") as caught:
         container.require_values(options, OUTSIDE)
     assert "--env MISSING_KEY=…" in caught.value.hint
     container.require_values(options, {**OUTSIDE, "MISSING_KEY": ""})
@@ -449,9 +449,9 @@ def test_an_error_in_a_variable_shows_no_value(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (RequestedOptions(volumes=("x:/y",)), "--volume x:/y: `x` is no path"),
-        (RequestedOptions(publish=("a",)), "--publish a: PORT:INSIDE"),
-        (RequestedOptions(memory="100"), "--memory 100: a size such as 100g"),
+        (RequestedOptions(volumes=("x:/y",)), "--volume x:/y: `x` is not a path"),
+        (RequestedOptions(publish=("a",)), "--publish a: expected PORT:INSIDE"),
+        (RequestedOptions(memory="100"), "--memory 100: expected a size such as 100g"),
         (RequestedOptions(memory="-1g"), "--memory -1g"),
     ],
 )

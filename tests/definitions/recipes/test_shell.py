@@ -250,7 +250,7 @@ def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
     assert [(problem.offset, problem.message) for problem in parsed.wrong] == [
         (
             text.index("\\"),
-            "blanks follow the backslash: only as the last character of its line does it continue the command",
+            "spaces follow the backslash: it continues the command only as the last character of its line",
         ),
         (text.index("'"), "the quote ' that opens here is never closed"),
         (
