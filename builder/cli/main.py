@@ -97,7 +97,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
         "advisories": ("advisories_cli", "advisories", "Show what is known to go wrong, and with which versions."),
-        "explain": ("about_cli", "explain", "Explain an exit code, a key of a file, or a message."),
+        "explain": ("about_cli", "explain", "Explain an exit code or a key of a file."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
         "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
         "help": ("main", "help_", "Show the help of a command."),

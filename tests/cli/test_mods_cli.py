@@ -390,7 +390,7 @@ def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: 
     script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
     projects.add_mod(there.project.root, "far", script, {})
     assert run(there, "check", "far").stdout.splitlines()[1:] == [
-        "  run.sh applies patches to a place that is not known: not tried",
+        "  no patches to check; run.sh runs only in a build",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
 

@@ -235,7 +235,7 @@ def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> N
     upstream.define()
     file = upstream.project.dockerfiles / "gpu/image.yaml"
     projects.write(file, "".join(line for line in file.open() if "vllm.git" not in line))
-    with pytest.raises(FileProblemsError, match="which from-vllm could follow"):
+    with pytest.raises(FileProblemsError, match="that from-vllm could follow"):
         assert upstream.definition
 
 
