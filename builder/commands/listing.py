@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import BuilderError, ConflictError, ImageStateError, UsageError
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, parse_version
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import status
@@ -180,7 +180,9 @@ class ShownImage:
         built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
         if not built and "flashinfer-python" not in packages:
             return False
-        if any(name.startswith("flashinfer-jit-cache") for name in packages):
+        # From 0.7 on the kernels of each architecture are a package of their own, which this one only names.
+        whole = parse_version(packages.get("flashinfer-jit-cache", "0.7"))
+        if any(name.startswith("flashinfer-jit-cache-sm") for name in packages) or (whole and whole.release < (0, 7)):
             return False
         return not (built and self.args.get("flashinfer_jit_cache") is True)
 

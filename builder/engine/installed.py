@@ -112,11 +112,10 @@ def kernel():
     torch.cuda.synchronize()
     if not bool(torch.allclose(result.float(), given.float(), atol=0.02)):
         raise RuntimeError("rms_norm of ones is not ones")
-for name in ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"):
-    try:
-        facts["versions"][name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
+for each in importlib.metadata.distributions():
+    name = (each.metadata["Name"] or "").lower().replace("_", "-")
+    if name == "flashinfer-python" or name.startswith(("flashinfer-cubin", "flashinfer-jit-cache")):
+        facts["versions"][name] = each.version
 part("torch", card)
 part("import", platform)
 if facts["capability"]:

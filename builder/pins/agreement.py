@@ -352,3 +352,23 @@ def _named(definition: ImageDefinition, text: str) -> Requirement | None:
         return None
     requirement = parse(text, definition.platform, _python_version(definition))
     return requirement if requirement and requirement.specifier else None
+
+
+# FlashInfer's ready kernels, which it refuses unless they are its own:
+# https://github.com/flashinfer-ai/flashinfer/pull/4514, https://github.com/flashinfer-ai/flashinfer/pull/5096
+
+
+def misfit_kernels(packages: Iterable[LockedPackage]) -> str:
+    """Tells of packages with FlashInfer's kernels that its own version, their CUDA (the ``cu130`` in their version) or
+    the CUDA of the other ``packages`` does not fit; empty if all fit."""
+    versions = {each.name: each.version for each in packages}
+    own, runtime = versions.get(FLASHINFER), versions.get("nvidia-cuda-runtime", "")
+    ready = {name: text.partition("+") for name, text in versions.items() if name.startswith("flashinfer-jit-cache")}
+    for name, (version, _, cuda) in ready.items():
+        if own and version != own.partition("+")[0]:
+            return f"{name} is {version}, and {FLASHINFER} {own}: FlashInfer refuses kernels of another version"
+        if runtime and cuda and not cuda.startswith(f"cu{runtime.partition('.')[0]}"):
+            return f"{name} {version}+{cuda} is for another CUDA than {runtime}, which the packages bring"
+    if len({cuda for _, _, cuda in ready.values()}) > 1:
+        return f"{' and '.join(sorted(ready))} are for several versions of CUDA"
+    return ""

@@ -484,6 +484,8 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
+    if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
+        raise SourceError(misfit, hint="name the version that fits in `python.packages` of image.yaml")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
         undated = ", ".join(resolved.pin.undated) or "all packages"
         resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")

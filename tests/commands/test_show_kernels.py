@@ -20,15 +20,16 @@ def shown(*steps: Step, **args: bool) -> ShownImage:
     return ShownImage(cast("ImageRow", None), steps, None, Path("nowhere"), args)
 
 
-def packages(*names: str, title: str = "python packages") -> Step:
-    return Step(title, dict.fromkeys(names, "1.0 sha256:x"))
+def packages(*names: str, title: str = "python packages", version: str = "1.0") -> Step:
+    return Step(title, dict.fromkeys(names, f"{version} sha256:x"))
 
 
 @pytest.mark.parametrize(
     ("image", "compiles"),
     [
         (shown(WHEEL, packages("flashinfer-python", "flashinfer-cubin")), True),
-        (shown(WHEEL, packages("flashinfer-python", "flashinfer-jit-cache")), False),
+        (shown(WHEEL, packages("flashinfer-python", "flashinfer-jit-cache", version="0.6.16+cu130")), False),
+        (shown(WHEEL, packages("flashinfer-python", "flashinfer-jit-cache", version="0.7.2+cu130")), True),
         (shown(BUILT, packages("torch"), flashinfer_jit_cache=True), False),
         (shown(BUILT, packages("torch"), flashinfer_jit_cache=False), True),
         (shown(BUILT, packages("torch")), True),

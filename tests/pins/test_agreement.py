@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.project import Project
 from builder.definitions import image
-from builder.lock.model import BasePin, GitPin, Pins, identity
+from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, identity
 from builder.pins import agreement, pinning, vendored
 from builder.pins.pinning import ResolvedPins
 from builder.pins.resolver import Resolver
@@ -291,3 +291,41 @@ def test_a_version_alone_agrees_with_itself_and_with_no_other(version: str) -> N
     assert agreement.exact_version(alone) == version
     assert agreement.agree(alone, agreement.only(version))
     assert not agreement.agree(alone, SpecifierSet("==9.9"))
+
+
+@pytest.mark.parametrize(
+    ("packages", "told"),
+    [
+        ({"flashinfer-python": "0.7.0.post1"}, ""),
+        ({"flashinfer-python": "0.7.0", "flashinfer-jit-cache": "0.7.0+cu130"}, ""),
+        (
+            {
+                "flashinfer-python": "0.7.0",
+                "flashinfer-jit-cache": "0.7.0+cu134",
+                "flashinfer-jit-cache-sm121a": "0.7.0+cu134",
+                "nvidia-cuda-runtime": "13.0.96",
+            },
+            "",
+        ),
+        (
+            {"flashinfer-python": "0.7.0", "flashinfer-jit-cache-sm121a": "0.7.1+cu130"},
+            "flashinfer-jit-cache-sm121a is 0.7.1, and flashinfer-python 0.7.0: FlashInfer refuses kernels of another",
+        ),
+        (
+            {
+                "flashinfer-python": "0.7.0",
+                "flashinfer-jit-cache": "0.7.0+cu129",
+                "nvidia-cuda-runtime": "13.0.96",
+            },
+            "flashinfer-jit-cache 0.7.0+cu129 is for another CUDA than 13.0.96",
+        ),
+        (
+            {"flashinfer-jit-cache": "0.7.0+cu130", "flashinfer-jit-cache-sm121a": "0.7.0+cu134"},
+            "flashinfer-jit-cache and flashinfer-jit-cache-sm121a are for several versions of CUDA",
+        ),
+    ],
+)
+def test_ready_kernels_that_flashinfer_would_refuse_are_not_pinned(packages: dict[str, str], told: str) -> None:
+    found = agreement.misfit_kernels(LockedPackage(name, version, ()) for name, version in packages.items())
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
