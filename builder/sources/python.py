@@ -133,8 +133,8 @@ def resolve_closure(
         _names(request.requirements) - request.exempt - own if as_of else frozenset(),
     )
     if not lock:
-        hint = "change `python:` in the definition's image.yaml, or look whether the package index answers"
-        if undated is not None:
+        hint = "change `python:` in image.yaml, or check whether the package index answers"
+        if undated is not None and "Failed to fetch" not in messages:
             hint = (
                 f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
                 " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
