@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # Looking at more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
+_MOST_ENTRIES = 64
 _MOST_FILES = 20_000
 # Two writes within one tick of the file system's clock leave the same time of change. Linux's tick is 10 ms at most; a
 # time in whole seconds comes from a file system that stores no fractions.
@@ -114,6 +116,11 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
         images[str(name)] = numbers[name.number].fingerprint
     content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
+    # Another process may be doing the same.
+    with suppress(OSError):
+        oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
+        for path in oldest_first[:-_MOST_ENTRIES]:
+            path.unlink()
 
 
 def _files(project: Project) -> Iterator[Path]:

@@ -59,7 +59,7 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
     assert "flashinfer is compiled by 3 jobs: as asked for" in asked
     assert [text for text in asked if text.startswith("input hash")] == [t for t in told if t.startswith("input hash")]
     wrong = builder("build", "small", "--dry-run", "--set", "build_jobs=none", code=2)
-    assert "`--set build_jobs=none` is no number of jobs" in wrong.stderr
+    assert "`--set build_jobs=none` is not a number of jobs" in wrong.stderr
 
     done = builder("build", "small", "--set", "build_jobs=3")
     assert "flashinfer is compiled by 3 jobs: as asked for" in done.stderr

@@ -455,7 +455,7 @@ def test_a_later_mod_cannot_undo_an_earlier_one(
     told = bake(builder, "first", "second", "third", code=6)
     assert "check of mod first: a lacks 'first'" in told
     assert "check of mod third: a lacks 'third'" in told
-    assert "or one that is baked after it undid it; see mods/first, mods/third" in told
+    assert "or a later mod undid it; see mods/first, mods/third" in told
     assert list(images.image_tags(endpoint, [repository])) == [f"{repository}:1", f"{repository}:latest"]
 
 

@@ -43,7 +43,7 @@ class Style:
 
 _SHOWN = 120
 _FREE = frozenset({"system", "developer"})
-_NOTHING = re.compile(r"\b(?:None|null|undefined)\b")
+_NOTHING = re.compile(r"\b(?:None|null|undefined)\b|\[\]")  # vLLM gives a template no parts for null
 _PRINTED_LIST = re.compile(r"""['"]type['"]:\s*['"]text['"]""")
 _ESCAPED = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ROLES = {"user": "user", "assistant": "assistant"}
