@@ -221,36 +221,31 @@ def pinned_release(lock: Lock, chain: Sequence[ImageDefinition]) -> str:
     for definition in reversed(chain):
         for pins in lock.pins.get(definition.name, {}).values():
             pin = pins.sources.get("vllm")
-            if isinstance(pin, GitPin | WheelPin) and not (isinstance(pin, GitPin) and pin.patches):
-                version = words.parse_version(pin.version)
-                oldest, newest = (Version(_table()[end]).release for end in ("oldest", "newest"))
-                is_known = version and not version.is_prerelease and oldest <= version.release[:2] <= newest
-                return version.public if version and is_known else ""
+            if isinstance(pin, GitPin | WheelPin):
+                version, table = words.parse_version(pin.version), _table()
+                if version is None or version.is_prerelease or (isinstance(pin, GitPin) and pin.patches):
+                    return ""
+                is_known = Version(table.oldest).release <= version.release[:2] <= Version(table.newest).release
+                return version.public if is_known else ""
     return ""
 
 
 def unknown_options(recipe: Recipe, release: str) -> Iterator[Problem]:
     """The options of the recipe that vLLM of this ``release`` does not have."""
-    here = Version(release)
-    having = {
-        name
-        for name, (first, last) in _releases().items()
-        if (not first or Version(first) <= here) and (not last or here.release[:2] <= Version(last).release)
-    }
+    having = _options_of(release)
     argv, _ = command.server_arguments(recipe)
     for option in command.options(argv):
         name = _name(option.option)
         # vLLM takes the beginning of a name, and `--no-X` for a switch.
-        if name.startswith("--") and not any(
-            each.startswith((name, f"--{name.removeprefix('--no-')}")) for each in having
-        ):
+        beginnings = (name, f"--{name.removeprefix('--no-')}")
+        if name.startswith("--") and not any(each.startswith(beginnings) for each in having):
             hint = _hint(name, release, having)
             yield Problem(command.of_option(recipe, option), f"vLLM {release} has no option `{option.option}`{hint}")
 
 
 def _hint(name: str, release: str, names: Iterable[str]) -> str:
     """The releases of vLLM that have the option or variable ``name``, else the most similar one of ``names``."""
-    first, last = _releases().get(name, ("", ""))
+    first, last = _table().names.get(name, ("", ""))
     here = words.parse_version(release)
     if here and first and here < Version(first):
         return f"; vLLM {first} is the first release with it"
@@ -261,16 +256,28 @@ def _hint(name: str, release: str, names: Iterable[str]) -> str:
 
 
 @cache
-def _table() -> dict[str, Any]:
-    """The first and the last release with each option and variable, empty for the oldest and the newest release of the
-    table. `benchmarks/vllm_agreement.py --options` writes the file."""
-    table: dict[str, Any] = json.loads(_RELEASES.read_text(encoding="utf-8"))
-    return table
+def _options_of(release: str) -> frozenset[str]:
+    here = Version(release)
+    return frozenset(
+        name
+        for name, (first, last) in _table().names.items()
+        if (not first or Version(first) <= here) and (not last or here.release[:2] <= Version(last).release)
+    )
+
+
+@dataclass(frozen=True)
+class ReleasedNames:
+    """The options and variables of all releases from the ``oldest`` to the ``newest`` (``0.33``): the first and the
+    last release with each, empty for these two. `benchmarks/vllm_agreement.py --options` writes the file."""
+
+    oldest: str
+    newest: str
+    names: Mapping[str, tuple[str, str]]
 
 
 @cache
-def _releases() -> dict[str, tuple[str, str]]:
-    return records.record(dict[str, tuple[str, str]], _table()["names"])
+def _table() -> ReleasedNames:
+    return records.record(ReleasedNames, json.loads(_RELEASES.read_text(encoding="utf-8")))
 
 
 def _name(option: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions.image import load_chain
+from builder.definitions.source_patches import SourcePatch
 from builder.engine import vllm_words
 from builder.engine.installed import CommandAnswer, CommandFault, VllmFacts
 from builder.lock.model import GitPin, Lock, Pins, WheelPin
@@ -193,6 +194,10 @@ def test_an_option_that_the_pinned_release_lacks_is_a_problem(
         (GitPin("https://x.example/v", "main", "a" * 40, "0.30.1.dev5+gabc", DAY), ""),
         (GitPin("https://x.example/v", "main", "a" * 40, "0.34.0", DAY), ""),
         (GitPin("https://x.example/v", "main", "a" * 40, "0.17.1", DAY), ""),
+        (
+            GitPin("https://x.example/v", "main", "a" * 40, "0.30.0", DAY, (SourcePatch("40898", "b" * 40, "c" * 64),)),
+            "",
+        ),
         (WheelPin("vllm==0.32.0", "0.32.0"), "0.32.0"),
     ],
 )
