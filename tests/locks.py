@@ -58,3 +58,13 @@ def write(project: Project, numbers: tuple[int, ...], current: int, paired: int 
     repository = Repository(max(numbers) + 1, current, numbers={number: numbered(mods) for number in numbers})
     pairing = {MODEL: Model(Pairing(ImageName("small", paired), RECIPE))} if paired else {}
     projects.write(project.lock, text.dump_lock(Lock(images={"small": repository}, models=pairing)))
+
+
+def one_after_the_other(commit: str) -> Lock:
+    """Two numbers of ``small``: its model was served at ``commit`` by the first, and is by the second, which is
+    current."""
+    lock = Lock()
+    for number in (1, 2):
+        name, image = ImageName("small", number), replace(numbered(), fingerprint=f"sha256:{number:064x}", size=1)
+        lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, RECIPE, commit))
+    return lock.with_repository("small", lock.images["small"].with_current(2))

@@ -20,9 +20,9 @@ from builder.commands import about, listing
 from builder.evidence import standing, store
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock import lock_file, text
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.lock.model import ImageName, Pairing
 from builder.numbers.workspace import open_workspace
-from tests import json_outputs, program, projects
+from tests import json_outputs, locks, program, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
 pytestmark = pytest.mark.slow
@@ -34,13 +34,7 @@ FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 def project(tmp_path: Path) -> Project:
     """Two numbers; the model was moved from the first to the second."""
     made = projects.make(tmp_path)
-    lock = Lock()
-    for name in (FIRST, SECOND):
-        image = NumberedImage(
-            "2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{name.number:064x}", "sha256:2", 1
-        )
-        lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, "recipes/chat.yaml", COMMIT))
-    projects.write(made.lock, text.dump_lock(lock.with_repository("small", lock.images["small"].with_current(2))))
+    projects.write(made.lock, text.dump_lock(locks.one_after_the_other(COMMIT)))
     return made
 
 

@@ -16,8 +16,8 @@ from builder.cli import evidence_cli, output
 from builder.evidence import matrix, standing, store
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from tests import program, projects
+from builder.lock.model import ImageName, Pairing
+from tests import locks, program, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 from tests.lab.report import stocked
 
@@ -36,12 +36,8 @@ FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 def project(tmp_path: Path) -> Project:
     """Two numbers and two models."""
     made = projects.make(tmp_path)
-    lock = Lock()
-    for name in (FIRST, SECOND):
-        image = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{name.number:064x}", "h", 1)
-        lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, "recipes/chat.yaml", COMMIT))
-    lock = lock.with_pairing(OTHER, Pairing(SECOND))
-    projects.write(made.lock, text.dump_lock(lock.with_repository("small", lock.images["small"].with_current(2))))
+    lock = locks.one_after_the_other(COMMIT).with_pairing(OTHER, Pairing(SECOND))
+    projects.write(made.lock, text.dump_lock(lock))
     return made
 
 
