@@ -284,8 +284,8 @@ def _serve_here(python: str, folder: Path, variant: Variant, port: int) -> Itera
             shutil.copytree(subprocess.check_output(found, text=True).strip(), Path(place, "vllm"))
             edited = Path(place, "vllm", file)
             before = edited.read_text(encoding="utf-8")
-            edited.write_text(before.replace(text, other), encoding="utf-8")
             assert text in before, f"{file} has no {text}"
+            edited.write_text(before.replace(text, other), encoding="utf-8")
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, (place, environ.get("PYTHONPATH"))))
         argv = [python, "-m", "vllm.entrypoints.cli.main", *_command(variant, str(folder), port, *gpu)]
         log = Path(place, "log")

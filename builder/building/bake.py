@@ -228,7 +228,7 @@ def bake_images(
 
 
 def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
-    """The copy of a base that `builder mirror` made, as a build context; None if there is none."""
+    """The copy of a base that `builder mirror` made, as a build context; None without a copy."""
     from builder.numbers import named_registry
 
     try:

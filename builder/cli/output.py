@@ -321,7 +321,7 @@ def _print_error_lines(label: str, message: str) -> None:
 def data(value: object, keys: str = "") -> Any:
     """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
     sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
-    ``gpu=subject.machine.gpu`` one further inside, null if there is none on the way. ``note?`` is null if it is
+    ``gpu=subject.machine.gpu`` one further inside, or null if a value on that path is null. ``note?`` is null if it is
     empty, ``seconds~`` has one decimal."""
     if not keys or value is None or isinstance(value, str | int | float):
         return plain(value)

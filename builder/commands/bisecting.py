@@ -436,7 +436,7 @@ def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: st
 
 
 def _answered(workspace: Workspace, ask: Callable[[], T]) -> T | None:
-    """The answer of another machine; None if there is none, which is reported."""
+    """The answer of another machine; None, which is reported, if no machine answers."""
     try:
         return ask()
     except SourceError as error:

@@ -96,7 +96,7 @@ def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[
 
 
 def _selected(workspace: Workspace, text: str, image: str = "") -> SelectedImage | None:
-    """The numbered image for a model or a recipe, or its number ``image``; None if there is none."""
+    """The numbered image for a model or a recipe, or its number ``image``; None if it is not found."""
     with suppress(BuilderError):
         lock = lock_file.read_project_lock(workspace.project)
         selected = selection.select_image(workspace.project, lock, text)

@@ -160,7 +160,7 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
 
 
 def _server(workspace: Workspace, text: str) -> RunningServer | None:
-    """The server of a model or a recipe, or with this name; None if there is none, or its engine does not answer."""
+    """The server of a model or a recipe, or with this name; None if it is not found, or its engine does not answer."""
     with suppress(BuilderError):
         return running.pick(workspace.project, running.find_all(workspace), text)
     return None

@@ -97,7 +97,7 @@ def platform(endpoint: Endpoint) -> str:
 
 
 def buildx(endpoint: Endpoint) -> str:
-    """Returns the version of buildx. Raises EngineError if there is none."""
+    """Returns the version of buildx. Raises EngineError if buildx is missing."""
     result = query_buildx(endpoint, "version", timeout=_BUILDX_WAIT)
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None

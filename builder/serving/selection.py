@@ -91,7 +91,7 @@ def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
 
 
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
-    """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none yet."""
+    """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet."""
     name, reason = _image(lock, recipe)
     if name is None:
         adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
@@ -102,7 +102,7 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
 
 
 def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
-    """Selects the number ``name`` for ``recipe``, whichever is paired. Raises ImageStateError if there is none."""
+    """Selects the number ``name`` for ``recipe``, whichever is paired. Raises ImageStateError if it is unknown."""
     record = lock.image(name)
     if record is None:
         raise ImageStateError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")

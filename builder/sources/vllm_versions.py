@@ -125,7 +125,7 @@ class ReleaseChoice:
 
 
 def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: Notify = discard) -> ReleaseChoice:
-    """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if there is none."""
+    """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if no version fits."""
     releases = mirror.with_mirror(mirrors, url, _releases, notify)
     oldest = now - timedelta(days=days)
     for count, release in enumerate(releases):

@@ -195,7 +195,7 @@ def _instructions(dockerfile: str) -> list[str]:
 
 
 def _title(instruction: str) -> str:
-    """The first comment in the script of an instruction; empty if there is none."""
+    """The first comment in the script of an instruction, or nothing."""
     comment = _TITLE.search(instruction)
     return comment[1] if comment else ""
 
@@ -400,7 +400,7 @@ class _ComparedPart:
                 yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", PACKAGES), key)
 
     def _source_of(self, package: str) -> str:
-        """The source whose wheel a package is; empty if there is none."""
+        """The source whose wheel a package is, or nothing."""
         for source in self.sources:
             is_own = package in PACKAGES_BUILT_FROM.get(source, (source,)) or package.startswith(f"{source}-")
             if is_own and source in self.axis_of:
