@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 import time
@@ -109,7 +110,8 @@ def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     began = time.monotonic()
     done = builder("run", "chat", *ALL, code=1)
     assert time.monotonic() - began < 60
-    assert f"{cluster.name} on node two ended before it answered" in folded(done)
+    # Where the machine is busy, Docker starts it again before it is looked at.
+    assert re.search(rf"{cluster.name} on node two ended( \d times)? before it answered", folded(done))
     assert "Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired" in folded(done)
     assert "on node one" not in folded(done)
     assert f".builder/serve-logs/{cluster.name}@two.log" in folded(done)

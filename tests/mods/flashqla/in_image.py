@@ -1,8 +1,9 @@
 """Who serves vLLM's GDN prefill: run inside an image that the mod's patches were applied in, `python in_image.py`.
 
 A stand-in for ``flash_qla`` records what it is called with, and the platform is said to be CUDA: there is no GPU here.
-vLLM's own op is the real one; only its kernel, which needs a GPU as well, is replaced. Prints a JSON object: for each
-case who served it and what was passed. No network.
+vLLM's own op is the real one; only its kernel, which needs a GPU as well, is replaced. The clock by which the mod times
+both goes on by what a kernel is said to take: a busy machine changes nothing. Prints a JSON object: for each case who
+served it and what was passed. No network.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,9 @@ except ImportError:  # before vLLM 0.22
     from vllm.model_executor.layers.mamba import gdn_linear_attn as gdn
 
 TOKENS, HEADS, VALUE_HEADS, SEQUENCES = 96, 2, 4, 2
-SLOW = 0.002  # seconds that vLLM's kernel takes
+FAST, SLOW = 0.001, 0.002  # seconds that FlashQLA's kernel takes, and vLLM's
 calls: list[tuple[str, dict[str, Any]]] = []
+clock = [0.0]
 
 
 def described(call: dict[str, Any]) -> dict[str, Any]:
@@ -44,12 +45,12 @@ def described(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def kernel(who: str, failure: str = "", seconds: float = 0) -> Callable[..., Any]:
+def kernel(who: str, failure: str = "", seconds: float = FAST) -> Callable[..., Any]:
     """A kernel that takes ``seconds``, by which the mod chooses between two."""
 
     def serve(**call: Any) -> Any:
         calls.append((who, described(call)))
-        time.sleep(seconds)
+        clock[0] += seconds
         if failure:
             raise RuntimeError(failure)
         sequences = SEQUENCES if call["cu_seqlens"] is None else len(call["cu_seqlens"]) - 1
@@ -150,6 +151,7 @@ def main() -> int:
     # vLLM's own kernels are for GPUs, and it looks at a model to choose one; what matters is that it is asked.
     gdn.fla_chunk_gated_delta_rule = gdn.fi_chunk_gated_delta_rule = kernel("vLLM", seconds=SLOW)
     gdn._log_gdn_backend_decision = lambda *_: None
+    hook.speed.time = SimpleNamespace(perf_counter=lambda: clock[0])
     hook.speed.SPREADS, hook.speed.ROUNDS = (1, 2), 1  # enough for kernels that take the same time for all batches
     found: dict[str, Any] = {"registered": op_registry["chunk_gated_delta_rule"] is gdn.ChunkGatedDeltaRule}
     for name, capability in {"GB10": (12, 1), "Hopper": (9, 0)}.items():
