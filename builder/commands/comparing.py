@@ -20,7 +20,7 @@ from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lock import lock_file
-from builder.serving import model_weights, preparation, selection
+from builder.serving import image_words, model_weights, preparation, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ def compare_sides(
         servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
         preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
+        if side.overrides or side.extra:
+            image_words.require_accepted(workspace, side.selection.name, side.recipe, side.overrides, side.extra)
     try:
         with _served(workspace, first) as before:
             notes = [*_notes(before, first.shown)]

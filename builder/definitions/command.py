@@ -449,11 +449,13 @@ def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     return (*shell.words(parsed, given), *appended)
 
 
-def server_arguments(recipe: Recipe) -> tuple[tuple[str, ...], bool]:
+def server_arguments(
+    recipe: Recipe, overrides: Mapping[str, str] | None = None, extra: Sequence[str] = ()
+) -> tuple[tuple[str, ...], bool]:
     """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none if the command runs another
     program or several servers. Words that only the shell knows are left out, with the options before them; the second
     value is True if there are none. Raises as ``render_command`` does."""
-    parsed, given, appended = _completed(recipe, {}, (), None, ())
+    parsed, given, appended = _completed(recipe, overrides or {}, extra, None, ())
     servers: list[tuple[list[str], bool]] = []
     for command in parsed.commands:
         kept: list[str] = []

@@ -26,6 +26,7 @@ from builder.base.errors import (
     ImageStateError,
     Problem,
     UsageError,
+    require_no_problems,
 )
 from builder.base.events import Message
 from builder.base.words import did_you_mean
@@ -100,12 +101,19 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
     return answers
 
 
-def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
-    """Asks ``image`` about the recipes. Raises ImageStateError if the engine lacks it or its vLLM cannot answer."""
+def ask_image(
+    workspace: Workspace,
+    image: str,
+    recipes: Iterable[Recipe],
+    overrides: Mapping[str, str] | None = None,
+    extra: Sequence[str] = (),
+) -> dict[str, ImageAnswer]:
+    """Asks ``image`` about the recipes, each with the settings and the arguments that were typed. Raises
+    ImageStateError if the engine lacks the image or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
         raise ImageStateError(f"the engine has no image {image}", hint=f"`builder pull {image}` or a build brings it")
-    questions = {recipe.file: each for recipe in recipes if (each := question(recipe))}
+    questions = {recipe.file: each for recipe in recipes if (each := question(recipe, overrides, extra))}
     keys = {file: key_of(asked_words) for file, (asked_words, _) in questions.items()}
     cache = workspace.project.state / _FILE
     kept = images.load_cache(cache).get(_SECTION, {})
@@ -132,10 +140,12 @@ def ask_image(workspace: Workspace, image: str, recipes: Iterable[Recipe]) -> di
     }
 
 
-def question(recipe: Recipe) -> tuple[dict[str, Any], bool] | None:
+def question(
+    recipe: Recipe, overrides: Mapping[str, str] | None = None, extra: Sequence[str] = ()
+) -> tuple[dict[str, Any], bool] | None:
     """The command and the variables of a recipe for vLLM, and whether they are whole; None if they are unknown."""
     with suppress(FileProblemsError, UsageError):
-        argv, is_whole = command.server_arguments(recipe)
+        argv, is_whole = command.server_arguments(recipe, overrides, extra)
         env = {
             name: "" if "$" in str(value) or value is None else str(value)
             for name, value in recipe.env.items()
@@ -149,6 +159,16 @@ def question(recipe: Recipe) -> tuple[dict[str, Any], bool] | None:
 def key_of(asked_words: Mapping[str, Any]) -> str:
     """The key of a question among the answers that are kept."""
     return sha256(json.dumps(asked_words).encode()).hexdigest()
+
+
+def require_accepted(
+    workspace: Workspace, image: str, recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str]
+) -> None:
+    """Raises FileProblemsError if the vLLM of ``image`` refuses the recipe with what was typed. An image whose vLLM
+    does not answer refuses nothing."""
+    with suppress(ImageStateError, ImageContentsError):
+        answers = ask_image(workspace, image, [recipe], overrides, extra)
+        require_no_problems(problem for answer in answers.values() for problem in problems(recipe, answer, ()))
 
 
 # Judging: the answers become problems and notes, at their places in the recipe.

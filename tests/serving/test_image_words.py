@@ -69,6 +69,13 @@ def test_other_programs_several_servers_and_huge_commands_are_no_question(tmp_pa
     assert image_words.question(recipe_texts.make(tmp_path, command)) is None
 
 
+def test_what_was_typed_is_asked_about_with_the_recipe(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m --port {port}", "defaults: {port: 1}\n")
+    asked = image_words.question(recipe, {"port": "2"}, ["--eager"])
+    assert asked is not None
+    assert asked[0]["argv"] == ("serve", "m", "--port", "2", "--eager")
+
+
 def test_variables_of_vllm_alone_are_asked_about(tmp_path: Path) -> None:
     head = "env: {VLLM_PORT: 1, NCCL_DEBUG: INFO, VLLM_X: $HOME, vllm_y: 1}\n"
     asked = image_words.question(recipe_texts.make(tmp_path, "vllm serve m", head))
