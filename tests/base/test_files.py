@@ -320,7 +320,7 @@ def test_whoever_waits_too_long_learns_who_holds_it(file: Path, fork: Fork) -> N
         locked(file, wait_seconds=0.6, on_wait=lambda: told.append(time.monotonic())),
     ):
         pytest.fail("held twice")
-    assert 0.6 <= time.monotonic() - began < 3
+    assert 0.6 <= time.monotonic() - began < 20
     assert len(told) == 1
     assert told[0] - began >= 0.3
     assert raised.value.holder == child

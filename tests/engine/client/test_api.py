@@ -165,7 +165,7 @@ def test_silence_ends(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(client.EngineTimeoutError, match=r"0\.3 seconds"):
             client.request(endpoint, "GET", "/x", timeout=0.3)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25
         silent.set()
 
 

@@ -41,7 +41,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     answers = machines.ask_machines(
         engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None
     )
-    assert 2 <= time.monotonic() - began < 5
+    assert 2 <= time.monotonic() - began < 30
     assert list(answers) == list(engines)
     assert answers["well"] == "well answered"
     assert isinstance(answers["broken"], EngineError)
