@@ -21,6 +21,7 @@ from builder.definitions.container import COMPILED, LABEL
 from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving import compile_caches
+from builder.serving.preparation import tried_mark
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.definitions.container import ContainerSettings
+    from builder.definitions.mod import Mod
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.serving.preparation import PlannedContainer, PreparedServer
@@ -45,6 +47,7 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
 _STARTING_INTERVAL = 15
 _INTERVAL = 600
+_MARK_SECONDS = 60.0  # for a look at the mark of mods that are tried
 
 
 def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -207,9 +210,15 @@ def remove_server(server: RunningServer) -> None:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
+def _has_mods(planned: PlannedContainer, tried: Sequence[Mod]) -> bool:
+    argv = ["test", "-e", tried_mark(tried)]
+    name = planned.settings.name
+    return not tried or containers.execute(planned.engine.endpoint, name, argv, _MARK_SECONDS).exit_code == 0
+
+
 def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run as they would be started. Raises ConflictError if some run with other settings, or
-    another container has the name."""
+    """True if all containers run as they would be started, and none waits for mods: what should apply them was killed.
+    Raises ConflictError if some run with other settings, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
@@ -220,7 +229,7 @@ def is_running(prepared: PreparedServer) -> bool:
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
-        return len(up) == len(prepared.containers)
+        return len(up) == len(prepared.containers) and all(_has_mods(planned, prepared.tried) for planned, _ in up)
     name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
     now = up[0][1].labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"

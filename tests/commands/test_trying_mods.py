@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from builder.lab.measure import served_model
 from builder.serving import running
 from tests import json_outputs, projects, workspaces
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import run_command
+from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
@@ -107,6 +109,26 @@ def test_a_mod_that_fails_leaves_nothing_behind(
     error = builder("run", MODEL, "--try-mod", "first", "--try-mod", "bad", code=6).stderr
     assert told in error
     assert containers.find_container(endpoint, kitchen.name) is None
+
+
+@pytest.mark.usefixtures("mods")
+def test_a_server_whose_mods_were_never_applied_is_started_again(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    projects.add_mod(kitchen.project.root, "lasts", "echo 1 > /workspace/begun\nsleep 3\n", {})
+    environ = {**os.environ, **kitchen.environ}
+    words = ("run", "chat", "--try-mod", "lasts")
+    killed = subprocess.Popen(command(kitchen.project, *words), env=environ, stderr=subprocess.DEVNULL)
+    while not (service := containers.find_container(endpoint, kitchen.name)):
+        time.sleep(0.1)
+    containers.execute(endpoint, service.id, ["sh", "-c", "until [ -e /workspace/begun ]; do sleep 0.1; done"], 30)
+    killed.kill()
+    killed.wait()
+    assert inspect(endpoint, kitchen.name)["State"]["Running"], "it waits for its mods"
+
+    assert "serves from" in builder(*words).stdout
+    assert inspect(endpoint, kitchen.name)["Id"] != service.id
+    assert "already" in builder(*words).stdout
 
 
 def test_what_cannot_be_tried_is_told_before_anything_starts(
