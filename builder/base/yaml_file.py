@@ -166,6 +166,19 @@ def load(text: str, file: str) -> Any:
     return _load(text, file, None)
 
 
+def compose(text: str, file: str) -> yaml.Node | None:
+    """The nodes of ``text``, which may have repeated keys, tags and aliases; None for a text without a value. Raises
+    FileProblemsError for a syntax error and for blocks that are nested too deeply."""
+    loader = _TextKeyLoader(text)
+    try:
+        root: yaml.Node | None = loader.get_single_node()
+        return root
+    except yaml.YAMLError as error:
+        raise FileProblemsError((problem(error, text, file),)) from None
+    finally:
+        loader.dispose()
+
+
 def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:
     """Parses a file that was written for PyYAML: the last value of a repeated key counts. Raises as `load` does."""
     repetitions: list[Repetition] = []

@@ -254,7 +254,6 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("next start", _next_start(shown)),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
-        ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]

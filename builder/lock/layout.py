@@ -181,7 +181,6 @@ def _image(each: Block, own: Block) -> NumberedImage:
         builder=data.get("builder"),
         gpu=data.get("gpu") if data.get("gpu") != _NO_GPU else None,
         unchecked=data.get("unchecked", {}),
-        rebuilt=data.get("rebuilt"),
         adopted=model.Adoption(adopted["image"], tuple(adopted.get("digests", ()))) if adopted else None,
         base=base,
         transformers=data.get("transformers", ""),
@@ -218,7 +217,6 @@ def _image_data(image: NumberedImage, each: Block) -> Block:
         mods=dict(sorted(image.mods.items())),
         pulls=dict(sorted(image.pulls.items())),
         unchecked=dict(sorted(image.unchecked.items())),
-        rebuilt=image.rebuilt,
         digest=image.digest,
     )
     content = urlsafe_b64encode(bytes.fromhex(image.fingerprint.removeprefix("sha256:"))).decode().rstrip("=")

@@ -214,9 +214,7 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
 
 
 def _read_with_places(content: str, file: str, load: Load) -> Lock:
-    from builder.lock.yaml_tree import read_tree
-
-    tree = read_tree(content, file)
+    tree = text.read_tree(content, file)
     version = tree.data.get("version") if isinstance(tree.data, dict) else None
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
         problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")

@@ -184,7 +184,6 @@ class NumberedImage:
     builder: str | None = None
     gpu: str | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
-    rebuilt: str | None = None
     adopted: Adoption | None = None
     base: str = ""
     transformers: str = ""

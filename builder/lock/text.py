@@ -1,24 +1,25 @@
 """The text of images.lock: how it is written, and how it is read.
 
-Scalars come first, then the quick reader, then comments and the writer.
+Scalars come first, then the quick reader, the reader of any YAML, comments and the writer.
 Nearly every file that is read was written by this program, and a YAML parser takes several times as long to import and
-run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; what both can read, they read the same.
+run as all the rest. What both readers can read, they read the same.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
 from builder.lock import layout
-from builder.lock.checking import END
+from builder.lock.checking import END, TAKE_BACK, lock_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.checking import Data
+    from builder.lock.checking import Data, ValuePath
     from builder.lock.model import Lock
 
 WIDTH = 120
@@ -26,7 +27,7 @@ HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
 # models: `now` has served the model `since` that time, `before` served it earlier: `builder rollback` returns to it.
 # images: the newest number first. `latest` is the tag NAME:latest. `each` holds for numbers that say nothing else.
-#   Anybody may run `builder prune`: it keeps what is pinned, latest, serving, recent or among a repository's newest.
+#   Anybody may run `builder prune`: it spares what is latest, serving, recent, among the newest, or `pinned` by `keep`.
 # builds: what the next build takes. If it differs from the newest number, the next build makes another image.
 #   `packages` is dockerfiles/NAME/packages.PLATFORM.txt, `pulls` is dockerfiles/NAME/pulls/vllm-NUMBER-DIGITS.patch.
 # builder writes this. You may edit status, note, pinned and `now`; comments stay. It ends with `...`.
@@ -69,60 +70,45 @@ def quote(text: str) -> str:
 # lines that are indented by six. With quotes around its plain scalars, a flow collection is JSON.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
-_COMMENT_LINE = re.compile(" *(?:#.*)?")
+_COMMENT_LINE = re.compile("^ *#.*", re.MULTILINE)
+_NEXT_LINE = ",\n      "
 _SCALAR = re.compile(rf"(?!(?:null|Null|NULL)(?:[,\]}}]|\Z)){_PLAIN_TEXT}|{_QUOTED_TEXT}")
 
 
-class _OtherLayoutError(ValueError):
-    """A text that this program did not write."""
-
-
 def read_layout(text: str) -> Data:
-    """The data of ``text``, every scalar as text; None where the layout is another one."""
+    """The data of ``text``, every scalar as text; None where this program would not have written it so."""
     if not text.replace("\n", "").isprintable():  # other line breaks, and what YAML refuses
         return None
     try:
-        return _blocks(text.rstrip().removesuffix(END)) or None
+        return _blocks(text.rstrip().removesuffix(END))
     except (ValueError, RecursionError):
         return None
 
 
 def _blocks(text: str) -> dict[str, Data]:
+    """The data of the blocks in ``text``. Raises ValueError for another layout."""
     decode = json.JSONDecoder(object_pairs_hook=_block).decode
-    root: dict[str, Any] = {}
-    around: list[dict[str, Any]] = [root]
-    opened = False
-    for line in _joined(text):
+    around: list[dict[str, Any]] = [{}]
+    for line in _COMMENT_LINE.sub("", text).replace(_NEXT_LINE, ", ").split("\n"):
+        if not line or line.isspace():
+            continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise _OtherLayoutError
+            raise ValueError(line)
         indent, key, value = match.groups()
-        depth = len(indent) // 2
-        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]) or not (value or depth < 2):
-            raise _OtherLayoutError
+        depth, open_blocks = len(indent) // 2, len(around) - 1
+        if depth > open_blocks or (depth < open_blocks and not around[-1]) or not (value or depth < 2):
+            raise ValueError(line)
         del around[depth + 1 :]
         name = json.loads(key) if key[0] == '"' else key
         if name in around[depth] or len(key) > _LONGEST_KEY:
-            raise _OtherLayoutError
+            raise ValueError(line)
         around[depth][name] = decode(_SCALAR.sub(_quoted, value)) if value else {}
         if not value:
             around.append(around[depth][name])
-        opened = not value
-    if opened:
-        raise _OtherLayoutError
-    return root
-
-
-def _joined(text: str) -> list[str]:
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith("      "):
-            if not lines or not lines[-1].endswith(","):
-                raise _OtherLayoutError
-            lines[-1] += line[5:]
-        else:
-            lines.append("" if _COMMENT_LINE.fullmatch(line) else line)
-    return [line for line in lines if line]
+    if not around[-1]:
+        raise ValueError("the last block is empty")
+    return around[0]
 
 
 def _quoted(match: re.Match[str]) -> str:
@@ -133,8 +119,65 @@ def _quoted(match: re.Match[str]) -> str:
 def _block(pairs: list[tuple[str, Data]]) -> dict[str, Data]:
     block = dict(pairs)
     if len(block) < len(pairs):
-        raise _OtherLayoutError
+        raise ValueError("a key stands twice")
     return block
+
+
+# The reader of any other layout of YAML, for a file that was edited or merged, or that is wrong. The type of a value is
+# decided by its place in the lock, never by YAML: ``0.32`` stays text.
+
+_NOTHING = ("", "~", "null", "Null", "NULL")
+
+
+@dataclass
+class Tree:
+    """The data of a file, the place of each value (in a block: of its key), and the problems that are valid YAML."""
+
+    data: Data = None
+    places: dict[ValuePath, Location] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_tree(text: str, file: str) -> Tree:
+    """Reads ``text``. Raises LockError with the place where it is not YAML."""
+    from builder.base import yaml_file
+
+    try:
+        root = yaml_file.compose(text, file)
+    except FileProblemsError as error:
+        problems = (Problem(each.location, f"not YAML: {each.message}") for each in error.problems)
+        raise lock_error(problems, TAKE_BACK) from None
+    if root is None:
+        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
+    tree = Tree()
+    seen: set[int] = set()
+
+    def data_of(node: Any, where: Any, path: ValuePath) -> Data:
+        tree.places[path] = place = _place(file, where)
+        if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
+            raise lock_error([Problem(place, "an alias has no place in this file")], TAKE_BACK)
+        seen.add(id(node))
+        if node.id == "sequence":
+            return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
+        if node.id == "scalar":
+            return None if not node.style and node.value in _NOTHING else str(node.value)
+        block: dict[str, Data] = {}
+        for key, value in node.value:
+            if key.id != "scalar":
+                tree.problems.append(Problem(_place(file, key), "a key must be plain text"))
+            elif key.value in block:
+                first = tree.places[*path, key.value]
+                tree.problems.append(Problem(_place(file, key), f"`{key.value}` stands twice, first in {first}"))
+            else:
+                block[key.value] = data_of(value, key, (*path, key.value))
+        return block
+
+    tree.data = data_of(root, root, ())
+    return tree
+
+
+def _place(file: str, node: Any) -> Location:
+    return Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 # Comments, which stay with the key that they stand above or beside, in one of the three block levels.
@@ -152,8 +195,6 @@ def comments_of(text: str) -> Comments:
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]
     if not numbered:
         return {}
-    from builder.lock.yaml_tree import read_tree
-
     paths: dict[int, tuple[str, ...]] = {}
     for path, place in read_tree(text, "").places.items():
         if path:

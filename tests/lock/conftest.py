@@ -144,7 +144,6 @@ def full() -> Lock:
             pulls={"vllm-31415": f"{9:012x}"},
             gpu="NVIDIA GB10",
             unchecked={"gpu": "driver 580: a kernel that is not used", "007": "no network here"},
-            rebuilt="2026-11-22T08:00:00Z: 3 times of change and 1 files of bytecode differ from sha256:0f",
         ),
         10: image(10, status="bad", note="stürzt ab,\nbei langen Eingaben", pruned="2026-11-22T08:00:00Z"),
     }

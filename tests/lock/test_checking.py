@@ -26,8 +26,7 @@ from builder.definitions import source_patches
 from builder.definitions.source_patches import SourcePatch
 from builder.lock import checking, layout, model
 from builder.lock.model import Lock
-from builder.lock.text import dump_lock, quote, read_layout
-from builder.lock.yaml_tree import read_tree
+from builder.lock.text import dump_lock, quote, read_layout, read_tree
 from tests import shipped_files
 
 if TYPE_CHECKING:

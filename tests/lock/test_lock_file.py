@@ -356,7 +356,7 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
         ('note: "null"', 'note: "▶null', ""),
         ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
         ("    next: 4", "    next: 4\x00", "the character U+0000 is not allowed in a text file"),
-        ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
+        ("    next: 4", f"    next: {'[' * 100_000}", "blocks are nested too deeply"),
     ],
 )
 def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:
