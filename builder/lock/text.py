@@ -27,7 +27,7 @@ HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
 # models: `now` has served the model `since` that time, `before` served it earlier: `builder rollback` returns to it.
 # images: the newest number first. `latest` is the tag NAME:latest. `each` holds for numbers that say nothing else.
-#   Anybody may run `builder prune`: it spares what is latest, serving, recent, among the newest, or `pinned` by `keep`.
+#   Anybody may run `builder prune`: it spares what is latest, serving, recent, among the newest or `pinned` (`keep`).
 # builds: what the next build takes. If it differs from the newest number, the next build makes another image.
 #   `packages` is dockerfiles/NAME/packages.PLATFORM.txt, `pulls` is dockerfiles/NAME/pulls/vllm-NUMBER-DIGITS.patch.
 # builder writes this. You may edit status, note, pinned and `now`; comments stay. It ends with `...`.
