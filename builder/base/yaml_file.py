@@ -172,11 +172,11 @@ def compose(text: str, file: str) -> yaml.Node | None:
     loader = _TextKeyLoader(text)
     try:
         root: yaml.Node | None = loader.get_single_node()
-        return root
     except yaml.YAMLError as error:
         raise FileProblemsError((problem(error, text, file),)) from None
     finally:
         loader.dispose()
+    return root
 
 
 def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:

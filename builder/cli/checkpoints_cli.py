@@ -15,11 +15,8 @@ from builder.cli.output import data, print_json, print_line, print_result, style
 
 if TYPE_CHECKING:
     from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
-    from builder.lab.checkpoints.planning import SourceContents
-    from builder.lock.checkpoints_lock import RecordedSource
 
 _MOST_SHARDS = 8
-_SOURCE = "asked=requested commit"
 
 update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
 
@@ -49,7 +46,7 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
         print_json(
             {
                 **data(planned, "checkpoint=definition.name model=definition.model inputs"),
-                "sources": data(planned.sources, _SOURCE),
+                "sources": data(planned.sources, "asked=requested commit"),
                 "steps": data(planned.content.effects, "does=text tensors"),
                 "files": [
                     {**data(shard, "name size"), "tensors": len(shard.names), "copied": shard.copied}
@@ -63,7 +60,9 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
         return
     print_result(styled(planned.definition.name, bold=True))
     print_result(f"  {planned.definition.description}", hanging=0)
-    sources = [("from", f"{name}: {_source_text(source)}") for name, source in planned.sources.items()]
+    sources = [
+        ("from", f"{name}: {_source_text(source.requested, source.commit)}") for name, source in planned.sources.items()
+    ]
     output.print_facts(sources, indent="  ")
     print_line()
     rows = [(str(number), effect.text) for number, effect in enumerate(planned.content.effects, 1)]
@@ -79,8 +78,8 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     output.print_facts(_costs(outlook))
 
 
-def _source_text(source: SourceContents | RecordedSource) -> str:
-    return source.requested + (f", commit {source.commit[:12]}" if source.commit else "")
+def _source_text(asked: str, commit: str | None) -> str:
+    return asked + (f", commit {commit[:12]}" if commit else "")
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
@@ -209,7 +208,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         facts = [
             ("here", str(each.folder) if each.folder else "no"),
             ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
-            *(("from", _source_text(source)) for source in each.record.sources.values()),
+            *(("from", _source_text(source.asked, source.commit)) for source in each.record.sources.values()),
         ]
         output.print_facts(facts, indent="  ")
 
@@ -218,7 +217,9 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
     keys = "revision folder size=record.size tensors=record.tensors mods=record.mods"
     return {
         **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
-        "revisions": [{**data(each, keys), "sources": data(each.record.sources, _SOURCE)} for each in listed.revisions],
+        "revisions": [
+            {**data(each, keys), "sources": data(each.record.sources, "asked commit")} for each in listed.revisions
+        ],
     }
 
 

@@ -124,6 +124,7 @@ _COMMON = ("definition", "platform", "base", "gpu")
 _NO_GPU = "none"
 _DIGITS = re.compile("[0-9a-f]{12}")
 _SOURCES = ("vllm", "flashinfer")
+_AS_THEY_ARE = ["built", "status", "note", "mods", "pulls", "pruned", "digest", "builder", "unchecked", "transformers"]
 
 
 def _repository(data: Block) -> Repository:
@@ -163,27 +164,18 @@ def _image(each: Block, own: Block) -> NumberedImage:
         base = _name_of_base(each) + base
     adopted = data.get("adopted")
     return NumberedImage(
-        data["built"],
-        data.get("definition", ""),
-        data.get("platform", ""),
-        f"sha256:{urlsafe_b64decode(data['content'] + '=').hex()}",
-        data.get("inputs", ""),
-        int(data["size"]),
-        data.get("status", "untested"),
-        data.get("note", ""),
+        definition=data.get("definition", ""),
+        platform=data.get("platform", ""),
+        fingerprint=f"sha256:{urlsafe_b64decode(data['content'] + '=').hex()}",
+        input_hash=data.get("inputs", ""),
+        size=int(data["size"]),
         pinned=data.get("pinned") == "true",
         recipe=_recipe(data["recipe"]) if "recipe" in data else None,
         versions={source: _version(data[source]) for source in _SOURCES if source in data},
-        mods=data.get("mods", {}),
-        pulls=data.get("pulls", {}),
-        pruned=data.get("pruned"),
-        digest=data.get("digest"),
-        builder=data.get("builder"),
         gpu=data.get("gpu") if data.get("gpu") != _NO_GPU else None,
-        unchecked=data.get("unchecked", {}),
         adopted=model.Adoption(adopted["image"], tuple(adopted.get("digests", ()))) if adopted else None,
         base=base,
-        transformers=data.get("transformers", ""),
+        **{key: data[key] for key in _AS_THEY_ARE if key in data},
     )
 
 
@@ -196,7 +188,7 @@ def _image_data(image: NumberedImage, each: Block) -> Block:
         "gpu": image.gpu or ("gpu" in each and _NO_GPU),
     } | {key: "" for key, value in each.items() if getattr(image, key) == value}
     versions = {source: _version_text(version) for source, version in image.versions.items()}
-    marks = _filled(
+    described = _filled(
         status=_unless_untested(image),
         built=image.built,
         adopted=adopted and _filled(image=adopted.image, digests=list(adopted.digests)),
@@ -206,8 +198,6 @@ def _image_data(image: NumberedImage, each: Block) -> Block:
         vllm=versions.get("vllm"),
         base=common["base"],
         note=image.note,
-    )
-    contents = _filled(
         flashinfer=versions.get("flashinfer"),
         transformers=image.transformers,
         definition=common["definition"],
@@ -220,7 +210,7 @@ def _image_data(image: NumberedImage, each: Block) -> Block:
         digest=image.digest,
     )
     content = urlsafe_b64encode(bytes.fromhex(image.fingerprint.removeprefix("sha256:"))).decode().rstrip("=")
-    return marks | contents | {"size": image.size, "content": content} | _filled(inputs=image.input_hash)
+    return described | {"size": image.size, "content": content} | _filled(inputs=image.input_hash)
 
 
 def _version(text: str) -> Version:
