@@ -70,7 +70,7 @@ def quote(text: str) -> str:
 # lines that are indented by six. With quotes around its plain scalars, a flow collection is JSON.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
-_COMMENT_LINE = re.compile("^ *#.*", re.MULTILINE)
+_COMMENT_LINE = re.compile("\n *#.*")
 _NEXT_LINE = ",\n      "
 _SCALAR = re.compile(rf"(?!(?:null|Null|NULL)(?:[,\]}}]|\Z)){_PLAIN_TEXT}|{_QUOTED_TEXT}")
 
@@ -89,7 +89,7 @@ def _blocks(text: str) -> dict[str, Data]:
     """The data of the blocks in ``text``. Raises ValueError for another layout."""
     decode = json.JSONDecoder(object_pairs_hook=_block).decode
     around: list[dict[str, Any]] = [{}]
-    for line in _COMMENT_LINE.sub("", text).replace(_NEXT_LINE, ", ").split("\n"):
+    for line in _COMMENT_LINE.sub("\n", f"\n{text}").replace(_NEXT_LINE, ", ").split("\n"):
         if not line or line.isspace():
             continue
         match = _LINE.fullmatch(line)
