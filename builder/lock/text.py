@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `now` has served the model `since` that time, `before` served it earlier: `builder rollback` returns to it.
+# models: `now` serves the model `since` then. `before` served it earlier, the latest first: `builder rollback` returns.
 # images: the newest number first. `latest` is the tag NAME:latest. `each` holds for numbers that say nothing else.
-#   Anybody may run `builder prune`: it spares what is latest, serving, recent, among the newest or `pinned` (`keep`).
-# builds: what the next build takes. If it differs from the newest number, the next build makes another image.
+#   Anybody may run `builder prune`: it spares numbers that are latest, serving, recent, among the newest, or `pinned`.
+# builds: what the next build takes, besides mods. If this differs from the newest number, it makes another image.
 #   `packages` is dockerfiles/NAME/packages.PLATFORM.txt, `pulls` is dockerfiles/NAME/pulls/vllm-NUMBER-DIGITS.patch.
-# builder writes this. You may edit status, note, pinned and `now`; comments stay. It ends with `...`.
+# builder writes this. You may edit status, note, pinned (`builder keep`) and `now`; comments stay. It ends with `...`.
 """
 
 
