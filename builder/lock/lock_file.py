@@ -129,11 +129,9 @@ _NEW = ".new"
 def read_project_lock(project: Project) -> Lock:
     """The lock of a project; an empty one where nothing was built yet. Raises LockError as `parse_and_explain` does,
     and where the file is lost."""
-    content = read_bytes(project.lock)
-    if content is None:
-        refuse_lost_lock(project)
-        return Lock()
-    return parse_bytes(content, project.lock.name, files_below(project.root))
+    lock = read_lock(project.lock)
+    refuse_lost_lock(project)
+    return lock
 
 
 def read_lock(path: Path) -> Lock:
