@@ -196,9 +196,7 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     typed.ship()
     recipe = f"{typed.url}//recipes/chat.yaml"
     output = typed.run("recipes", "add", recipe)
-    assert (
-        "house: the project has the mod that came with builder; --with-mods copies the one of the repository" in output
-    )
+    assert "house: the project has the mod that came with builder; --with-mods copies the repository's" in output
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
     assert "replaces the copy that came with builder, which nobody edited" in output
@@ -263,7 +261,7 @@ def test_all_versions_after_against_are_tried(there: ModProject) -> None:
         "0.20.0": "applies",
         "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
         "0.23.0": f"FAILS: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
-        "0.24.0": "in place already",
+        "0.24.0": "already applied",
         "0.25.0": f"excluded: it requires vllm <0.25; FAILS: {INC} does not exist",
     }
     versions = (f"  vllm {version}  {output}" for version, output in rows.items())
@@ -364,7 +362,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         "loose",
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
+        "  only a hint: run.sh applies the patches itself, perhaps to other files, perhaps not all",
         "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]

@@ -572,7 +572,7 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_its_id(
     yesterday = nameless("0.33.0")
     before = lock_file.read_lock(small.lock)
     done = builder("adopt", yesterday, "--as", repository, "--no-promote")
-    assert f"  current is {repository}:1; `builder promote {repository}:2` makes" in done.stdout
+    assert f"  current is {repository}:1; to use this one: `builder promote {repository}:2`" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models

@@ -197,7 +197,7 @@ def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     cli(tmp_path, "init", "--minimal")
-    assert cli(tmp_path, "init", "--update").stdout.startswith("every file is the one in ")
+    assert cli(tmp_path, "init", "--update").stdout.startswith("every file is the same as in ")
     planned = json_outputs.parsed("init", cli(tmp_path, "init", "--update", "--cpu", "--json").stdout)
     assert {"path": "dockerfiles/cpu/image.yaml", "state": "new"} in planned["files"]
     assert (planned["pins"], planned["written"]) == (["cpu"], [])

@@ -80,7 +80,7 @@ def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
     damaged = whole[: len(whole) // 2]
     lived.lock.write_bytes(damaged)
     assert "--recover" in builder("list", code=4).stderr
-    assert "the damaged one is kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
+    assert "the damaged file was kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
     assert lived.lock.read_bytes() == whole
     assert (lived.root / "images.lock.damaged").read_bytes() == damaged
 

@@ -60,7 +60,7 @@ def test_other_content_is_kept_beside_and_told_by_layer(
     built = images.inspect_image(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
     output = builder("rebuild", "small", code=1).stdout
-    assert f"other content: {repository}:1-rebuilt" in output
+    assert f"different content: {repository}:1-rebuilt" in output
     assert "layers that differ: mod template\n" in output
     assert images.inspect_image(endpoint, f"{repository}:1") == built
     assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None

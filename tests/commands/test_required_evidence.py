@@ -56,9 +56,9 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     first, second = (f"{repository}:{number}" for number in (1, 2))
 
     lines = builder("build", "chat").stdout.splitlines()
-    assert f"  {MODEL} stays at {first}; once its evidence is there: `builder pair {MODEL} {second}`" in lines
+    assert f"  {MODEL} stays at {first}; once its evidence exists: `builder pair {MODEL} {second}`" in lines
     assert any(line.startswith("    prove: ") and f"`builder prove {second} {MODEL}`" in line for line in lines)
-    latest = f"  {repository}:latest stays at {first}; once its evidence is there: `builder promote {second}`"
+    latest = f"  {repository}:latest stays at {first}; once its evidence exists: `builder promote {second}`"
     assert latest in lines
     assert where(small, repository) == (1, 1)
     details = images.inspect_image(endpoint, f"{repository}:latest")
@@ -121,7 +121,7 @@ def test_others_of_the_same_build_move_at_once(small: Project, builder: Command,
     lines = builder("build", "chat", "--model", "Org/Other").stdout.splitlines()
     assert f"  paired with {MODEL}" in lines
     assert (
-        f"  Org/Other points to no image yet; once its evidence is there: `builder pair Org/Other {repository}:2`"
+        f"  Org/Other points to no image yet; once its evidence exists: `builder pair Org/Other {repository}:2`"
         in lines
     )
     assert where(small, repository) == (1, 2)

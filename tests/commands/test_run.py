@@ -495,7 +495,7 @@ def test_interrupted_while_it_starts_nothing_is_left(
 
 def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builder) -> None:
     done = builder("run", "chat", "--detach", "--", "--slow", "60")
-    assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` says how far it is\n"
+    assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` shows its progress\n"
     end = time.monotonic() + 30
     while (service := status(builder, "chat"))["phase"] is None and time.monotonic() < end:
         time.sleep(0.1)

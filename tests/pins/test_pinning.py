@@ -293,7 +293,7 @@ def index(folder: Path, *more: tuple[str, str]) -> UserSettings:
 
 def definition_pins_resolver(project: Project, settings: UserSettings) -> Resolver:
     def no_registry(reference: str, platform: str) -> str:
-        raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
+        raise SourceError(f"no registry has {reference} for {platform}", hint="check the network")
 
     return Resolver(project, settings, str, no_registry, no_contents, lambda _: None)
 
@@ -328,7 +328,7 @@ def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(
     assert [package.name for package in completed.pins.python.packages] == ["serve", "uv"]
     error = pinning.error_of(completed.faults)
     assert error.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
-    assert (error.hint, error.exit_code) == ("look at the network", 6)
+    assert (error.hint, error.exit_code) == ("check the network", 6)
 
 
 @pytest.mark.slow
