@@ -246,8 +246,19 @@ class PlannedCopy:
 
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
-    """Looks up a repository. Raises SourceError where it does not answer, or has no such ref."""
+    """Looks up a repository. Raises SourceError where it does not answer, has no such ref, or is another file or folder
+    of this machine, for which git would only say that it failed."""
+    place = Path(address.url)
+    if (place.suffix == ".zip" and place.is_file()) or (place.is_dir() and not _is_repository(place)):
+        hint = "to use a mod's folder or zip, copy it into mods/; to use a recipe, copy it into recipes/"
+        if around := next(filter(_is_repository, place.parents), None):
+            hint = f"name its folder within the repository {around}: {around}//{place.relative_to(around)}"
+        raise SourceError(f"{place} is not a git repository", hint=hint)
     return Upstream(address, *foreign_files.find_commit(project.mirrors, address.url, address.ref, notify))
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").exists() or (folder / "HEAD").is_file()
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:

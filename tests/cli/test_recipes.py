@@ -244,7 +244,7 @@ def test_export_says_what_is_not_as_it_should_be(project: Project) -> None:
     locks.write(project, (1,), current=1)
     assert run(project, "export", "chat", "--format", "recipe").stderr.splitlines() == [
         "Org/Model-1B is paired with no image; small:1 is the current one",
-        "mods/template is not in small:1: left for the launcher to apply",
+        "mods/template is not in small:1: the launcher must apply it",
     ]
 
 

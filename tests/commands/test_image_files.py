@@ -135,7 +135,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     record = far.lock.images[repository]
     # Number 2 was given on the other machine: it is not given again here.
     assert (record.current, record.next) == (1, 3)
-    assert f"1 run of others came along: `builder show {repository}:1`" in output
+    assert f"1 run from elsewhere imported; to see: `builder show {repository}:1`" in output
     (received,) = store.of_image(far.project, ImageName(repository, 1))
     assert replace(received, foreign="") == run
     assert received.foreign == "archive one.tar"

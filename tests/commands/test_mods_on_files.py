@@ -246,6 +246,24 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
         mods.raise_all(faults)
 
 
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("folder", "copy it into mods/"),
+        ("mod.zip", "copy it into mods/"),
+        ("repository/mods/house", "/repository//mods/house"),
+    ],
+)
+def test_a_folder_or_a_zip_is_no_repository_to_copy_from(tmp_path: Path, place: str, hint: str) -> None:
+    projects.write(tmp_path / "repository/.git/HEAD", "ref: refs/heads/main\n")
+    for folder in ("folder", "repository/mods/house"):
+        projects.write(tmp_path / folder / "run.sh", "true\n")
+    projects.write(tmp_path / "mod.zip", "PK")
+    with pytest.raises(SourceError, match="is not a git repository") as raised:
+        mods.plan_copies(Project(tmp_path), str(tmp_path / place), None, ignore, everything=False)
+    assert hint in raised.value.hint
+
+
 @pytest.mark.slow
 def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
@@ -548,7 +566,7 @@ def test_what_is_not_pinned_is_said(mods_check_pinned_there: ModProject) -> None
     ]
     assert (
         mods_check_pinned_run(mods_check_pinned_there)[1].missing
-        == "it is not pinned yet: `builder lock git` does that"
+        == "it is not pinned yet; to pin it: `builder lock git`"
     )
 
 

@@ -48,7 +48,7 @@ def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked,
     }
     shown = builder("nodes", "check").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert f"→ `builder copy {image} three` brings it" in shown
+    assert f"→ `builder copy {image} three` copies it there" in shown
 
 
 def test_known_faults_of_a_nodes_driver_and_kernel(kitchen: Kitchen, link: Linked, builder: Builder) -> None:

@@ -184,9 +184,9 @@ def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
         (["nothing"], 2, "`nothing` is not a model, definition, repository or recipe"),
         (["chat", "--to", "7"], 2, "images.lock has no image small:7"),
         (["small"], 1, "small has no image to go back to"),
-        (["small", "--to", "2"], 1, "small is at number 2 already"),
+        (["small", "--to", "2"], 1, "small is already at number 2"),
         (["chat"], 1, "chat has no image to go back to"),
-        (["Org/Model-1B", "--to", "2"], 1, "Org/Model-1B is at number 2 already"),
+        (["Org/Model-1B", "--to", "2"], 1, "Org/Model-1B is already at number 2"),
     ],
 )
 def test_what_cannot_go_back_is_said_before_an_engine_is_asked(

@@ -112,7 +112,7 @@ def test_a_new_image_that_fails_a_required_probe_as_it_is_served_gives_way(
     assert paired(kitchen) != before
     projects.write(configuration, requires)
     told = " ".join(builder("restart", "chat").stdout.split())
-    assert f"→ {before}, because {kitchen.name} answers, and fails the probe own" in told
+    assert f"→ {before}, because {kitchen.name} answers, but fails the probe own" in told
     assert paired(kitchen) == before
     assert served(endpoint, kitchen)[0] == str(before)
 
