@@ -162,7 +162,7 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 
 def require_several(requested: Backend | None, nodes: int) -> None:
     if requested == "ray" and nodes < 2:
-        raise UsageError("--ray joins several nodes, and only one machine is named", hint="name the nodes with --node")
+        raise UsageError("--ray joins several nodes, but only one machine is named", hint="name the nodes with --node")
 
 
 def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
@@ -259,7 +259,7 @@ _WORKER = 'until "$@"; do sleep 2; done'
 # The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
 _DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
-ENDED_ELSEWHERE = "another node has ended: so does this one"
+ENDED_ELSEWHERE = "another node has ended, so this one ends too"
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 

@@ -88,7 +88,7 @@ def test_another_content_is_an_error_with_both_hashes(tmp_path: Path, web: Web) 
     with pytest.raises(SourceError) as caught:
         fetch(project, f"{web.url}/model/chat.jinja")
     assert caught.value.message == (
-        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has other content:\n"
+        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has different content:\n"
         f"  sha256 {hashlib.sha256(CHANGED).hexdigest()} was downloaded,\n"
         f"  sha256 {DIGEST} is in mod.yaml"
     )
@@ -220,7 +220,7 @@ def test_one_of_a_recipe_that_an_image_cannot_keep_is_left_out_with_a_word(mod_s
     assert loop.startswith("mod loop is left out: run.sh writes /proc/sys/vm/drop_caches and starts a process")
     assert words == (
         "mod words is left out: run.sh only prints text, which no image keeps. "
-        "Instead: leave the mod out, as it changes nothing"
+        "Instead: leave the mod out; it changes nothing"
     )
 
 

@@ -158,7 +158,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert f"as {repository}:1" in done.stdout
     built = builder("build", "chat")
     assert built.stdout.startswith(f"built {repository}:2 in ")
-    assert "it is the first one that is built here: the others were adopted" in built.stderr
+    assert "it is the first image that is built here: the others were adopted" in built.stderr
     moved = builder("rollback", "chat").stdout
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
     assert f"{MODEL}: {repository}:2 → {repository}:1" in moved

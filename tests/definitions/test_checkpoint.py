@@ -57,13 +57,13 @@ def test_a_definition_is_read() -> None:
     [
         ("description: a hybrid\n", "", "1:1: the key `description` is missing"),
         ("take: int4", "take: int8", "8:5: `int8` is not one of the sources; did you mean `int4`?"),
-        ("  - take: int4\n", "", "8:5: the first step takes something: `take: SOURCE`"),
+        ("  - take: int4\n", "", "8:5: the first step must take a source: `take: SOURCE`"),
         ("expect: 144", "expct: 144", "11:5: unknown key `expct`; did you mean `expect`?"),
-        ("expect: 144", "block: [1, 1]", "11:5: `block` means nothing to `replace`"),
+        ("expect: 144", "block: [1, 1]", "11:5: `block` has no effect with `replace`"),
         (
             "expect: 144",
             "take: int4",
-            "9:5: one step is one of take, replace, add, cast, quantize, config, verify, and not",
+            "9:5: a step is exactly one of take, replace, add, cast, quantize, config, verify, and not",
         ),
         ("block: [64, 128]", "block: [64]", "15:5: `steps.2.block`"),
         ("fp8-blocks", "int8-rows", "15:5: `block` means nothing to int8-rows"),

@@ -225,8 +225,8 @@ def test_vllm_s_wheel_names_it_as_well(upstream: Upstream, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> None:
     for vllm, other, expected in (
-        ("version: from-vllm", "ref: main", "from-vllm is for flashinfer: give vllm a `ref`"),
-        ("ref: main", "ref: main, version: from-vllm", "either `ref` or `version: from-vllm` can be there"),
+        ("version: from-vllm", "ref: main", "from-vllm works only for flashinfer: give vllm a `ref`"),
+        ("ref: main", "ref: main, version: from-vllm", "`ref` and `version: from-vllm` exclude each other"),
         ("ref: main", "version: 0.7.0", '"0.7.0" is not one of from-vllm'),
     ):
         upstream.define(vllm=vllm, flashinfer=other)
