@@ -143,7 +143,7 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     try:
         return records.record(Origin, data)
     except records.RecordError as error:
-        hint = f"take it back with git, or remove it: `builder {kind}s add` makes it again"
+        hint = f"take it back with git, or remove it: `builder {kind}s add` makes a new one"
         raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
 
 
@@ -363,7 +363,7 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
         project.state.mkdir(parents=True, exist_ok=True)
         with locked(project.state / "copies.lock"):
             if read_copy_files(project, kind, name) != before:
-                raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
+                raise ConflictError(f"{kind} {name} has meanwhile changed", hint="run this again")
             fresh = place.with_name(f".{place.name}.new")
             shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
             if before != files:

@@ -118,7 +118,7 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, web: Web) -> None:
     web.redirects["/latest/chat.jinja"] = f"{web.url}/model/chat.jinja"
     assert fetch(Project(tmp_path), f"{web.url}/latest/chat.jinja").fetched[0].content == TEMPLATE
     web.busy = 3
-    with pytest.raises(SourceError, match=r"does not answer \(3 tries\): the server says 503"):
+    with pytest.raises(SourceError, match=r"does not answer \(3 tries\): the server answers 503"):
         fetch(Project(tmp_path / "other"), f"{web.url}/model/chat.jinja")
 
 

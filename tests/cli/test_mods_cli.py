@@ -141,7 +141,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
     assert (document["edited"], document["source"]["path"]) == (["house.jinja"], "mods/house")
     output = typed.run("mods", "update", "--yes", code=1)
     assert "these files were edited here, and the edits would be lost: house.jinja" in output
-    assert "`--force` replaces it all the same" in output
+    assert "`--force` replaces it anyway" in output
     assert typed.template() == "mine\n"
     typed.run("mods", "update", "--yes", "--force")
     assert typed.template() == "one\n"
@@ -381,7 +381,7 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     assert second.startswith(
         "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, "
     )
-    assert "Instead: on the machine that serves, while a model loads: `sudo sh -c '" in second
+    assert "Instead: run this on the machine that serves while a model loads: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:

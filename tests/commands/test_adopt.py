@@ -167,7 +167,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
     # What was built here is a test's image without a vLLM, which rollback goes to only where it is asked for.
     refused = builder("rollback", "chat", code=1).stderr
-    assert f"{repository}:2 holds no vLLM that is known" in refused
+    assert f"{repository}:2 contains no known vLLM" in refused
     assert "is already" not in builder("rollback", "chat", "--to", "2").stdout
     tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:2"]
@@ -274,7 +274,7 @@ def test_an_image_is_named_by_tag_digest_or_id(
     assert caught.value.hint.startswith("it has: ")
     assert caught.value.hint.endswith(name)
     images.tag_image(endpoint, name, f"{own}-other:v1")
-    with pytest.raises(UsageError, match="belongs to no one repository"):
+    with pytest.raises(UsageError, match="does not belong to a single repository"):
         keeping.adopt_image(context, details.id)
 
 

@@ -171,7 +171,7 @@ def test_a_number_is_never_given_to_other_content(
     # Somebody's own image, that no images.lock knows.
     number(far.endpoint, repository, 1)
     before = far.state()
-    assert "in this engine has other content" in far("import-image", str(file), code=7).stderr
+    assert "in this engine differs from the image in the file" in far("import-image", str(file), code=7).stderr
     assert far.state() == before
     images.remove_image(far.endpoint, f"{repository}:1")
     # A build of that machine.

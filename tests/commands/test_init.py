@@ -104,7 +104,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds more than a project"):
+    with pytest.raises(UsageError, match="contains other files"):
         init.init_project(tmp_path, None, {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 

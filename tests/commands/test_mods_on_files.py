@@ -204,7 +204,7 @@ def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> Non
     with pytest.raises(ConflictError, match="mods/house already exists, and is not a copy"):
         mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
-    with pytest.raises(ConflictError, match="mod house has changed meanwhile"):
+    with pytest.raises(ConflictError, match="mod house has meanwhile changed"):
         mods.add_mods(community.project, planned)
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
@@ -425,7 +425,7 @@ def test_all_that_is_no_version_is_told_at_once(there: ModProject) -> None:
 
 def test_mistakes_are_told_with_what_to_do(there: ModProject) -> None:
     there.add_mod("fix")
-    with pytest.raises(UsageError, match="`main` is no version, and no definition takes vllm from git"):
+    with pytest.raises(UsageError, match="`main` is not a version, and no definition takes vllm from git"):
         run(there, "main")
     with pytest.raises(UsageError, match="no mod `fx`"):
         run(there, "0.20.0", names=("fx",))

@@ -93,7 +93,7 @@ def test_formats_of_one_model_want_its_name(export_project: Project) -> None:
 
 
 def test_nothing_paired_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no model that is paired"):
+    with pytest.raises(UsageError, match="none of the paired models"):
         export_recipe(projects.make(tmp_path), "litellm", ServeRequest("", {}), NO_HOME)
 
 

@@ -66,7 +66,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     assert first in details.tags
 
     again = builder("build", "chat").stdout
-    assert f"{MODEL} stays at {first}; once its evidence is there" in again
+    assert f"{MODEL} stays at {first}; once its evidence exists" in again
     before = small.lock.read_bytes()
     for arguments in (("promote", second), ("pair", MODEL, second), ("rollback", "small", "--to", "2")):
         refused = builder(*arguments, code=1)
@@ -101,7 +101,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
 ) -> None:
     require(small)
     first = builder("build", "chat").stdout
-    assert f"{MODEL} points to no image yet; once its evidence is there" in first
+    assert f"{MODEL} points to no image yet; once its evidence exists" in first
     assert where(small, repository) == (None, None)
     assert images.inspect_image(endpoint, f"{repository}:latest") is None
     assert f"`builder promote {repository}:1` makes {repository}:1 current" in builder("build", "chat").stdout

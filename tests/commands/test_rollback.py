@@ -166,7 +166,7 @@ def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
         assert {move.to.number for move in planned_moves(start, subject, None)} == {1}
         assert {move.to.number for move in planned_moves(start, subject, 2)} == {2}
     without = with_vllm(lock("untested", "untested"), 2)
-    with pytest.raises(NothingToDoError, match=f"{REPO}:1 holds no vLLM that is known"):
+    with pytest.raises(NothingToDoError, match=f"{REPO}:1 contains no known vLLM"):
         planned_moves(without, TAG, None)
     good = with_vllm(lock("good", "untested"), 2)
     assert [move.to.number for move in planned_moves(good, TAG, None)] == [1]

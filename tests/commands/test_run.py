@@ -214,7 +214,7 @@ def test_a_model_without_a_pairing_gets_the_current_image_and_is_told(
 ) -> None:
     kitchen.recipe(file="new", model="Org/New")
     done = builder("run", "new", "--detach")
-    assert f"Org/New is paired with no image; {kitchen.repository}:2 is the current one" in done.stderr
+    assert f"Org/New is not paired with an image; the current image {kitchen.repository}:2 is used" in done.stderr
     assert inspect(endpoint, kitchen.name)["Config"]["Image"] == f"{kitchen.repository}:2"
 
 
@@ -466,7 +466,7 @@ def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpo
         done = builder("run", "chat", code=1)
     finally:
         client.request(endpoint, "DELETE", f"/containers/{kitchen.name}")
-    assert f"a container that is not builder's is called {kitchen.name}" in done.stderr
+    assert f"another container, not made by builder, is called {kitchen.name}" in done.stderr
 
 
 def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:

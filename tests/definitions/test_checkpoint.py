@@ -66,7 +66,7 @@ def test_a_definition_is_read() -> None:
             "9:5: a step is exactly one of take, replace, add, cast, quantize, config, verify, and not",
         ),
         ("block: [64, 128]", "block: [64]", "15:5: `steps.2.block`"),
-        ("fp8-blocks", "int8-rows", "15:5: `block` means nothing to int8-rows"),
+        ("fp8-blocks", "int8-rows", "15:5: `block` has no effect with int8-rows"),
         ("quantize: fp8-blocks", "quantize: int4", '13:5: `steps.2.quantize`: "int4" is not one of int8-rows, fp8-'),
         ("@v1", "@../x", '4:10: `sources.int4.hf`: "Org/Model-int4@../x" has characters that are not allowed here'),
         ("2 GB", "2 TB", "16:10: `output.shard_size`"),

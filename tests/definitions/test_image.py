@@ -128,7 +128,7 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
 def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
-    assert "either `base` (an image of a registry) or `from`" in problems(tmp_path, text)[0]
+    assert "exactly one of `base` (an image of a registry) and `from`" in problems(tmp_path, text)[0]
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
+    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not a single plain")]
 )
 def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -214,7 +214,9 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
     messages: list[str] = []
     pin = resolve(define(project, "packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
-    assert any("the day of its vllm is not known, so its packages are those of today" in text for text in messages)
+    assert any(
+        "the date of its vllm is not known, so its packages are resolved as of today" in text for text in messages
+    )
     messages.clear()
     pin = resolve(define(project, "as_of: 2026-03-16, packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
@@ -591,7 +593,7 @@ def test_a_version_that_no_wheel_has_is_an_error(definition_pins_project: Projec
 def test_a_wheel_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path, text: str) -> None:
     wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
     definition_pins_define(definition_pins_project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
-    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is no version") as raised:
+    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is not a version") as raised:
         pinning.resolve_missing(
             load(definition_pins_project, "wheel"),
             Pins(DEFINITION_PINS_BASE),
@@ -611,7 +613,7 @@ def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Pro
             [image.load_chain(definition_pins_project, "other", PLATFORM)],
             {"vllm": "0.31.0"},
         )
-    assert raised.value.hint == "it has base; image.yaml says under `sources:` what it is made from"
+    assert raised.value.hint == "it has base; see `sources:` in image.yaml"
 
 
 @pytest.mark.slow

@@ -478,8 +478,8 @@ def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     ("to", "message"),
     [
         ("../x", "a path cannot contain `..`"),
-        ("/root/.cache/vllm/x", "a folder of the host is mounted over /root/.cache/vllm when the image serves"),
-        ("/root/.triton", "a folder of the host is mounted over /root/.triton when the image serves"),
+        ("/root/.cache/vllm/x", "when the image serves, a folder of the host is mounted over /root/.cache/vllm"),
+        ("/root/.triton", "when the image serves, a folder of the host is mounted over /root/.triton"),
         ("/proc/x", "an image does not keep what is written below /proc"),
     ],
 )
@@ -498,8 +498,8 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
 def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp_path: Path) -> None:
     yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
     assert problems_of_mod_problems(tmp_path / "a", yaml, "y") == [
-        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a range of versions as in pip's requirements: >=0.19,<0.23",
         "mods/m/mod.yaml:3:35: also name flash-qla in `requires`, so that an image pins it",
+        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a range of versions as in pip's requirements: >=0.19,<0.23",
     ]
     yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"
     (patch,) = load(tmp_path / "b", yaml, "y").patches

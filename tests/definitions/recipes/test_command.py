@@ -388,7 +388,7 @@ def test_more_arguments_reach_the_server_of_a_script(tmp_path: Path, text: str, 
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     assert command.render_command(recipe, {}).argv == ("bash", "-c", text)
-    with pytest.raises(UsageError, match="further arguments have no place") as caught:
+    with pytest.raises(UsageError, match="builder cannot add further arguments") as caught:
         command.render_command(recipe, {}, ["--x"])
     assert '"$@"' in caught.value.hint
 

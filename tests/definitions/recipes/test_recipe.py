@@ -161,7 +161,7 @@ def test_a_pasted_recipe_gives_one_problem(tmp_path: Path) -> None:
 def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x {port}\n")
-    with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a page"):
+    with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a web page"):
         recipe.load_recipe(project, tmp_path / "recipes/r.yaml")
 
 
@@ -523,6 +523,6 @@ def test_a_fence_alone_is_named() -> None:
 def test_one_problem_stands_for_all_of_a_page() -> None:
     told = recipe.pasted_problem("mods:\n  • a\nenv:\nA: “1”\ncommand: |\n–x\n", "my recipes/r.yaml")
     assert str(told) == (
-        "my recipes/r.yaml:2:3: this recipe was pasted from a page: "
-        "`builder recipes add --mend 'my recipes/r.yaml'` corrects that"
+        "my recipes/r.yaml:2:3: this recipe was pasted from a web page; to correct it: "
+        "`builder recipes add --mend 'my recipes/r.yaml'`"
     )

@@ -85,7 +85,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     )
     text = recipe_conversion.converted(one, 2)
     head = text[: text.index("recipe_version")]
-    assert "`volumes` is this program's" in head
+    assert "only this program knows `volumes`" in head
     assert "`env.A`: in version 1 bash expands $HOME/x" in head
     assert "`tensor_parallel` stays 2 on one machine" in head
     assert "--gpu-memory-utilization 0.8 --x '{\"n\": 3}'" in text

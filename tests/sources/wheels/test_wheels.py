@@ -389,7 +389,7 @@ def test_a_wheel_that_is_gone_is_an_error(tmp_path: Path, wheel: Wheel) -> None:
     for path in (tmp_path / "files").iterdir():
         path.unlink()
     with pytest.raises(
-        SourceError, match=r"vllm-0\.20\.0-py3-none-any\.whl cannot be read: the server says 404 Not Found"
+        SourceError, match=r"vllm-0\.20\.0-py3-none-any\.whl cannot be read: the server answers 404 Not Found"
     ):
         wheels.read_wheel_files(tmp_path / "cache", wheel, ["vllm/a.py"], None)
 
