@@ -108,7 +108,7 @@ def test_a_content_that_is_gone_comes_from_an_earlier_build(tmp_path: Path, web:
     project = Project(tmp_path)
     projects.write(project.builds / f"small/1/lower/mods/chat/.fetched/{DIGEST}/chat.jinja", TEMPLATE.decode())
     assert fetch(project, f"{web.url}/gone/chat.jinja").fetched[0].content == TEMPLATE
-    with pytest.raises(SourceError, match="the server says 404"):
+    with pytest.raises(SourceError, match="the server answers 404"):
         fetch(project, f"{web.url}/gone/chat.jinja", "0" * 64)
 
 

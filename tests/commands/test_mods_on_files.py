@@ -713,7 +713,7 @@ def test_nothing_is_written_before_all_are_here(tmp_path: Path, web: Web) -> Non
     project = projects.make(tmp_path)
     yaml = f"description: x\nfiles: [{{from: {web.url}/a.jinja, to: .}}, {{from: {web.url}/none, to: .}}]\n"
     projects.write(project.mods / "m/mod.yaml", yaml)
-    with pytest.raises(SourceError, match="the server says 404"):
+    with pytest.raises(SourceError, match="the server answers 404"):
         mods.pin_mod_files(project, "m", {}, ignore)
     assert (project.mods / "m/mod.yaml").read_text() == yaml
 

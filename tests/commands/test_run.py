@@ -160,7 +160,7 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
         time.sleep(0.2)
     containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -STOP -1"], 10)
     assert status(builder, "chat")["state"] == "unhealthy"
-    assert "is up and does not answer" in builder("run", "chat", code=1).stderr
+    assert "is running but does not answer" in builder("run", "chat", code=1).stderr
     containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -CONT -1"], 10)
     assert status(builder, "chat")["state"] == "healthy"
     assert " already: " in builder("run", "chat").stdout

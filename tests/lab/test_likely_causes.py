@@ -75,7 +75,7 @@ def test_what_has_worked_before_moves_down() -> None:
     seen = [BEFORE, replace(after, power="140.00", governor="performance")]
     causes = likely_causes.ranked(likely_causes.machine_causes(changes, "", {}, 1, seen))
     assert [cause.text.partition(":")[0] for cause in causes] == ["power", "kernel", "governor"]
-    assert causes[1].reasons == ("it has worked like this before",)
+    assert causes[1].reasons == ("it has worked in this state before",)
 
 
 def test_the_node_is_named() -> None:
