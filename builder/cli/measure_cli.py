@@ -186,7 +186,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     NAME is
       tools-long   12 calls with 46 tools offered, each answer fed back, with
                    0, 50 and 75 % of the context full
-      or that of a folder probes/NAME with a probe.yaml: a command of your own
+      or a folder probes/NAME with a probe.yaml: a command of your own
 
     Without a name, all probes run. Each is repeated as often as its results require. A running server is used; else one
     is started, and stopped at the end. The results are kept in evidence/ beside images.lock.

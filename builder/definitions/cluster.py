@@ -188,7 +188,9 @@ def cluster_of(
         message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
         raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
     if recipe.max_nodes and count > recipe.max_nodes:
-        message = f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), and its command {count}"
+        message = (
+            f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), but its command takes {count}"
+        )
         raise UsageError(message, hint="set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]

@@ -507,7 +507,7 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
         if fault := chat_template.fault(file.content):
             line, reason = fault
             path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
-            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template cannot be compiled: {reason}")
+            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template does not compile: {reason}")
 
 
 def _wrong_copies(mod: Mod) -> Iterator[Problem]:

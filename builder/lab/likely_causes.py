@@ -266,7 +266,7 @@ def served_causes(
             if own.get(name) != new:
                 weight += _TYPED
                 reasons.append("the recipe does not say so")
-                undo = f"`builder run {shlex.quote(file)}` starts as it says, after `builder stop` if it runs"
+                undo = f"`builder run {shlex.quote(file)}` starts it as the file says; if it runs, `builder stop` first"
             elif old is None:
                 undo = f"take `{mark}{name}` out of {file} again; {log}"
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"

@@ -281,7 +281,7 @@ def _variables(
             continue
         shell = f"`export {name}=…` in your shell's profile"
         if name in container.SECRETS:
-            outcomes[key] = f"none: a server gets {name} from the environment of whoever starts it; {shell}"
+            outcomes[key] = f"not taken over: a server gets {name} from the environment of whoever starts it; {shell}"
             continue
         wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
         if wanted is None:

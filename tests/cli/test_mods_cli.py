@@ -406,7 +406,7 @@ def test_a_chat_template_that_cannot_be_compiled_fails_the_check(there: ModProje
     yaml = "description: A template\nfiles: [{from: ours.jinja, to: .}]\n"
     projects.add_mod(there.project.root, "chat", "", {"ours.jinja": "{% for m in messages %}\n"}, yaml)
     done = run(there, "check", *named, code=2)
-    assert "mods/chat/ours.jinja:1:1: this chat template cannot be compiled: Unexpected end of" in done.stderr
+    assert "mods/chat/ours.jinja:1:1: this chat template does not compile: Unexpected end of" in done.stderr
     assert run(there, "list").returncode == 0
 
 

@@ -540,7 +540,7 @@ def test_a_chat_template_that_cannot_be_compiled_is_told_by_its_line(tmp_path: P
     projects.add_mod(project.root, "m", script, {"ours.jinja": "ok\n{% if x %}\n"}, yaml or "")
     with pytest.raises(FileProblemsError) as caught:
         mod.require_templates([mod.load_mod(project, "m")])
-    assert "mods/m/ours.jinja:2:1: this chat template cannot be compiled: Unexpected end of" in caught.value.message
+    assert "mods/m/ours.jinja:2:1: this chat template does not compile: Unexpected end of" in caught.value.message
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:

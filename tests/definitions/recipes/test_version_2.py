@@ -243,7 +243,7 @@ def test_the_numbers_of_machines_hold() -> None:
     with pytest.raises(UsageError, match="takes 3 machines or more"):
         cluster.cluster_of(wide, {}, (), nodes[:2], "mp")
     two = load(FOLDER / "two-machines.yaml")
-    with pytest.raises(UsageError, match=r"takes 4 machines at most .* and its command 5"):
+    with pytest.raises(UsageError, match=r"takes 4 machines at most .* but its command takes 5"):
         cluster.cluster_of(two, {"tensor_parallel": "5"}, (), nodes, "mp")
     with pytest.raises(UsageError, match="cluster_only"):
         cluster.require_fit(two, 1)

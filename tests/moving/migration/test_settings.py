@@ -79,7 +79,7 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
     assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
     assert "geheim" not in repr(planned)
     assert outcome(planned, "CONTAINER_HF_TOKEN").startswith(
-        "none: a server gets HF_TOKEN from the environment of whoever starts it"
+        "not taken over: a server gets HF_TOKEN from the environment of whoever starts it"
     )
     assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
 
