@@ -99,10 +99,15 @@ def test_names_are_of_their_session(own: Path) -> None:
 def test_a_process_that_goes_on_is_found_with_its_test(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_GRACE", 0.3)
     assert leftovers.processes() == []
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"here\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"here\n", "its environment is not there before it runs"
         (remains,) = leftovers.processes()
         process.kill()
-    assert remains.startswith(f"process {process.pid}, sleep 60, of tests/test_shared.py::test_a_process_that_goes_on")
+    assert remains.startswith(f"process {process.pid}, cat, of tests/test_shared.py::test_a_process_that_goes_on")
     assert leftovers.processes() == []
 
 

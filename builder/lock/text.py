@@ -148,14 +148,14 @@ def read_tree(text: str, file: str) -> Tree:
         problems = (Problem(each.location, f"not YAML: {each.message}") for each in error.problems)
         raise lock_error(problems, TAKE_BACK) from None
     if root is None:
-        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
+        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     tree = Tree()
     seen: set[int] = set()
 
     def data_of(node: Any, where: Any, path: ValuePath) -> Data:
         tree.places[path] = place = _place(file, where)
         if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
-            raise lock_error([Problem(place, "an alias has no place in this file")], TAKE_BACK)
+            raise lock_error([Problem(place, "an alias is not allowed in this file")], TAKE_BACK)
         seen.add(id(node))
         if node.id == "sequence":
             return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
@@ -167,7 +167,9 @@ def read_tree(text: str, file: str) -> Tree:
                 tree.problems.append(Problem(_place(file, key), "a key must be plain text"))
             elif key.value in block:
                 first = tree.places[*path, key.value]
-                tree.problems.append(Problem(_place(file, key), f"`{key.value}` stands twice, first in {first}"))
+                tree.problems.append(
+                    Problem(_place(file, key), f"the key `{key.value}` is repeated; it is first in {first}")
+                )
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))
         return block
