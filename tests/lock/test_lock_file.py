@@ -839,7 +839,7 @@ def test_packages_that_are_not_those_recorded_are_told_when_they_are_asked_for(p
     with pytest.raises(LockError, match=f"{PACKAGES} {expected}") as refused:
         packages_of(path)
     assert f"git checkout -- {PACKAGES}" in refused.value.hint
-    assert "remove the entry `packages` of cpu from images.lock, and `builder lock cpu`" in refused.value.hint
+    assert "remove the entry `packages` of cpu from images.lock, then run `builder lock cpu`" in refused.value.hint
 
 
 def test_a_line_that_is_no_package_has_its_place() -> None:
