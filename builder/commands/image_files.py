@@ -217,7 +217,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
 def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
     """Returns ``lock`` with the number of the archive. Models without a pairing are paired with it if it has the
     evidence that they require. It becomes current if its repository has no current number and no model lacks evidence.
-    The pins of its build count where there are none."""
+    The pins of its build count if there are none."""
     name = contents.name
     after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
     after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))

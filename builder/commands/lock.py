@@ -332,7 +332,7 @@ class UpdatedPins:
 def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names, a
+    """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a
     definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled. The
     pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is then
     as it was."""
@@ -367,7 +367,7 @@ def update_lock(
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
-    """Lists the stale pins of the definitions ``names`` (all where there are none), which images.lock lacks or has for
+    """Lists the stale pins of the definitions ``names`` (all if empty), which images.lock lacks or has for
     another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``update_lock``."""
     lock = lock_file.read_project_lock(workspace.project)
     lines = [

@@ -115,7 +115,7 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
 def check_mods(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
-    """Checks the mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel
+    """Checks the mods ``names`` (all if empty), each alone, against each of ``refs``: ``0.20.0`` is a wheel
     of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package. Raises
     UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods."""
     from concurrent.futures import ThreadPoolExecutor
@@ -209,7 +209,7 @@ class _PinnedChain:
 def check_pinned_mods(
     project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
-    """Checks the mods ``names`` (all where there are none): each after those before it in every recipe and definition
+    """Checks the mods ``names`` (all if empty): each after those before it in every recipe and definition
     that uses it, and one without a use alone on every definition that has the packages which it patches. Nothing is
     resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown ones,
     LockError for a damaged lock."""
@@ -426,7 +426,7 @@ def pin_mod_files(
 def plan_copies_update(
     project: Project, kind: Kind, names: Sequence[str], ref: str | None, report: Report
 ) -> tuple[list[PlannedCopy], list[BuilderError]]:
-    """Plans the update of the copies ``names`` (all where there are none) to ``ref`` or to the ref that each follows;
+    """Plans the update of the copies ``names`` (all if empty) to ``ref`` or to the ref that each follows;
     returns also the errors of those that cannot be updated. Raises UsageError for a name that is not a copy."""
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)

@@ -182,7 +182,7 @@ def check_nodes(
 
 
 def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all. Raises UsageError where there is none."""
+    """The engines of the nodes with these names, or of all. Raises UsageError if there is none."""
     engines = machines.engines(project, environ, names)
     if not engines:
         here = endpoints.find_endpoint(environ).host

@@ -342,7 +342,7 @@ def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
 
 
 def convert_recipe(project: Project, text: str, version: int | None) -> str:
-    """The recipe that ``text`` names, in the other version. Raises UsageError where there is none or it is of that
+    """The recipe that ``text`` names, in the other version. Raises UsageError if there is none or it is of that
     version already, FileProblemsError for one that cannot be read."""
     path = Path(text) if Path(text).is_file() else recipe.find_recipe(project, text)
     if path is None:

@@ -71,7 +71,7 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
     Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes
     to them, after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An
     image that is no longer here is brought back first: pulled, copied from a node, or built again.
-    Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
+    Raises NothingToDoError if there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
     evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
     where ``text`` names nothing.
     """
@@ -196,7 +196,7 @@ def planned_moves(
 ) -> tuple[PointerMove, ...]:
     """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given.
 
-    Raises NothingToDoError where there is none, UsageError for a number that images.lock does not have.
+    Raises NothingToDoError if there is none, UsageError for a number that images.lock does not have.
     """
     unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
     at_pointers = subject.pointers(lock)

@@ -158,7 +158,7 @@ def checkpoint_names(project: Project) -> tuple[str, ...]:
 
 
 def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
-    """Reads the definition called ``text``, which may be its folder. Raises UsageError where there is none,
+    """Reads the definition called ``text``, which may be its folder. Raises UsageError if there is none,
     FileProblemsError for a bad one."""
     name = text.removeprefix("checkpoint:").removeprefix("./").removeprefix(f"{FOLDER}/").rstrip("/")
     existing = checkpoint_names(project)

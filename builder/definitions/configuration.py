@@ -212,7 +212,7 @@ class Node:
     context; ``models`` is the folder of its Hugging Face cache and ``address`` where other nodes reach it, if given.
 
     ``interface`` is the Ethernet name of the link to other nodes, ``rdma`` the RoCE devices on it: None where nothing
-    is configured, empty where there are none. ``env`` is for containers that serve together with other nodes."""
+    is configured, empty if there are none. ``env`` is for containers that serve together with other nodes."""
 
     name: str
     engine: str
@@ -449,7 +449,7 @@ def probe_names(project: Project) -> tuple[str, ...]:
 
 
 def load_probe(project: Project, name: str) -> OwnProbe:
-    """Reads the probe called ``name``. Raises UsageError where there is none, FileProblemsError for a bad one."""
+    """Reads the probe called ``name``. Raises UsageError if there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
         hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines one; `builder schema probe` lists its keys"

@@ -176,7 +176,7 @@ def name_of(text: str) -> str:
 
 
 def load_mod(project: Project, text: str) -> Mod:
-    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError if there is none, FileProblemsError where it is
     invalid."""
     name = name_of(text)
     existing = mod_names(project)

@@ -474,7 +474,7 @@ def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
 
 def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, ...]) -> tuple[str, ...]:
     """The argument vector that runs the script as written, with each value quoted for its context. ``extra`` replaces
-    its ``"$@"``, or else follows its ``vllm serve``. Raises UsageError where there is none."""
+    its ``"$@"``, or else follows its ``vllm serve``. Raises UsageError if there is none."""
     # By identity: equal tokens may belong to different words.
     alone = {id(word[0]) for command in parsed.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, values, alone=id(token) in alone) for token in parsed.tokens]

@@ -138,7 +138,7 @@ def revision_of(files: Mapping[str, RecordedFile]) -> str:
 
 
 def read_checkpoints_lock(project: Project) -> CheckpointRecords:
-    """The records of the project; empty where there are none. Raises LockError for a damaged or newer file."""
+    """The records of the project; empty if there are none. Raises LockError for a damaged or newer file."""
     path = project.checkpoints_lock
     try:
         text = files.read_plain_file(path, _LARGEST)

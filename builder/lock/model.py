@@ -190,7 +190,7 @@ class NumberedImage:
 
 
 def commit_in(version: str) -> str | None:
-    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
+    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None if there are none."""
     match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
     return match[1] if match else None
 
@@ -205,7 +205,7 @@ def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
 
 
 def shown_base(pin: BasePin | None) -> str:
-    """A base image as a number records it, with the first digits of its digest; empty where there is none."""
+    """A base image as a number records it, with the first digits of its digest; empty if there is none."""
     return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
 
 

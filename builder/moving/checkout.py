@@ -161,7 +161,7 @@ def parse_env_file(text: str, file: str) -> EnvFile:
 
 
 def _value(text: str) -> str:
-    """The value that bash gives ``text``. Raises ValueError, without the value in its message, where there is none."""
+    """The value that bash gives ``text``. Raises ValueError, without the value in its message, if there is none."""
     collected = ""
     at = 0
     while at < len(text):

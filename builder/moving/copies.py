@@ -163,7 +163,7 @@ def place_of(project: Project, kind: Kind, name: str) -> Path:
 
 
 def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile, ...] | None:
-    """The files of a mod or recipe, sorted by path; None where there is none. Raises ConflictError where something
+    """The files of a mod or recipe, sorted by path; None if there is none. Raises ConflictError where something
     else has its place, FileProblemsError for files that cannot be read."""
     place = place_of(project, kind, name)
     shown = project.relative(place.parent) + f"/{place.name}"
@@ -262,7 +262,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:
-    """The paths of the mods at the address or below it, sorted; raises SourceError where there is none."""
+    """The paths of the mods at the address or below it, sorted; raises SourceError if there is none."""
     folders = {posixpath.dirname(path) for path in upstream.paths if posixpath.basename(path) in MOD_FILES}
     nested = {folder for folder in folders if any(other and folder.startswith(f"{other}/") for other in folders)}
     return _at_address(upstream, "mod", sorted(folders - nested), sorted(folders - nested))
@@ -279,7 +279,7 @@ def recipes_at(upstream: Upstream) -> tuple[str, ...]:
 
 
 def _at_address(upstream: Upstream, kind: Kind, paths: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` at the address or below it. Raises SourceError where there is none, with the ``others``."""
+    """Those of ``paths`` at the address or below it. Raises SourceError if there is none, with the ``others``."""
     wanted = upstream.address.path
     within = tuple(path for path in paths if not wanted or path == wanted or path.startswith(f"{wanted}/"))
     if not within:

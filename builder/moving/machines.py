@@ -146,7 +146,7 @@ _COORDINATION = ("enP7s7", "wlP9s9")
 
 @dataclass(frozen=True)
 class LinkChoice:
-    """The settings for a node: the interface and the address at which others reach it (empty where there is none), its
+    """The settings for a node: the interface and the address at which others reach it (empty if there is none), its
     RoCE devices, and environment. ``shape`` says what its links are for; ``problems`` what keeps them from working."""
 
     shape: str

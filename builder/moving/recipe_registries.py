@@ -186,7 +186,7 @@ class _Published:
 
 
 def _mapping(data: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """The mapping at ``keys``; an empty one where there is none."""
+    """The mapping at ``keys``; an empty one if there is none."""
     value: Any = data
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

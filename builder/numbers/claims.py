@@ -100,7 +100,7 @@ def _machine() -> str:
 
 
 def _read(root: Path) -> str:
-    """The id in the project folder ``root``; empty where there is none, or it is that of another folder. Raises OSError
+    """The id in the project folder ``root``; empty if there is none, or it is that of another folder. Raises OSError
     where that cannot be told."""
     try:
         # The folder may be one that a stranger's label names: neither a pipe nor a device is waited for.
@@ -237,7 +237,7 @@ def volume_of_latest(repository: str) -> str:
 def _claim(
     endpoint: Endpoint, volume: str, labels: Mapping[str, str], passes: Callable[[Mapping[str, str]], bool]
 ) -> Mapping[str, str]:
-    """Creates a claim where there is none, or the one that exists ``passes`` on; returns the labels of the claim that
+    """Creates a claim if there is none, or the one that exists ``passes`` on; returns the labels of the claim that
     exists then."""
     existing = containers.find_volume(endpoint, volume)
     if existing is not None and passes(existing):

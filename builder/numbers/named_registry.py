@@ -60,7 +60,7 @@ def mirror_of(address: str, reference: str) -> str:
 
 def mirrored(workspace: Workspace, reference: str) -> str | None:
     """The owner's copy of an image that is named with its digest, in the folder or the registry of builder.yaml, as a
-    build context names it; None where there is none. Raises TransferError where the registry does not answer."""
+    build context names it; None if there is none. Raises TransferError where the registry does not answer."""
     settings = configuration.load_configuration(workspace.project)
     digest = reference.rpartition("@")[2]
     if settings.mirror and archives.folder_has(settings.mirror, digest):

@@ -62,7 +62,7 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
 
 
 def named_recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
-    """The recipe called ``text``; None where there is none, or a repository or a definition has that name. Raises
+    """The recipe called ``text``; None if there is none, or a repository or a definition has that name. Raises
     FileProblemsError where it cannot be read."""
     from builder.definitions import recipe
 

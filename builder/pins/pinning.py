@@ -606,7 +606,7 @@ _GOVERNING = ("vllm", "flashinfer")
 
 
 def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> str:
-    """The moment (RFC 3339 UTC) after which nothing is taken; empty where there is none. ``pins`` have the sources that
+    """The moment (RFC 3339 UTC) after which nothing is taken; empty if there is none. ``pins`` have the sources that
     the closures are for. Packages of a closure that is kept are not too new: it was resolved as it is."""
     definition, before = task.definition, task.before
     if wants.as_of == AS_OF_TODAY:

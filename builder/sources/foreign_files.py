@@ -185,7 +185,7 @@ def mark_conflict(base: Path, ours: Path, theirs: Path) -> None:
 
 
 def last_change(folder: Path, name: str, before: str) -> str:
-    """Returns the last commit before a moment (RFC 3339) that changed ``name``; empty where there is none."""
+    """Returns the last commit before a moment (RFC 3339) that changed ``name``; empty if there is none."""
     return _line(run_in_project(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name))
 
 

@@ -88,7 +88,7 @@ _Entry = tuple[str, str]
 """Mode and object of a file in a tree."""
 
 _Change = tuple[_Entry | None, _Entry | None]
-"""A file before and after a change; None where there is none."""
+"""A file before and after a change; None if there is none."""
 
 _NOTHING = "0" * 40
 

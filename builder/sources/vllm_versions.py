@@ -97,7 +97,7 @@ def _commit(repository: GitRepository, name: str) -> str:
 
 
 def _known(repository: GitRepository, digits: str) -> str:
-    """The commit of the mirror with these first digits; empty where there is none, or several."""
+    """The commit of the mirror with these first digits; empty if there is none, or several."""
     result = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{digits}^{{commit}}"])
     return "" if result.status else result.text
 

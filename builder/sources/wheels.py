@@ -274,7 +274,7 @@ def read_requirements(cache: Path, wheel: Wheel, stem: str, ca_file: Path | None
 
 def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
     """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
-    where there is none. A package that is not there at all was left out on purpose."""
+    if there is none. A package that is not there at all was left out on purpose."""
     target = python.markers(platform, wants.version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
     return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")

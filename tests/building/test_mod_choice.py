@@ -144,7 +144,7 @@ def test_a_template_from_an_address_that_cannot_be_compiled_ends_the_build_befor
 ) -> None:
     broken = b"{% if tools %}\n{{ tools }\n"
     web.files["/model/chat.jinja"] = broken
-    with pytest.raises(FileProblemsError, match=r"mods/chat/chat\.jinja:2:1: this chat template cannot be"):
+    with pytest.raises(FileProblemsError, match=r"mods/chat/chat\.jinja:2:1: this chat template does not"):
         fetch(Project(tmp_path), f"{web.url}/model/chat.jinja", hashlib.sha256(broken).hexdigest())
 
 

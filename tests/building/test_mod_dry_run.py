@@ -87,7 +87,7 @@ def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> Non
     there.withdraw("0.20.0")
     require(there, "0.20.0", "fix", "other")
     fix, other = there.said
-    assert fix.startswith("mod fix: a.patch was not tried before the build: no wheel of vllm==0.20.0 is found")
+    assert fix.startswith("mod fix: a.patch was not tried before the build: no wheel of vllm==0.20.0 was found")
     assert other == (
         "mod other: a.patch was not tried before the build: no version of elsewhere is pinned; "
         "its step in the image decides"

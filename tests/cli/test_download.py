@@ -196,7 +196,7 @@ def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> Non
     assert ", incomplete" in _listed(machine)
     machine.hub.stall_after = None
     done = machine.run("download", "chat")
-    assert "10.5 MB of it are here" in done.stderr
+    assert "10.5 MB of it already here" in done.stderr
     assert machine.hub.got("model.safetensors") == [None, "bytes=10485760-"]
     assert content(machine, commit) == FILES
     assert not list((machine.model / "blobs").glob("*.incomplete"))

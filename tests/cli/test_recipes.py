@@ -128,8 +128,8 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     projects.write(tmp_path / "shared/b.yaml", "name: x\ncontainer: small\ncommand: x {y}\n")
     done = run(project, "recipes", "check", str(tmp_path / "shared"), code=2)
     assert done.stdout.splitlines() == [
-        "shared/a.yaml:5:7: this recipe was pasted from a web page: "
-        "`builder recipes add --mend shared/a.yaml` corrects that",
+        "shared/a.yaml:5:7: this recipe was pasted from a web page; to correct it: "
+        "`builder recipes add --mend shared/a.yaml`",
         "shared/b.yaml:3:12: no value for {y}; there are: none",
         "2 recipes checked: 2 problems in 2 of them",
     ]

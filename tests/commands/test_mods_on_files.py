@@ -582,7 +582,7 @@ def test_a_source_that_does_not_answer_is_no_failure_of_the_mod(mods_check_pinne
     mods_check_pinned_there.withdraw("0.20.0")
     (verdict,) = mods_check_pinned_run(mods_check_pinned_there)
     assert (verdict.state, verdict.holds) == ("not tried", True)
-    assert "no wheel of vllm==0.20.0 is found" in verdict.tried[0].outcome.problem
+    assert "no wheel of vllm==0.20.0 was found" in verdict.tried[0].outcome.problem
 
 
 @pytest.mark.slow

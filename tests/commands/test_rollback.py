@@ -118,7 +118,7 @@ def test_where_there_is_nothing_before_it_is_said() -> None:
     for subject in (BOTH, MODEL, TAG):
         with pytest.raises(NothingToDoError, match="has no image to go back to"):
             planned_moves(start, subject, None)
-    with pytest.raises(NothingToDoError, match="is at number 1 already"):
+    with pytest.raises(NothingToDoError, match="is already at number 1"):
         planned_moves(start, BOTH, 1)
 
 

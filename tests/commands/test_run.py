@@ -180,7 +180,7 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     assert status(builder, "chat")["paired_with_now"] == f"{kitchen.repository}:1"
     asked = builder("run", "chat", "--port", str(port), "--", "--extra", "a b", code=1)
     expected = (
-        f"is being served already, from {kitchen.repository}:2, and would now be served from {kitchen.repository}:1"
+        f"is already being served, from {kitchen.repository}:2, and would now be served from {kitchen.repository}:1"
     )
     assert expected in asked.stderr
 
@@ -204,7 +204,7 @@ def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Bui
     kitchen.recipe("--slow 60")
     builder("run", "chat", "--detach")
     asked = builder("run", "chat", "--max-model-len", "4096", code=1)
-    assert "is being served already, with other options" in asked.stderr
+    assert "is already being served, with other options" in asked.stderr
     assert f"builder restart {kitchen.name}" in asked.stderr
     assert "is starting already" in builder("run", "chat", "--detach").stdout
 

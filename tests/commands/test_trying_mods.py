@@ -72,7 +72,9 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
     assert read("cat /workspace/vllm/own/* && echo $SAID && test ! -e /run/builder") == "two\nran\ntwo\n"
     (service,) = json_outputs.parsed("status", builder("status", "chat", "--json").stdout)["services"]
     assert (service["state"], service["tried_mods"]) == ("healthy", ["first", "second"])
-    assert "first, second: in this server alone, and no evidence" in " ".join(builder("status", "chat").stdout.split())
+    assert "first, second: in this server only; its results are not evidence" in " ".join(
+        builder("status", "chat").stdout.split()
+    )
     # Neither what it compiles nor that it answers belongs to the number.
     assert COMPILED not in inspect(endpoint, kitchen.name)["Config"]["Labels"]
     assert not kitchen.project.answered.exists()
@@ -86,7 +88,7 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
     assert "serves from" in builder("restart", "chat").stdout
     assert read("cat own/said") == "two\n"
     refused = builder("run", "chat", code=1).stderr
-    assert "is being served already, with other options" in refused
+    assert "is already being served, with other options" in refused
 
 
 @pytest.mark.usefixtures("mods")

@@ -46,7 +46,10 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
         ]),
         (compared(0, 0, counts={"answers_differ": 1}), ["same small:1: its answers differ"]),
         (compared(0, 0, figures=()), ["same small:1: its run has no 'perplexity_change'"]),
-        (compared(0, 0, counts={"prompts_differ": 1}), ["same small:1: its prompts differ, and no proof accepts that"]),
+        (
+            compared(0, 0, counts={"prompts_differ": 1}),
+            ["same small:1: its prompts differ, and no proof accepts the change"],
+        ),
     ],
 )  # fmt: skip
 def test_a_comparison_with_the_current_image_has_to_be_within_the_limit(run: Evidence, why: list[str]) -> None:

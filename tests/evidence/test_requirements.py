@@ -110,20 +110,20 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
 @pytest.mark.parametrize(
     ("old", "why"),
     [
-        ((), "small:1, the current one, has not been run"),
-        ((bench(OLD, 52),), "small:1, the current one, has no such figure to compare with"),
+        ((), "the current image, small:1, has not been run"),
+        ((bench(OLD, 52),), "the current image, small:1, has no such figure to compare with"),
         ((bench(OLD, 54, 54),), "50.5 tokens/s, required is >= 95 % of current, which is at 54"),
         ((bench(OLD, 53, 53),), ""),
         ((bench(OLD, 50, 50), bench(OLD, 99, 99, foreign="registry")), ""),
-        ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "small:1, the current one, cannot be compared: another"),
-        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "small:1, the current one, cannot be compared: llama"),
+        ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "the current image, small:1, cannot be compared: another"),
+        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "the current image, small:1, cannot be compared: llama"),
         (
             (bench(OLD, 50, 50, subject=subject(OLD, machine=Machine("NVIDIA H100", 1))),),
-            "small:1, the current one, cannot be compared: another machine",
+            "the current image, small:1, cannot be compared: another machine",
         ),
         (
             (bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu="another"))),),
-            "small:1, the current one, cannot be compared: another machine",
+            "the current image, small:1, cannot be compared: another machine",
         ),
         ((bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu=""))),), ""),
     ],

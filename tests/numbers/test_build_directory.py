@@ -98,7 +98,7 @@ def test_a_plan_without_the_image_itself_is_refused(numbers: Kept) -> None:
     file = numbers.folder(name) / "plan.json"
     steps = json.loads(file.read_text())["steps"]
     file.write_text(json.dumps({"steps": [{**step, "name": f"x: {step['name']}"} for step in steps]}))
-    with pytest.raises(FileProblemsError, match="target image, of which the plan knows nothing"):
+    with pytest.raises(FileProblemsError, match="target image, which the plan does not contain"):
         build_directory.bake_targets_of(build_directory.read_build_directory(numbers.project, name), PLATFORM)
 
 

@@ -317,7 +317,7 @@ def test_a_version_alone_agrees_with_itself_and_with_no_other(version: str) -> N
                 "flashinfer-jit-cache": "0.7.0+cu129",
                 "nvidia-cuda-runtime": "13.0.96",
             },
-            "flashinfer-jit-cache 0.7.0+cu129 is for another CUDA than 13.0.96",
+            "flashinfer-jit-cache 0.7.0+cu129 is for a different CUDA than 13.0.96",
         ),
         (
             {"flashinfer-jit-cache": "0.7.0+cu130", "flashinfer-jit-cache-sm121a": "0.7.0+cu134"},

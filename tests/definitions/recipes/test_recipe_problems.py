@@ -65,8 +65,8 @@ def test_what_the_project_lacks_is_a_note(project: Project) -> None:
     ]
     (note,) = notes(project, "name: x\ncontainer: vllm/vllm-openai:v0.20.0\ncommand: x\n")
     assert note == (
-        "recipes/r.yaml:2:1: no image definition makes `vllm/vllm-openai:v0.20.0`; an image of that name that the "
-        "engine has is served; `builder adopt vllm/vllm-openai:v0.20.0` numbers it"
+        "recipes/r.yaml:2:1: no image definition makes `vllm/vllm-openai:v0.20.0`; the engine's image of that name "
+        "is served; to give it a number: `builder adopt vllm/vllm-openai:v0.20.0`"
     )
 
 

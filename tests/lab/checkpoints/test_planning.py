@@ -280,7 +280,7 @@ def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch
     monkeypatch.setattr(planning, "_MOST_TENSORS", 12)
     assert len(planning.read_source_listing(source(tmp_path), ()).headers) == 3
     monkeypatch.setattr(planning, "_MOST_TENSORS", 11)
-    with pytest.raises(SourceError, match=r"2\.safetensors: with those before it has 12 tensors, and at most 11"):
+    with pytest.raises(SourceError, match=r"2\.safetensors: with the files before it has 12 tensors, but at most 11"):
         planning.read_source_listing(source(tmp_path), ())
 
 

@@ -72,10 +72,10 @@ def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(
     git(checkout, "commit", "--quiet", "--message", "a submodule")
     assert foreign_files.read_checkout(checkout)[1] == b""
     projects.write(checkout / "inner/a.py", "2\n")
-    with pytest.raises(SourceError, match="not as its commit has it: inner"):
+    with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
     git(checkout / "inner", "commit", "--quiet", "--all", "--message", "moved")
-    with pytest.raises(SourceError, match="not as its commit has it: inner"):
+    with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
 
 
