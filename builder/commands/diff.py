@@ -14,7 +14,7 @@ from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.numbers import status
-from builder.serving import answered, image_words, selection, server_log
+from builder.serving import image_words, readiness, selection, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -119,7 +119,7 @@ def _chosen(
 
 def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[str, tuple[str, ...]]:
     """The choices in the last start of an image here, else in its last run of evidence."""
-    start = answered.recorded_starts(project, model).get(side.image.fingerprint)
+    start = readiness.recorded_starts(project, model).get(side.image.fingerprint)
     if start and start.starts:
         return start.starts[-1].chosen
     runs = (run for run in reversed(store.look_for_runs(project, side.name).runs) if run.subject.model == model)

@@ -26,7 +26,7 @@ from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
-from builder.serving import answered, memory, preparation, readiness, running, selection, server_log, starting
+from builder.serving import preparation, readiness, running, selection, server_log, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
 
     def measure_number(image: ImageName) -> Outcome:
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
-            chosen[image] = answered.chosen_by(server.running)
+            chosen[image] = readiness.chosen_by(server.running)
             outcome = measure_server(workspace, server, profile)
             served_model.keep_run(workspace, server, outcome)
             return outcome
@@ -196,7 +196,7 @@ def start_candidate(
     prepared = preparation.prepare_candidate(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
-    limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    limit = readiness.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return prepared, starting.start_server(prepared, workspace.environment, workspace.report), limit
 
 
@@ -217,9 +217,9 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
     restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
-        memory.require_room(prepared, (), workspace.report)
-    elif not memory.fits_beside(prepared):
-        memory.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        starting.require_room(prepared, (), workspace.report)
+    elif not starting.fits_beside(prepared):
+        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)

@@ -17,7 +17,7 @@ from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
 from builder.definitions import build_target, configuration, image
-from builder.engine import versions
+from builder.engine import machine
 from builder.evidence import requirements, standing, store
 from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
@@ -132,7 +132,7 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
         )
         raise UsageError(f"`{text}` names no model", hint=hint)
     definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
-    chain = image.load_chain(project, definition, versions.platform(workspace.engine))
+    chain = image.load_chain(project, definition, machine.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}
     if unknown := [name for name in update if name not in every]:
         suggestion = did_you_mean(unknown[0], every, code=True)

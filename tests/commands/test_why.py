@@ -26,8 +26,8 @@ from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Pairing
 from builder.numbers import adopted
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.workspace import open_workspace
-from builder.serving import answered, selection
-from builder.serving.answered import StartFacts
+from builder.serving import readiness, selection
+from builder.serving.readiness import StartFacts
 from tests import json_outputs, projects, spark_tree
 from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.evidence.runs import bench
@@ -175,8 +175,8 @@ def record(workspace: Any, nodes: int = 1, at: str = THEN) -> None:
     lock = lock_file.read_lock(workspace.project.lock)
     selected = selection.select_image(workspace.project, lock, MODEL)
     read = machine.read_machine(workspace.engine, workspace.environment, seconds=5.0)
-    facts = StartFacts(at, at, (read,) * nodes, CHOSEN, answered.options_now(workspace, selected, {}))
-    answered.record_answered(workspace.project, MODEL, selected.record.fingerprint, "answered", 40.0, facts)
+    facts = StartFacts(at, at, (read,) * nodes, CHOSEN, readiness.options_now(workspace, selected, {}))
+    readiness.record_answered(workspace.project, MODEL, selected.record.fingerprint, "answered", 40.0, facts)
 
 
 def write(project: Project, lock: Lock, name: ImageName, packages: Mapping[str, str]) -> None:
@@ -308,7 +308,7 @@ def test_diff_says_where_vllm_chose_otherwise(tmp_path: Path) -> None:
         == {}
     )
     other = StartFacts(LATER, LATER, (), {**CHOSEN, "attention backend": ("TRITON_ATTN",)})
-    answered.record_answered(project, MODEL, image(2).fingerprint, "answered", 40.0, other)
+    readiness.record_answered(project, MODEL, image(2).fingerprint, "answered", 40.0, other)
     text = run_command(project, "diff", "small:1", "small:2", environ=variables).stdout
     assert f"vLLM's own choices for {MODEL}\n  attention backend: FLASHINFER → TRITON_ATTN\n" in text
 

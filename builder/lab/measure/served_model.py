@@ -21,7 +21,7 @@ from builder.engine import containers, machine
 from builder.evidence import standing, store
 from builder.lock import checking, lock_file
 from builder.lock.model import ImageName
-from builder.serving import answered
+from builder.serving import readiness
 from builder.serving.running import StartOptions, answers
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def keep_run(
     if measured.image is None or of_run is None:
         return None
     of_run = replace(of_run, overrides={**of_run.overrides, **(weights or {})})
-    evidence = replace(outcome.evidence(of_run), chosen=answered.chosen_by(measured.running))
+    evidence = replace(outcome.evidence(of_run), chosen=readiness.chosen_by(measured.running))
     return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
