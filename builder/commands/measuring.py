@@ -263,7 +263,7 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     """Accepts the changes that the last proof of each model found: the next proofs are compared with them. Raises
     UsageError for a model without a proof, or with a failed one; NothingToDoError if no proof found changes."""
     name, _ = status.named_number(project, lock_file.read_project_lock(project), image)
-    runs = [run for run in store.of_image(project, name) if not run.foreign]
+    runs = store.of_image(project, name)
     wanted = tuple(models) or tuple(dict.fromkeys(run.subject.model or "" for run in runs if run.kind == "prove"))
     latest = {model: standing.latest([run for run in runs if run.subject.model == model], "prove") for model in wanted}
     missing = [model for model, run in latest.items() if run is None]

@@ -240,7 +240,7 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Proves the candidate unless that is done; returns what is broken, so that it is not measured."""
     name = upgrade.candidate_image
     runs = [run for run in store.of_image(workspace.project, name) if run.subject.model == upgrade.model]
-    latest = standing.latest([run for run in runs if not run.foreign], "prove")
+    latest = standing.latest(runs, "prove")
     if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, upgrade.model)):
         (proved,) = measuring.prove_image(workspace, str(name), (upgrade.target,))
         latest = proved.evidence

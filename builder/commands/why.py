@@ -94,7 +94,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
         for run in store.look_for_runs(project, name).runs:
             subject = run.subject
             # A proof runs no server, and a comparison serves a candidate with any arguments.
-            if run.foreign or run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
+            if run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
                 continue
             machines = (subject.machine, *subject.workers) if subject.machine else ()
             facts = StartFacts(run.started, run.started, machines, run.chosen)

@@ -1,12 +1,9 @@
-"""The recorded runs of several images together: which image goes with which model, and two images side by side.
-
-The project's own runs decide each cell of the table. Runs from elsewhere are shown beside it, and prove nothing here.
-"""
+"""The recorded runs of several images together: which image goes with which model, and two images side by side."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
@@ -27,14 +24,6 @@ _ONLY_NAMES = {("prove", "behaviour"), ("same", SAME)}  # of kinds whose runs al
 
 
 @dataclass(frozen=True)
-class OthersRun:
-    """The last run from elsewhere, and its file."""
-
-    word: CellWord
-    run: str
-
-
-@dataclass(frozen=True)
 class MatrixCell:
     """One proof of a model on an image: the file of its ``run``, the ``seconds`` that the run took, and ``why`` it has
     this word."""
@@ -47,7 +36,6 @@ class MatrixCell:
     run: str | None = None
     started: str | None = None
     seconds: float | None = None
-    others: OthersRun | None = None
 
 
 @dataclass(frozen=True)
@@ -84,14 +72,8 @@ def build_matrix(
             proof = run.kind if (run.kind, run.name) in _ONLY_NAMES else f"{run.kind} {run.name}"
             proofs[proof] = (_KINDS.index(run.kind), run.name)
             key, file = (name, model, proof), f"evidence/{name.repository}/{name.number}/{run.file}"
-            cell, word = cells.get(key) or MatrixCell(*key), word_of(judged)
-            cells[key] = (
-                replace(cell, others=OthersRun(word, file))
-                if run.foreign
-                else MatrixCell(
-                    *key, word, "; ".join(judged.stale) or run.accepted, file, run.started, run.seconds, cell.others
-                )
-            )
+            why = "; ".join(judged.stale) or run.accepted
+            cells[key] = MatrixCell(*key, word_of(judged), why, file, run.started, run.seconds)
     ordered = tuple(sorted(proofs, key=proofs.__getitem__))
     keys = product(images, models, ordered)
     return Matrix(tuple(images), tuple(models), ordered, tuple(cells.get(key) or MatrixCell(*key) for key in keys))
@@ -136,16 +118,13 @@ class RunPair:
 
 
 def pairs_side_by_side(before: Sequence[JudgedRun], after: Sequence[JudgedRun]) -> tuple[RunPair, ...]:
-    """The pairs of two images' last runs; the project's own run goes before one from elsewhere."""
+    """The pairs of two images' last runs."""
     old, new = _by_name(before), _by_name(after)
     return tuple(_pair(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
 
 
 def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], JudgedRun]:
-    named: dict[tuple[Kind, str, str | None], JudgedRun] = {}
-    for each in sorted(runs, key=lambda judged: bool(judged.run.foreign)):
-        named.setdefault((each.run.kind, each.run.name, each.run.subject.model), each)
-    return named
+    return {(each.run.kind, each.run.name, each.run.subject.model): each for each in runs}
 
 
 def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: JudgedRun | None) -> RunPair:

@@ -45,10 +45,9 @@ class RecordedRuns:
     def latest(self, kind: Kind, wanted: Callable[[Evidence], bool] = lambda _: True) -> Evidence | str:
         """The latest run that counts, or why there is none."""
         present = self.present(kind)
-        of_kind = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
-        own = [run for run in of_kind if not run.foreign]
+        own = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
         if not own:
-            return f"only {of_kind[-1].foreign} has run it" if of_kind else "has not been run"
+            return "has not been run"
         set_now = self.probes.get(own[-1].name) if kind == "probe" else None
         reasons = standing.stale_reasons(own[-1], present, set_now)
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
@@ -56,9 +55,7 @@ class RecordedRuns:
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
         """Every benchmark that counts and measured ``wanted``; a failed one measured nothing that can be compared."""
         present = self.present("bench")
-        own = (
-            run for run in self.runs if run.kind == "bench" and run.subject.model == present.model and not run.foreign
-        )
+        own = (run for run in self.runs if run.kind == "bench" and run.subject.model == present.model)
         measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
         return tuple(run for run in measured if not standing.stale_reasons(run, present))
 

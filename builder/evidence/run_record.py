@@ -99,9 +99,9 @@ class Evidence:
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
     vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
-    meant; the verdict then is ``pass``. ``foreign`` says where a run from elsewhere came from, and is empty for the
-    project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
-    gives it. ``file`` is the name of the file that it was read from, and no part of it.
+    meant; the verdict then is ``pass``. ``foreign`` is not empty for a run of others that came with an archive of an
+    earlier version: it counts for nothing. ``sequence`` is its place among the runs of its number, which clocks have no
+    part in; `store.add_run` gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
 
     kind: Kind

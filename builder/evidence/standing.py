@@ -84,14 +84,12 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided.
-    ``foreign`` is True if there are runs from elsewhere."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
 
     model: str | None
     standing: Standing
     why: str = ""
     run: Evidence | None = None
-    foreign: bool = False
 
 
 def standing_of(
@@ -104,25 +102,23 @@ def standing_of(
     """The standing of an image with ``model`` by its ``runs`` in order. ``present`` gives the present subject by kind;
     ``required`` names the probes and profiles that count as well, ``sets`` the known digests of their sets."""
     sets = sets or {}
-    of_model = [run for run in runs if run.subject.model == model]
-    own = [run for run in of_model if not run.foreign]
-    foreign = len(own) < len(of_model)
+    own = [run for run in runs if run.subject.model == model]
     for kind, name in sorted(required):
         run = latest(own, kind, name)
         if run and run.verdict == "fail" and not stale_reasons(run, present(kind), sets.get((kind, name))):
-            return PairingStanding(model, "failed", f"{kind} {name} failed", run, foreign)
+            return PairingStanding(model, "failed", f"{kind} {name} failed", run)
     served = present("prove").recipe
     proofs = [run for run in own if run.kind == "prove"]
     # A trial with another recipe says nothing of the recipe that serves the model.
     proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
-        return PairingStanding(model, "unproven", "proven elsewhere" if foreign else "", None, foreign)
+        return PairingStanding(model, "unproven")
     if reasons := stale_reasons(proof, present("prove"), sets.get(("prove", proof.name))):
-        return PairingStanding(model, "stale", "; ".join(reasons), proof, foreign)
+        return PairingStanding(model, "stale", "; ".join(reasons), proof)
     if proof.verdict == "unclear":
-        return PairingStanding(model, "unproven", "the last proof came to no verdict", proof, foreign)
+        return PairingStanding(model, "unproven", "the last proof came to no verdict", proof)
     by_verdict: dict[str, Standing] = {"pass": "proven", "changed": "changed", "fail": "failed"}
-    return PairingStanding(model, by_verdict[proof.verdict], proof.accepted, proof, foreign)
+    return PairingStanding(model, by_verdict[proof.verdict], proof.accepted, proof)
 
 
 def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evidence | None:
@@ -145,7 +141,7 @@ class JudgedRun:
 @dataclass(frozen=True)
 class ImageEvidence:
     """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
-    problems of damaged files. ``last`` are the last runs of each kind, name and model, for foreign runs separately."""
+    problems of damaged files. ``last`` are the last runs of each kind, name and model."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -204,7 +200,7 @@ def evidence_overview(
             required = _named(wanted.joined(facts.requires) if facts else wanted, kept.runs)
             present = functools.partial(present_of, name, model)
             pairings.append(standing_of(model, kept.runs, present, required, present_sets))
-        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
+        last = {(run.kind, run.name, run.subject.model): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
             pairings=tuple(pairings),
@@ -213,7 +209,7 @@ def evidence_overview(
             problems=kept.problems,
             last=tuple(
                 JudgedRun(run, stale_reasons(run, present_of(name, model, kind), present_sets.get((kind, label))))
-                for (kind, label, model, _), run in last.items()
+                for (kind, label, model), run in last.items()
             ),
         )
     return evidence

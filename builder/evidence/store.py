@@ -1,8 +1,8 @@
 """Evidence lies in files ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
 
-They are committed with images.lock, and come with clones and archives. So a file counts only where it is a plain one of
-no more than `LARGEST` bytes, holds what the schema says, and has the digest of its content in its name. The folder says
-which number a run belongs to, so that a number that is renumbered takes its runs along as they are.
+They are committed with images.lock, and come with clones. So a file counts only where it is a plain one of no more than
+`LARGEST` bytes, holds what the schema says, and has the digest of its content in its name. The folder says which number
+a run belongs to, so that a number that is renumbered takes its runs along as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, records, redaction
+from builder.base import files, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.project import below_project
 from builder.base.words import sha256_of
@@ -23,15 +23,11 @@ from builder.lock import checking
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.project import Project
     from builder.evidence.run_record import Evidence
 
 LARGEST = 256 * 1024
 LARGEST_RAW = 64 * 1024 * 1024
-MOST_RUNS = 1000
-"""The most runs that travel with an image."""
 _LAST_SEQUENCE = 1_000_000_000  # what the schema takes: others may have written any
 _MOST_FINDINGS = 200
 _NAME = re.compile(
@@ -134,7 +130,8 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     problems: list[Problem] = []
     for each in names:
         try:
-            runs.append(read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}"))
+            run = read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}")
+            runs += [] if run.foreign else [run]
         except OSError as error:
             problems.append(Problem(Location(f"{shown}/{each}"), error.strerror or str(error)))
         except FileProblemsError as error:
@@ -242,49 +239,3 @@ def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
     evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
     path = add_run(project, name, evidence, proof.raw)
     return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
-
-
-# Runs on their way to other machines and back. A run of others is checked like any file of theirs, and marked as theirs
-# by whoever takes it: nothing in it can say that it is the project's own.
-
-
-def traveling_runs(
-    project: Project, name: ImageName, fingerprint: str
-) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
-    """The latest runs of an image with this content, and the problems of files that stay behind."""
-    kept = look_for_runs(project, name)
-    runs = tuple(run for run in kept.runs if run.subject.fingerprint == fingerprint)
-    return runs[-MOST_RUNS:], kept.problems
-
-
-def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
-    return {file_name(run): run_record.evidence_text(run) for run in runs}
-
-
-def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
-    """The runs of others by file name, all of an image with this content. Raises FileProblemsError; ``shown`` names the
-    place."""
-    try:
-        by_name = records.record(dict[str, str], texts)
-    except records.RecordError:
-        by_name = None
-    if by_name is None or len(by_name) > MOST_RUNS:
-        raise FileProblemsError((Problem(Location(shown), "its evidence is not in the format of this program"),))
-    runs = []
-    for name, text in by_name.items():
-        run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")
-        if run.subject.fingerprint != fingerprint:
-            raise FileProblemsError((Problem(Location(shown), f"{name} is evidence of another image"),))
-        runs.append(run)
-    return tuple(runs)
-
-
-def take(project: Project, name: ImageName, runs: Sequence[Evidence], origin: str) -> int:
-    """Keeps runs of others as such, with their ``origin``; returns how many were new. Raises OSError,
-    UnsafePathError."""
-    folder = evidence_folder(project, name)
-    before = set(_file_names(folder))
-    for run in runs:
-        by_way_of = f"{origin}, before: {run.foreign}" if run.foreign else origin
-        add_run(project, name, replace(run, foreign=by_way_of if len(by_way_of) <= 500 else f"{by_way_of[:499]}…"))
-    return len(set(_file_names(folder)) - before)

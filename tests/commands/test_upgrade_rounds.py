@@ -66,7 +66,7 @@ class Machine:
         subject = standing.present_subject(
             self.project, lock_file.read_lock(self.project.lock), name, runs.MODEL, "bench"
         )
-        fields: dict[str, Any] = {"figures": (figure,), "findings": (), "foreign": "", "accepted": "", "raw": None}
+        fields: dict[str, Any] = {"figures": (figure,), "findings": (), "accepted": "", "raw": None}
         run: Evidence = replace(runs.bench(), subject=replace(subject, machine=runs.MACHINE), **fields)
         store.add_run(self.project, name, run)
         return True

@@ -62,7 +62,6 @@ def bench(verdict: str = "pass", **changes: Any) -> Evidence:
         "findings": (Finding("calls", "step 9 of 12", "fail", 'two of it:\n<tool_call>{"a": "ä"}'),),
         "raw": f"sha256:{5:064x}",
         "accepted": "as meant",
-        "foreign": "archive x.tar",
         "sequence": 3,
     }
     return Evidence(**{**fields, **changes})

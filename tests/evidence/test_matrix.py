@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builder.evidence import matrix
-from builder.evidence.matrix import OthersRun
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests.evidence.runs import MODEL, bench, proof
@@ -21,7 +20,7 @@ FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 
 
 def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json", **changes: Any) -> JudgedRun:
-    own = {"foreign": "", "accepted": "", "file": file}
+    own = {"accepted": "", "file": file}
     run = replace(run, subject=replace(run.subject, model=model), **{**own, **changes})
     return JudgedRun(run, stale)
 
@@ -57,16 +56,6 @@ def test_a_stale_run_says_why_whatever_its_verdict_was() -> None:
     made = table(first=[judged(proof("fail"), "the chat template changed")])
     cell = cell_of(made, FIRST, "prove")
     assert (cell.word, cell.why) == ("stale", "the chat template changed")
-
-
-def test_what_others_ran_is_beside_the_own_run_and_proves_nothing() -> None:
-    theirs = judged(proof(), foreign="archive x.tar", file="theirs.json")
-    alone = cell_of(table(first=[theirs]), FIRST, "prove")
-    assert (alone.word, alone.run) == ("never tried", None)
-    assert alone.others == OthersRun("proven", "evidence/small/1/theirs.json")
-    both = cell_of(table(first=[theirs, judged(proof("changed"), file="own.json")]), FIRST, "prove")
-    assert (both.word, both.run) == ("changed", "evidence/small/1/own.json")
-    assert both.others == alone.others
 
 
 def test_models_are_those_of_pairings_and_of_runs() -> None:

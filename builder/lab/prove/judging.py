@@ -246,10 +246,10 @@ def find_reference(project: Project, lock: Lock, repository: str, number: int | 
         if name.repository == repository and number and name.number > number:
             continue
         for run in reversed(store.look_for_runs(project, name).runs):
-            is_own = run.kind == "prove" and not run.foreign and run.subject.model == model
-            if is_own and run.verdict in {"pass", "unclear"} and run.goldens:
+            is_proof = run.kind == "prove" and run.subject.model == model
+            if is_proof and run.verdict in {"pass", "unclear"} and run.goldens:
                 content = store.raw_answers(project, run.raw) if run.raw else None
-                # The content has the digest that this project's own run names.
+                # The content has the digest that the run names.
                 return Reference(str(name), run.goldens, json.loads(content).get("texts", {}) if content else {})
     return None
 

@@ -85,11 +85,10 @@ def _table(table: matrix.Matrix, disclosure: Disclosure) -> Part:
     """The table, of whose cells only those that were tried."""
     cells = []
     for cell in table.cells:
-        if run := cell.run or (cell.others and cell.others.run):
+        if run := cell.run:
             image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
-            others = cell.others.word if cell.others else None
             file = run.rpartition("/")[2]
-            cells.append(Part(image=image, model=model, proof=cell.proof, word=cell.word, run=file, others=others))
+            cells.append(Part(image=image, model=model, proof=cell.proof, word=cell.word, run=file))
     images = tuple(disclosure.name(str(image)) for image in table.images)
     models = tuple(map(disclosure.name, table.models))
     return Part(images=images, models=models, proofs=table.proofs, cells=tuple(cells))
@@ -172,7 +171,6 @@ class _Sources:
             word=matrix.word_of(judged),
             stale=judged.stale,
             accepted=self.disclosure.note(run.accepted),
-            foreign=(self.disclosure.note(run.foreign) or "elsewhere") if run.foreign else "",
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=(machine.gpus_text or machine.cpu) if machine else "",
             run=run.file,
@@ -329,7 +327,7 @@ class _Sources:
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
             yield self._concern("failed", name, previous[0].image, text, f"builder diff {image} {previous[0].image}")
         for run in now_of(model).runs:
-            if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
+            if run.kind != "prove" and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
                 yield self._concern(run.word, name, image, text, _command(run, name, str(image)))
 
