@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.commands.diff import ImageDifference
     from builder.commands.why import WhyReport
-    from builder.evidence.matrix import RunPair
+    from builder.evidence.standing import RunPair
     from builder.lab.changes import (
         Changes,
         ComparedImage,

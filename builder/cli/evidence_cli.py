@@ -16,9 +16,8 @@ from builder.cli.output import print_note, print_result
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
     from builder.evidence.run_record import Evidence, Figure
-    from builder.evidence.standing import ImageEvidence, JudgedRun
+    from builder.evidence.standing import CellWord, ImageEvidence, JudgedRun, Matrix, MatrixCell, RunPair
 
 
 # Runs as text: the runs of an image with their figures, and the runs of two images side by side.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.matrix import RunPair
+    from builder.evidence.standing import RunPair
     from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
@@ -128,11 +128,11 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
 
 def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
     """The last runs of both images side by side. Damaged evidence is left out: `list` reports it."""
-    from builder.evidence import matrix
+    from builder.evidence import standing
 
     if not (evidence := listing.present_evidence(project, lock, [before, after], {})):
         return ()
-    return matrix.pairs_side_by_side(evidence[before].last, evidence[after].last)
+    return standing.pairs_side_by_side(evidence[before].last, evidence[after].last)
 
 
 def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:

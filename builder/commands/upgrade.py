@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.matrix import RunPair
     from builder.evidence.requirements import MissingEvidence
+    from builder.evidence.standing import RunPair
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock

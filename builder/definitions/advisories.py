@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +22,7 @@ from builder.base.words import did_you_mean
 from builder.definitions.fields import checked
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Iterator
 
     from builder.base.project import Project
@@ -306,7 +306,7 @@ def _numbers_in_range(text: str, wanted: str) -> _Truth:
 
 
 # SSH signatures of files, by `ssh-keygen -Y`: https://man.openbsd.org/ssh-keygen. A namespace keeps a signature of one
-#  kind of file from counting for another kind.
+# kind of file from counting for another kind.
 
 SUFFIX = ".sig"
 
@@ -314,6 +314,8 @@ SUFFIX = ".sig"
 def signer(signature: Path, content: bytes, namespace: str, allowed: Path) -> str:
     """The principal in the file ``allowed`` (ALLOWED SIGNERS in ssh-keygen(1)) whose key signed ``content``; empty if
     there is none. Raises UsageError if this machine cannot check signatures."""
+
+    import subprocess
 
     def keygen(*words: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         argv = ["ssh-keygen", "-Y", *words, "-s", str(signature), "-f", str(allowed)]

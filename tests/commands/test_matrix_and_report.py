@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.cli import evidence_cli, output
-from builder.evidence import matrix, standing, store
+from builder.evidence import standing, store
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Pairing
@@ -140,7 +140,7 @@ def test_the_table_fits_80_columns(
     names = [ImageName("vllm-node-tf5", number) for number in range(images, 0, -1)]
     called = [f"Organisation/Model-{number}B-FP8" for number in range(models)]
     evidence = {name: ImageEvidence(last=tuple(map(failed, called))) for name in names if images == 2}
-    evidence_cli.print_matrix(matrix.build_matrix(names, called, evidence))
+    evidence_cli.print_matrix(standing.build_matrix(names, called, evidence))
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) <= most
     assert max(map(len, printed)) <= 80

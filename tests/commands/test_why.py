@@ -243,9 +243,7 @@ def test_a_candidate_that_was_compared_is_no_start_of_the_model(tmp_path: Path) 
     """It may have had any arguments, and a run without a record of them is not known to be as it is now."""
     project, variables = replay(tmp_path, Thread(""))
     subject = Subject(str(FIRST), image(1).fingerprint, MODEL)
-    compared = replace(
-        bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z"
-    )
+    compared = replace(bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z")
     store.add_run(project, FIRST, compared)
     assert asked(project, variables)["as_now"] == THEN
     store.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER))

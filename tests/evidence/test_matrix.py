@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from builder.evidence import matrix
+from builder.evidence import standing
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests.evidence.runs import MODEL, bench, proof
 
 if TYPE_CHECKING:
-    from builder.evidence.matrix import Matrix, MatrixCell
     from builder.evidence.run_record import Evidence
+    from builder.evidence.standing import Matrix, MatrixCell
 
 
 OTHER = "Org/Other-8B"
@@ -28,7 +28,7 @@ def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json",
 def table(**last: list[JudgedRun]) -> Matrix:
     evidence = {FIRST: ImageEvidence(last=tuple(last.get("first", ()))), SECOND: ImageEvidence()}
     evidence[SECOND] = ImageEvidence(last=tuple(last.get("second", ())))
-    return matrix.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
+    return standing.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
 
 
 def cell_of(made: Matrix, image: ImageName, proof: str) -> MatrixCell:
@@ -62,4 +62,4 @@ def test_models_are_those_of_pairings_and_of_runs() -> None:
     image = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", "a", "b", 1)
     lock = Lock().with_image(FIRST, image).with_pairing(MODEL, Pairing(FIRST))
     evidence = ImageEvidence(last=(judged(proof(), model=OTHER), judged(proof(), model="")))
-    assert matrix.models_of(lock, [evidence]) == (MODEL, OTHER)
+    assert standing.models_of(lock, [evidence]) == (MODEL, OTHER)

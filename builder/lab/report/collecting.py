@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
-from builder.evidence import matrix, requirements, standing
+from builder.evidence import requirements, standing
 from builder.evidence.run_record import figure_document
 from builder.lab import changes
 from builder.lock import lock_file
@@ -62,7 +62,7 @@ def collect_page(
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
     recorded = evidence_of(project, lock, names, environ)
     evidence = {name: recorded.get(name, standing.ImageEvidence()) for name in names}
-    table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
+    table = standing.build_matrix(names, standing.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
     if any(project.mirrors.glob("*.git")):
@@ -81,7 +81,7 @@ def collect_page(
     )
 
 
-def _table(table: matrix.Matrix, disclosure: Disclosure) -> Part:
+def _table(table: standing.Matrix, disclosure: Disclosure) -> Part:
     """The table, of whose cells only those that were tried."""
     cells = []
     for cell in table.cells:
@@ -168,7 +168,7 @@ class _Sources:
         text = json.dumps(protocol, sort_keys=True)
         return Part(
             **{key: getattr(run, key) for key in ("kind", "name", "verdict", "started", "seconds", "version")},
-            word=matrix.word_of(judged),
+            word=standing.word_of(judged),
             stale=judged.stale,
             accepted=self.disclosure.note(run.accepted),
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
