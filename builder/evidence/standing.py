@@ -1,6 +1,6 @@
 """The standing of an image with a model sums up its recorded runs in one word.
 
-The project's own latest proof decides. Runs of others are shown, and never make an image proven.
+The latest proof decides. The runs of several images together make a table, and two images are put side by side.
 """
 
 from __future__ import annotations
