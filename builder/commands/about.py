@@ -18,7 +18,7 @@ from builder.definitions import checkpoint_definition, configuration, mod, recip
 from builder.definitions.image import definition_names, load_image
 from builder.engine import client as endpoints
 from builder.engine import machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checking import TAKE_BACK
@@ -469,7 +469,7 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
         yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
-    for name in store.evidence_images(project):
-        for problem in store.look_for_runs(project, name).problems:
+    for name in run_record.evidence_images(project):
+        for problem in run_record.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")

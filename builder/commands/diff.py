@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import BuilderError
 from builder.commands import listing
 from builder.definitions import recipe
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
@@ -122,7 +122,7 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
     start = readiness.recorded_starts(project, model).get(side.image.fingerprint)
     if start and start.starts:
         return start.starts[-1].chosen
-    runs = (run for run in reversed(store.look_for_runs(project, side.name).runs) if run.subject.model == model)
+    runs = (run for run in reversed(run_record.look_for_runs(project, side.name).runs) if run.subject.model == model)
     return next((run.chosen for run in runs if run.chosen), {})
 
 

@@ -16,7 +16,7 @@ from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
 from builder.engine import images, machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import lock_file, merging, text
 from builder.lock.checking import conflict_marks
@@ -197,7 +197,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         for origin, to in pairs:
             image = merged.images[to.repository].numbers[to.number]
             directory = recovery.restore_both(project, merged, origin, to)
-            store.move_evidence(project, origin, to, image.fingerprint)
+            run_record.move_evidence(project, origin, to, image.fingerprint)
             renumbered.append(RenumberedImage(origin, to, image, directory))
         written = writer.commit(merged, commented)
         tagged = _retag(workspace, merged)

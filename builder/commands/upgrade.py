@@ -18,7 +18,7 @@ from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
 from builder.definitions import build_target, configuration, image
 from builder.engine import machine
-from builder.evidence import requirements, standing, store
+from builder.evidence import requirements, run_record, standing
 from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
 from builder.lab.upgrade_journal import Upgrade
@@ -239,7 +239,7 @@ def _recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe:
 def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Proves the candidate unless that is done; returns what is broken, so that it is not measured."""
     name = upgrade.candidate_image
-    runs = [run for run in store.of_image(workspace.project, name) if run.subject.model == upgrade.model]
+    runs = [run for run in run_record.of_image(workspace.project, name) if run.subject.model == upgrade.model]
     latest = standing.latest(runs, "prove")
     if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, upgrade.model)):
         (proved,) = measuring.prove_image(workspace, str(name), (upgrade.target,))

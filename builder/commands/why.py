@@ -22,7 +22,7 @@ from builder.commands import diff
 from builder.definitions import configuration, container
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import likely_causes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -91,7 +91,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
             how = "it answered, and is marked good" if (name, "good") in marks else "it answered"
             yield from (WorkingState(how, name, fingerprint, facts) for facts in start.starts)
     for fingerprint, name in names.items():
-        for run in store.look_for_runs(project, name).runs:
+        for run in run_record.look_for_runs(project, name).runs:
             subject = run.subject
             # A proof runs no server, and a comparison serves a candidate with any arguments.
             if run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:

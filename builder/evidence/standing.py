@@ -22,7 +22,7 @@ from builder.base.hub_cache import is_commit
 from builder.base.machine_record import machine_changes
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
-from builder.evidence import run_record, store
+from builder.evidence import run_record
 from builder.evidence.run_record import SAME, Subject, unlike
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def evidence_overview(
     set_now = functools.cache(sets)
     evidence = {}
     for name in names:
-        kept = store.look_for_runs(project, name)
+        kept = run_record.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
         served = [model for model in sorted(lock.models) if pairing_of(lock, name, model)]
         pairings = []

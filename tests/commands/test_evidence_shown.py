@@ -17,7 +17,7 @@ import pytest
 from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import about, listing
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Pairing
@@ -44,7 +44,9 @@ def subject(project: Project, name: ImageName, kind: Any = "prove", model: str =
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
     of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
-    return store.add_run(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
+    return run_record.add_run(
+        project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set)
+    )
 
 
 def environ() -> dict[str, str]:
@@ -169,7 +171,7 @@ def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project
     lock = lock_file.read_lock(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
     projects.write(project.lock, text.dump_lock(lock))
     add(project, SECOND, proof())
-    store.add_run(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
+    run_record.add_run(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
     assert f", failed  {MODEL} (proven), {OTHER}" in row(project, SECOND)
 
 

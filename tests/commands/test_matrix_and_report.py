@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.cli import evidence_cli, output
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Pairing
@@ -43,7 +43,7 @@ def project(tmp_path: Path) -> Project:
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> str:
     subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, MODEL, evidence.kind)
-    return project.relative(store.add_run(project, name, replace(evidence, subject=subject)))
+    return project.relative(run_record.add_run(project, name, replace(evidence, subject=subject)))
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> str:

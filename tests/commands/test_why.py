@@ -19,7 +19,7 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import why
 from builder.engine import machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Subject
 from builder.lock import lock_file, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Pairing, Version
@@ -244,9 +244,9 @@ def test_a_candidate_that_was_compared_is_no_start_of_the_model(tmp_path: Path) 
     project, variables = replay(tmp_path, Thread(""))
     subject = Subject(str(FIRST), image(1).fingerprint, MODEL)
     compared = replace(bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z")
-    store.add_run(project, FIRST, compared)
+    run_record.add_run(project, FIRST, compared)
     assert asked(project, variables)["as_now"] == THEN
-    store.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER))
+    run_record.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER))
     assert asked(project, variables)["as_now"] == THEN
     project.answered.unlink()
     answer = asked(project, variables)
@@ -318,7 +318,7 @@ def test_a_run_that_passed_is_a_state_that_worked(tmp_path: Path) -> None:
     read = machine.read_machine(open_workspace(project, variables, ignore).engine, variables, seconds=5.0)
     then = replace(read, kernel="6.17.0-1032-nvidia")
     subject = Subject(str(FIRST), image(1).fingerprint, MODEL, machine=then)
-    store.add_run(project, FIRST, replace(bench(), subject=subject, started=THEN))
+    run_record.add_run(project, FIRST, replace(bench(), subject=subject, started=THEN))
     answer = asked(project, variables)
     assert answer["worked"]["how"] == "bench quick passed"
     assert answer["causes"][0]["text"] == "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia"

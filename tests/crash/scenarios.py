@@ -11,7 +11,7 @@ from pathlib import Path
 
 from builder.engine import images
 from builder.engine.client import Endpoint
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName
@@ -175,7 +175,7 @@ def _prove(bench: Bench, number: int, verdict: str = "pass") -> None:
     record = lock_file.read_lock(bench.project.lock).image(name)
     assert record
     run = proof(verdict, subject=Subject(str(name), record.fingerprint, MODEL))
-    store.add_run(bench.project, name, run)
+    run_record.add_run(bench.project, name, run)
 
 
 def _commit(root: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from builder.base.machine_record import Machine
 from builder.base.project import Project
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock.model import ImageName
 
@@ -71,7 +71,7 @@ def keep(project: Project, *names: ImageName) -> dict[str, bytes]:
     """Keeps a proof of each number with its raw output, and returns all files of evidence."""
     for name in names:
         raw = f"raw output of {name}".encode()
-        store.add_run(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
+        run_record.add_run(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
     return files(project)
 
 

@@ -15,7 +15,7 @@ from builder.base.errors import ConflictError, FileProblemsError
 from builder.base.machine_record import Machine
 from builder.base.project import Project
 from builder.definitions.configuration import RequiredEvidence, RequiredFigure
-from builder.evidence import requirements, standing, statistics, store
+from builder.evidence import requirements, run_record, standing, statistics
 from builder.evidence.requirements import RecordedRuns
 from builder.evidence.run_record import Evidence, Figure, Subject
 from builder.evidence.statistics import SeriesComparison, compare_runs
@@ -236,7 +236,7 @@ def test_from_the_files_of_a_project(tmp_path: Path) -> None:
     (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
     assert str(missing) == "prove: has not been run"
     assert requirements.missing_command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
-    store.add_run(project, NEW, proof(subject=now(project, lock)))
+    run_record.add_run(project, NEW, proof(subject=now(project, lock)))
     assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
     path = project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace("serve", "serve --chat-template /x --tool-call-parser hermes"))
@@ -256,7 +256,7 @@ def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("requires", ["{}", "{probe: [long]}"])
 def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, requires: str) -> None:
     project, lock = make(tmp_path, requires)
-    store.add_run(project, NEW, proof(verdict="fail"))
+    run_record.add_run(project, NEW, proof(verdict="fail"))
     assert ("prove", True) in {
         (each.kind, each.failed) for each in requirements.missing(project, lock, NEW, runs.MODEL)
     }
@@ -264,7 +264,7 @@ def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, req
         requirements.passed(workspace(project, NO_ENGINE), lock, NEW, {runs.MODEL: None})
     assert requirements.unfit(project, {}, lock, NEW, OLD, None) == f"did not pass its proof for {runs.MODEL}"
     for verdict in ("changed", "unclear", "pass"):
-        store.add_run(project, NEW, proof(verdict=verdict))
+        run_record.add_run(project, NEW, proof(verdict=verdict))
         lacking = requirements.missing(project, lock, NEW, runs.MODEL)
         assert "prove" not in {each.kind for each in lacking}
         assert requirements.unfit(project, {}, lock, NEW, OLD, None) == ""

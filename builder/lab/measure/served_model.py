@@ -18,7 +18,7 @@ from builder.base.http_client import NoAnswerError
 from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.lock import checking, lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
@@ -92,7 +92,7 @@ def keep_run(
         return None
     of_run = replace(of_run, overrides={**of_run.overrides, **(weights or {})})
     evidence = replace(outcome.evidence(of_run), chosen=readiness.chosen_by(measured.running))
-    return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
+    return run_record.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.project import Project
 from builder.commands import listing
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
@@ -55,7 +55,7 @@ def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODE
     machine = evidence.subject.machine
     of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
     own = replace(evidence, subject=replace(subject, machine=machine), set=of_set)
-    return store.add_run(project, name, own)
+    return run_record.add_run(project, name, own)
 
 
 def measured(speed: float, **changes: Any) -> Evidence:
