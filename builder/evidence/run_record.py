@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from builder.base import files, records, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
+from builder.base.machine_record import Machine  # noqa: TC001 (the type of a record)
 from builder.base.project import below_project
 from builder.base.words import sha256_of
 from builder.lock import checking
@@ -28,7 +29,6 @@ from builder.lock.model import ImageName
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.base.machine_record import Machine
     from builder.base.project import Project
 
 

@@ -228,7 +228,7 @@ def test_a_renumbered_image_takes_its_runs_along_and_leaves_those_of_the_other(p
 ADD = """
 import sys
 from pathlib import Path
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.base.project import Project
 from tests.evidence.runs import NAME
 from tests.evidence.runs import proof
