@@ -66,18 +66,16 @@ FAST := -q -m "not engine and not image and not slow and not long and not full" 
 test-fast: $(READY)
 	@.venv/bin/pytest $(FAST)
 
-# The tools of the tests are their newest versions: only what the program imports has a lowest one. Checkpoints that are
-# computed, with numpy, are slow tests.
+# The tools of the tests are their newest versions: only what the program imports has a lowest one.
 LOWEST := .builder/lowest
 test-lowest: $(READY)
 	@export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-https://pypi.org/simple}}" VIRTUAL_ENV=$(LOWEST); \
 	 .venv/bin/uv venv --quiet --clear --seed --python .venv/bin/python $(LOWEST); \
-	 .venv/bin/uv pip compile --quiet --no-header --no-annotate --resolution lowest-direct --extra checkpoints \
+	 .venv/bin/uv pip compile --quiet --no-header --no-annotate --resolution lowest-direct \
 	   --output-file $(LOWEST)/requirements.txt pyproject.toml; \
 	 .venv/bin/uv pip install --quiet --requirement $(LOWEST)/requirements.txt --group dev; \
 	 .venv/bin/uv pip install --quiet --no-deps --editable .
 	@$(LOWEST)/bin/pytest $(FAST)
-	@$(LOWEST)/bin/pytest -q -m "(slow or long) and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/lab/checkpoints
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 -m "" tests/fuzz

@@ -24,7 +24,7 @@ from benchmarks import bisecting, checkpoints, everyday, evidence, growth, secon
 from benchmarks.measuring import Grid, Table, markdown
 from benchmarks.sandbox import Sandbox, sandbox
 from builder.engine import client as endpoints
-from builder.engine import versions
+from builder.engine import machine
 from builder.engine.client import Endpoint
 
 Part = Callable[[Sandbox, int], Iterator[Table | Grid]]
@@ -74,15 +74,15 @@ def _write(head: str, part: str, text: str) -> None:
 
 
 def _head(endpoint: Endpoint, runs: int) -> str:
-    supported = versions.require_supported(endpoint)
+    supported = machine.require_supported(endpoint)
     engine = f"engine {supported.engine} ({supported.store} store), buildx {supported.buildx}"
     version = importlib.metadata.version("builder")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    machine = f"{os.cpu_count()} processors ({platform.machine()}), {memory:.0f} GiB of memory"
+    hardware = f"{os.cpu_count()} processors ({platform.machine()}), {memory:.0f} GiB of memory"
     return f"""\
 # Benchmarks
 
-Written by `make bench`: {machine},
+Written by `make bench`: {hardware},
 {engine}, Python {platform.python_version()}, builder {version}.
 
 A cell is the median of {runs} runs and their range, or one run. The two things of a row took turns. `to reach` is the

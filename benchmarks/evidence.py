@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Row, Table, in_turn
-from builder.evidence import run_record, store
+from builder.evidence import run_record
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from tests import locks
@@ -61,4 +61,4 @@ def _write(folder: Path, name: ImageName, model: str, place: int, fingerprint: s
     """Writes a run as `store.add` does, without looking at those that are there."""
     subject = replace(made.SUBJECT, image=str(name), model=model, fingerprint=fingerprint, recipe=None)
     run = replace(made.proof(subject=subject, seconds=float(place)), sequence=place)
-    (folder / store.file_name(run)).write_text(run_record.evidence_text(run), encoding="utf-8")
+    (folder / run_record.file_name(run)).write_text(run_record.evidence_text(run), encoding="utf-8")

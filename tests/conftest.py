@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from builder.base.errors import ConflictError, EngineError
 from builder.base.project import Project
-from builder.engine import client, containers, images, versions
+from builder.engine import client, containers, images, machine
 from builder.engine.client import Endpoint
 from builder.numbers import claims
 from tests import interrupts, leftovers, ordering, program, projects, shared, workers
@@ -119,7 +119,7 @@ def endpoint() -> Endpoint:
 def _start_engine() -> str:
     started = ""
     try:
-        versions.require_supported(client.find_endpoint(os.environ))
+        machine.require_supported(client.find_endpoint(os.environ))
     except EngineError:
         # The private engine may be running while the environment names another one: then it is not ours to stop.
         was_running = subprocess.run([SCRIPTS / "engine", "env"], check=True, capture_output=True).stdout

@@ -2,6 +2,7 @@
 
 A reader takes nothing else: no other key, no value of another type. `Annotated[str, PATTERN]` is text that a regular
 expression matches as a whole. A file's head, such as its format, is beside the record and must be equal.
+The journal of a command that may be killed, which is such a record, comes last.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from builder.base import files
+from builder.base.errors import ConflictError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
 
 T = TypeVar("T")
 _LARGEST = 64 << 20
@@ -215,3 +221,57 @@ def _wrong(expected: str, data: Any) -> RecordError:
     names = {"dict": "a block of keys", "list": "a list", "NoneType": "null"}
     described = names.get(type(data).__name__, f"`{data!s:.60}`")
     return RecordError(f"expected {expected}, found {described}")
+
+
+# A journal is the record from which a killed command continues: one process holds it, and it is on the disk, whole,
+# before each step. Anyone may have written the file, so the types of a record check the names in it.
+
+
+@dataclass(frozen=True)
+class Journal(Generic[T]):
+    """The journal at ``path``, of records of one ``kind`` and ``format``. Errors call it that of ``what``, and say
+    what to do ``while_held`` by another process and ``if_unreadable``."""
+
+    path: Path
+    kind: type[T]
+    format: int
+    what: str
+    while_held: str
+    if_unreadable: str
+
+    @property
+    def lock(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Holds the journal. Raises ConflictError where another process does."""
+        files.make_folder(self.path.parent)
+        try:
+            with files.locked(self.lock, wait_seconds=0):
+                yield
+        except files.LockHeldError as error:
+            holder = f", process {error.holder}" if error.holder else ""
+            raise ConflictError(f"{self.what} is already running{holder}", hint=self.while_held) from None
+
+    @property
+    def is_held(self) -> bool:
+        return self.lock.exists() and files.is_held(self.lock)
+
+    def write(self, record: T) -> None:
+        """Writes the record, on the disk before this returns."""
+        files.write_atomically(self.path, text_of(record, {"format": self.format}).encode())
+
+    def read(self) -> T | None:
+        """The record, or None if there is no file. Raises ConflictError if the file holds anything else."""
+        try:
+            return read_file(self.path, self.kind, {"format": self.format})
+        except FileNotFoundError:
+            return None
+        except (OSError, RecordError) as error:
+            shown = "/".join(self.path.parts[-3:])
+            message = f"{shown} is not a journal of {self.what} that this version of builder can read: {error}"
+            raise ConflictError(message, hint=self.if_unreadable) from None
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

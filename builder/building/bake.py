@@ -23,7 +23,7 @@ from builder.base.errors import (
 )
 from builder.base.events import Message
 from builder.definitions import configuration
-from builder.engine import images, versions
+from builder.engine import images, machine
 from builder.plan import making as plan_bake
 from builder.sources import git
 
@@ -346,7 +346,7 @@ def baked_images(
     from builder.numbers import named_registry
 
     engine = workspace.engine
-    host_platform = versions.require_supported(engine).platform
+    host_platform = machine.require_supported(engine).platform
     work_folder.remove_stale(workspace)
     for image in planned:
         _require_local_base(engine, image.plan)

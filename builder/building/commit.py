@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.recipe import Recipe
     from builder.evidence.requirements import MissingEvidence
-    from builder.evidence.store import Proof
+    from builder.evidence.run_record import Proof
     from builder.numbers.workspace import Workspace
 
 

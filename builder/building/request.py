@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from builder.engine.build_log import StepMemory
-    from builder.evidence.store import ProvedImage
+    from builder.evidence.run_record import ProvedImage
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from builder.base.errors import SourceError, UsageError
 from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions import build_target, image, mod, recipe_problems
-from builder.engine import versions
+from builder.engine import machine
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory, status
@@ -85,7 +85,7 @@ def _targets(
     definitions = [build_target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image.Overrides(request.platform, request.settings)
-    platform = versions.platform(workspace.engine)
+    platform = machine.platform(workspace.engine)
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
         raise UsageError("`--locked` resolves nothing, but `--update` resolves again: give only one of them")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, records
 from builder.building.request import BuildOutcome  # noqa: TC001 (the type of a record)
-from builder.engine import tag_cache
+from builder.engine import images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | N
     if stored.files != key.files:
         return None
     cache = workspace.project.engine_cache
-    existing = tag_cache.find_images(workspace.engine, stored.repositories, stored.images, cache)
+    existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
     return stored.results if existing.fingerprints == stored.images else None
 
 

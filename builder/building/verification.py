@@ -13,7 +13,7 @@ from builder.base import files, words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageStateError, UsageError
 from builder.base.events import Message, Report, task
 from builder.definitions import command, image, mod, recipe, recipe_problems
-from builder.engine import containers, images, installed, versions
+from builder.engine import containers, images, installed, machine
 from builder.engine.client import EngineHTTPError
 from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_pulls, shown_versions
 from builder.plan import plan_model
@@ -225,7 +225,7 @@ def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection
     settings = image.serve_settings(workspace.project, plan.definition.name)
     if settings.gpus != "all":
         return None
-    if not versions.has_nvidia(workspace.engine):
+    if not machine.has_nvidia(workspace.engine):
         workspace.report(Message("checks on a GPU not run: this engine has none"))
         return None
     entrypoint = tuple(baked.details.config.get("Entrypoint", ())) if settings.keep_entrypoint else ()

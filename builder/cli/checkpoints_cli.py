@@ -109,9 +109,9 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record what it was made from.
 
-    Missing files of the sources are downloaded first. Unchanged bytes are copied, the others are computed in pieces.
-    The result gets its name when it is complete. After a kill, the same command continues with the unfinished files.
-    checkpoints.lock records the sources, the steps and the digest of every file.
+    Missing files of the sources are downloaded first. The result gets its name when it is complete.
+    After a kill, the same command continues with the unfinished files. checkpoints.lock records the sources, the steps
+    and the digest of every file.
     """
     from builder.cli import progress
     from builder.commands import checkpoints as command

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.commands.diff import ImageDifference
     from builder.commands.why import WhyReport
-    from builder.evidence.matrix import RunPair
+    from builder.evidence.standing import RunPair
     from builder.lab.changes import (
         Changes,
         ComparedImage,
@@ -96,7 +96,7 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
 
 def runs_data(pair: RunPair) -> dict[str, Any]:
     """The last runs of one kind and name on both images as JSON, with their figures side by side."""
-    run, measured = "verdict=run.verdict started=run.started stale foreign=run.foreign?", "mean std values"
+    run, measured = "verdict=run.verdict started=run.started stale", "mean std values"
     return {
         **data(pair, "kind name model"),
         "before": data(pair.before, run),

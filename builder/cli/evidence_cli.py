@@ -16,9 +16,8 @@ from builder.cli.output import print_note, print_result
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
     from builder.evidence.run_record import Evidence, Figure
-    from builder.evidence.standing import ImageEvidence, JudgedRun
+    from builder.evidence.standing import CellWord, ImageEvidence, JudgedRun, Matrix, MatrixCell, RunPair
 
 
 # Runs as text: the runs of an image with their figures, and the runs of two images side by side.
@@ -77,7 +76,6 @@ def _remarks(each: JudgedRun) -> str:
         ", ".join(f"{count:,} {name}" for name, count in run.counts.items()),
         f"accepted: {run.accepted}" if run.accepted else "",
         f"stale: {'; '.join(each.stale)}" if each.stale else "",
-        f"not ours: {run.foreign}" if run.foreign else "",
         f"on {place}" if place else "",
     )
     return "; ".join(filter(None, parts))
@@ -118,8 +116,7 @@ def _findings(run: Evidence) -> Iterator[str]:
 def _verdict_of(each: JudgedRun | None) -> str:
     if each is None:
         return "-"
-    parts = (output.word(each.run.verdict), "stale" if each.stale else "", "not ours" if each.run.foreign else "")
-    return ", ".join(filter(None, parts))
+    return output.word(each.run.verdict) + (", stale" if each.stale else "")
 
 
 def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
@@ -186,7 +183,6 @@ _SHORT: dict[CellWord, str] = {
     "stale": "old",
     "never tried": "-",
 }
-_OTHERS = "*"
 
 
 def print_matrix(matrix: Matrix) -> None:
@@ -206,14 +202,12 @@ def print_matrix(matrix: Matrix) -> None:
         for image in matrix.images:
             for proof in matrix.proofs:
                 row = [cells[image, model, proof] for model in models]
-                if proof == "prove" or any(cell.run or cell.others for cell in row):
+                if proof == "prove" or any(cell.run for cell in row):
                     rows.append((str(image) if proof == "prove" else f"  {proof}", *map(_shown, row)))
         output.print_table(("IMAGE", *letters[begin : begin + beside]), rows)
         output.print_line()
     output.print_facts(list(zip(letters, matrix.models, strict=True)))
     output.print_line()
-    if any(cell.others for cell in matrix.cells):
-        print_result(f"{_OTHERS} ran elsewhere, which proves nothing here: --json has these runs")
     counts = ", ".join(f"{count:,} {word} ({_SHORT[word]})" for word, count in matrix.counts().items() if count)
     pairs = counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
@@ -224,7 +218,7 @@ def print_matrix(matrix: Matrix) -> None:
 
 
 def _shown(cell: MatrixCell) -> str:
-    return output.word(cell.word, _SHORT[cell.word]) + (_OTHERS if cell.others else "")
+    return output.word(cell.word, _SHORT[cell.word])
 
 
 def _letter(place: int) -> str:

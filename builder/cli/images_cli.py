@@ -172,7 +172,7 @@ def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
 
     return {
         "standing": evidence.standing,
-        "pairings": data(evidence.pairings, "model standing why foreign run=run.file"),
+        "pairings": data(evidence.pairings, "model standing why run=run.file"),
         "runs": listing.run_documents(evidence),
         "problems": list(map(str, evidence.problems)),
     }

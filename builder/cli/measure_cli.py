@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.commands.measuring import KeptOutcome
-    from builder.evidence.run_record import Evidence
-    from builder.evidence.store import ProvedImage
+    from builder.evidence.run_record import Evidence, ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
 

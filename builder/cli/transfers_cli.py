@@ -60,8 +60,8 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
     """Write a numbered image into a file.
 
     For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
-    load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. FILE
-    appears once it is complete. With --with-caches, a machine with the same chip starts the model without compiling.
+    load` reads as well, with the build directory and the entry of images.lock beside the image. FILE appears once it is
+    complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
     from builder.cli import progress
     from builder.commands import image_files as command
@@ -85,17 +85,16 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
     FILE was written by `builder export-image`. The image gets its number only if every byte matches the export. Its
-    build directory and its entry in images.lock come with it. So does its evidence, which counts as evidence from
-    elsewhere. The current number and the pairings of models stay as they are: the number becomes current only if the
-    repository has no current one, and serves only models that no image serves yet. A number that is another image here
-    is not overwritten."""
+    build directory and its entry in images.lock come with it. The current number and the pairings of models stay as
+    they are: the number becomes current only if the repository has no current one, and serves only models that no image
+    serves yet. A number that is another image here is not overwritten."""
     from builder.cli import progress
     from builder.commands import image_files as command
 
     with progress.reporter() as report:
         result = command.import_image(context.workspace(report), file)
     if as_json:
-        print_json(result, "image already layers size=bytes current models evidence")
+        print_json(result, "image already layers size=bytes current models")
         return
     outcome = (
         "is here already"
@@ -105,10 +104,6 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     print_result(f"{result.image} {outcome}")
     if result.models:
         print_result(f"it serves {', '.join(result.models)}")
-    if result.evidence:
-        print_result(
-            f"{words.counted(result.evidence, 'run')} from elsewhere imported; to see: `builder show {result.image}`"
-        )
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")
 

@@ -17,8 +17,8 @@ from builder.commands import explaining
 from builder.definitions import checkpoint_definition, configuration, mod, recipe, recipe_problems
 from builder.definitions.image import definition_names, load_image
 from builder.engine import client as endpoints
-from builder.engine import machine, versions
-from builder.evidence import store
+from builder.engine import machine
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checking import TAKE_BACK
@@ -213,7 +213,7 @@ def _release(address: str) -> Diagnosis:
 
 
 def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
-    engine = versions.require_supported(endpoint)
+    engine = machine.require_supported(endpoint)
     message = f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
     yield Diagnosis("engine", "ok", message)
     yield Diagnosis("buildx", "ok", f"buildx {engine.buildx}")
@@ -349,7 +349,7 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
             selection = select_image(project, lock, model)
             if serve_settings(project, selection).gpus == "all":
                 waiting.append(f"{model} on {selection.image}")
-    if waiting and not versions.has_nvidia(endpoint):
+    if waiting and not machine.has_nvidia(endpoint):
         message = f"this engine cannot give a container the GPU that these need: {', '.join(waiting)}"
         remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
         yield Diagnosis("models", "warning", message, remedy)
@@ -469,7 +469,7 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
         yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
-    for name in store.evidence_images(project):
-        for problem in store.look_for_runs(project, name).problems:
+    for name in run_record.evidence_images(project):
+        for problem in run_record.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")

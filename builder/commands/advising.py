@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, signatures, words, yaml_file
+from builder.base import files, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -104,7 +104,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
 
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
     """The contents of a file, and of the signature beside it if ``signers`` are given."""
-    signature = path.with_name(path.name + signatures.SUFFIX)
+    signature = path.with_name(path.name + advisories.SUFFIX)
     try:
         contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
         if signers and signature.is_file():
@@ -120,8 +120,8 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
     with tempfile.TemporaryDirectory() as folder:
         signature = Path(folder, "signature")
         for path, text in texts.items():
-            signature.write_bytes(contents.get(path + signatures.SUFFIX, b""))
-            if not (name := signatures.signer(signature, text, NAMESPACE, signers)):
+            signature.write_bytes(contents.get(path + advisories.SUFFIX, b""))
+            if not (name := advisories.signer(signature, text, NAMESPACE, signers)):
                 hint = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}` signs it, with a key in {signers}"
                 raise UsageError(f"{path} has no valid signature of an allowed signer: nothing was taken", hint=hint)
             signing.add(name)

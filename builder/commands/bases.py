@@ -14,7 +14,7 @@ from builder.base.errors import BuilderError, FileProblemsError, SourceError, Tr
 from builder.base.events import Diagnosis, Message
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
-from builder.engine import archives, images, installed, registry, transfer, versions
+from builder.engine import archives, images, installed, machine, registry, transfer
 from builder.engine.registry import PublishedImage
 from builder.lock import lock_file, text
 from builder.moving import archive
@@ -53,7 +53,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     cannot be read."""
     project, engine = workspace.project, workspace.engine
     repository = _repository(workspace, name)
-    wanted_platform = platform or versions.platform(engine)
+    wanted_platform = platform or machine.platform(engine)
     every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
@@ -284,7 +284,7 @@ def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]
 def _repository(workspace: Workspace, name: str) -> str:
     if name not in definitions.definition_names(workspace.project):
         return images.repository(images.split_day(name)[0])
-    base = definitions.load_image(workspace.project, name, versions.platform(workspace.engine)).base
+    base = definitions.load_image(workspace.project, name, machine.platform(workspace.engine)).base
     if base is None:
         raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
     return images.repository(images.split_day(base)[0])

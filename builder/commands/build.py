@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.building.request import BuildRequest, HeldPointer
     from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
-    from builder.evidence.store import ProvedImage
+    from builder.evidence.run_record import ProvedImage
     from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
 
@@ -42,7 +42,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
         return
     # Only now: these take longer to import than all of the above.
     from builder.building import bake, commit, outlook, resolve, verification, work_folder
-    from builder.evidence.store import keep_proof
+    from builder.evidence.run_record import keep_proof
     from builder.lab.prove import prove
 
     work_folder.recover(workspace)

@@ -45,10 +45,6 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
     """Plans the checkpoint called ``name`` from the headers of its sources, and changes nothing; ``update`` looks their
     revisions up again. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
     plan, place, _, made = _plan(workspace, name, update=update)
-    try:
-        conversion.require_packages(plan)
-    except UsageError as error:  # the plan is valid nevertheless
-        workspace.report(Message(f"{error.message}; {error.hint}"))
     needed = 0 if made else plan.size + plan.fetched
     seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
     free = shutil.disk_usage(_disk(place)).free
@@ -68,14 +64,13 @@ class BuiltCheckpoint:
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
     """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it. What an earlier
-    run finished is not made again. Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a
-    package for its steps is not installed, and SourceError where the disk has too little room."""
+    run finished is not made again. Raises what `make_checkpoint_plan` and `make_checkpoint` do, and SourceError
+    where the disk has too little room."""
     plan, place, recorded, revision = _plan(workspace, name, update=update)
     checkpoint, seconds = plan.definition.name, None
     if revision:
         made = recorded[revision]
     else:
-        conversion.require_packages(plan)
         finished = conversion.finished_size(plan, place)
         needed, disk = plan.size + plan.fetched - finished, _disk(place)
         if needed + _SPARE > (free := shutil.disk_usage(disk).free):

@@ -21,7 +21,7 @@ from builder.definitions import configuration, container
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.lock import lock_file
-from builder.serving import advice, answered, running, selection, server_log
+from builder.serving import advice, readiness, running, selection, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,14 +82,14 @@ def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[
     """The name of the server whose failed start left the latest log, its lines, and how it ended."""
     selected = _selected(workspace, text) if text else None
     wanted = container.service_name(selected.recipe.name) if selected else text or ""
-    logs = answered.kept_logs(workspace.project, wanted, node or "")
+    logs = readiness.kept_logs(workspace.project, wanted, node or "")
     if not logs:
         raise UsageError(
             f"there is no server{f' of `{text}`' if text else ''}, and no log of a failed start"
             f"{f' on a node `{node}`' if node else ''}",
             hint="`builder run RECIPE` keeps the log of a start that fails",
         )
-    lines = answered.read_kept_log(logs[-1])
+    lines = readiness.read_kept_log(logs[-1])
     exit_code = server_log.exit_code(lines)
     ended = "did not answer" if exit_code is None else f"ended with exit code {exit_code} before it answered"
     return logs[-1].stem.partition("@")[0], lines, ended
@@ -132,7 +132,7 @@ def _content(
     workspace: Workspace, server: RunningServer | None, name: str, text: str | None, lines: Sequence[str]
 ) -> Iterator[str]:
     labels: Mapping[str, str] = server.labels if server else {}
-    failed = None if server else answered.failed_start(workspace.project, name)
+    failed = None if server else readiness.failed_start(workspace.project, name)
     image = server.image if server else failed.image if failed else ""
     recipe = labels.get(f"{LABEL}.recipe") or (failed.served.recipe if failed else "")
     selected = _selected(workspace, recipe or text or name, image)
@@ -153,7 +153,7 @@ def _content(
         yield f"machine{f' {rank}' if len(machines) > 1 else ''}: {_machine_line(each)}"
     served = failed.served if failed else None
     with suppress(BuilderError):
-        served = served or (answered.options_now(workspace, selected, labels) if selected else None)
+        served = served or (readiness.options_now(workspace, selected, labels) if selected else None)
     if served:
         options = " ".join(f"--{name} {value}".rstrip() for name, value in served.options.items())
         yield f"recipe: {served.recipe}: {options}".rstrip(": ")

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from builder.base.errors import BuilderError
 from builder.commands import listing
 from builder.definitions import recipe
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lab.changes import Changes
 from builder.lock import lock_file
 from builder.numbers import status
-from builder.serving import answered, image_words, selection, server_log
+from builder.serving import image_words, readiness, selection, server_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.evidence.matrix import RunPair
+    from builder.evidence.standing import RunPair
     from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
@@ -119,20 +119,20 @@ def _chosen(
 
 def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[str, tuple[str, ...]]:
     """The choices in the last start of an image here, else in its last run of evidence."""
-    start = answered.recorded_starts(project, model).get(side.image.fingerprint)
+    start = readiness.recorded_starts(project, model).get(side.image.fingerprint)
     if start and start.starts:
         return start.starts[-1].chosen
-    runs = (run for run in reversed(store.look_for_runs(project, side.name).runs) if run.subject.model == model)
+    runs = (run for run in reversed(run_record.look_for_runs(project, side.name).runs) if run.subject.model == model)
     return next((run.chosen for run in runs if run.chosen), {})
 
 
 def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
     """The last runs of both images side by side. Damaged evidence is left out: `list` reports it."""
-    from builder.evidence import matrix
+    from builder.evidence import standing
 
     if not (evidence := listing.present_evidence(project, lock, [before, after], {})):
         return ()
-    return matrix.pairs_side_by_side(evidence[before].last, evidence[after].last)
+    return standing.pairs_side_by_side(evidence[before].last, evidence[after].last)
 
 
 def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:

@@ -11,7 +11,7 @@ from builder.base.errors import FileProblemsError, ImageStateError, LockError, T
 from builder.base.events import Message, Report, delayed_progress
 from builder.building import work_folder
 from builder.engine import archives, images
-from builder.evidence import requirements, store
+from builder.evidence import requirements
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
 from builder.numbers import adopted, build_directory, images_lock, status
@@ -45,10 +45,6 @@ def export_image(
     name, recorded = status.named_number(workspace.project, lock, text)
     adopted.require_present(workspace.engine, name, recorded)
     build = _build_files(workspace.project, name, recorded, workspace.report)
-    runs, problems = store.traveling_runs(workspace.project, name, recorded.fingerprint)
-    for problem in problems:
-        workspace.report(Message(f"{problem}: it stays behind"))
-    evidence = store.traveling_files(runs)
     caches = None
     if with_caches:
         caches = traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded)
@@ -59,7 +55,7 @@ def export_image(
         top, image = _write_blobs(workspace.engine, name, writer, workspace.report)
         for member, small in archives.index_files(top, image, str(name)).items():
             writer.add(member, small)
-        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, evidence, caches)
+        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, caches)
         size = writer.finish()
     return name, size, len(image.layers)
 
@@ -106,7 +102,7 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
 @dataclass(frozen=True)
 class ImportedImage:
     """The imported image: the number of ``layers`` and ``bytes`` read from the file, 0 if the image was here
-    ``already``; the ``models`` that the import paired with it, and how many runs of others are new (``evidence``)."""
+    ``already``; the ``models`` that the import paired with it."""
 
     image: ImageName
     already: bool
@@ -114,7 +110,6 @@ class ImportedImage:
     bytes: int
     current: bool
     models: tuple[str, ...]
-    evidence: int = 0
 
 
 def import_image(workspace: Workspace, path: Path) -> ImportedImage:
@@ -137,12 +132,11 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
         if contents.caches:
             inside = contents.compiled
             traveling_caches.take(workspace, name, contents.caches, lambda path: tar_stream.pieces(file, inside[path]))
-    evidence = store.take(workspace.project, name, contents.evidence, f"archive {path.name}")
     layers = () if already else contents.image.layers
     size = sum(layer.size for layer in layers)
     current = after.images[name.repository].current == name.number
     models = tuple(model for model in after.models_on(name) if model not in before.models)
-    return ImportedImage(name, already, len(layers), size, current, models, evidence)
+    return ImportedImage(name, already, len(layers), size, current, models)
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:

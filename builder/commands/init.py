@@ -21,7 +21,7 @@ from builder.definitions import configuration, mod
 from builder.definitions import recipe as recipes
 from builder.definitions.fields import read_text
 from builder.engine import client as endpoints
-from builder.engine import machine, versions
+from builder.engine import machine
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import checkout, copies, machines, shipped
@@ -53,7 +53,7 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
         return
     engine = None
     try:
-        engine = versions.require_supported(workspace.engine)
+        engine = machine.require_supported(workspace.engine)
         text = f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}"
         yield Diagnosis("engine", "ok", text)
     except BuilderError as error:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
-    from builder.evidence.matrix import Matrix
     from builder.evidence.run_record import Kind
-    from builder.evidence.standing import ImageEvidence
+    from builder.evidence.standing import ImageEvidence, Matrix
     from builder.lab.report.collecting import Part
     from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.numbers.adopted import AdoptedContents
@@ -227,15 +226,15 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
     ``models`` (or their recipes) name, from the files alone. Raises UsageError for a name of neither, LockError where
     images.lock cannot be read."""
-    from builder.evidence import matrix
+    from builder.evidence import standing
 
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     names = _images(workspace, lock, images)
     evidence = present_evidence(project, lock, names, workspace.environment)
-    every = matrix.models_of(lock, evidence.values())
+    every = standing.models_of(lock, evidence.values())
     chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
-    return matrix.build_matrix(names, chosen, evidence)
+    return standing.build_matrix(names, chosen, evidence)
 
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:

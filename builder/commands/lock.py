@@ -15,8 +15,8 @@ from builder.base.errors import EngineError, FileProblemsError, LockError, Newer
 from builder.base.events import Message
 from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
-from builder.engine import images, versions
-from builder.evidence import store
+from builder.engine import images, machine
+from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import lock_file, merging, text
 from builder.lock.checking import conflict_marks
@@ -197,7 +197,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         for origin, to in pairs:
             image = merged.images[to.repository].numbers[to.number]
             directory = recovery.restore_both(project, merged, origin, to)
-            store.move_evidence(project, origin, to, image.fingerprint)
+            run_record.move_evidence(project, origin, to, image.fingerprint)
             renumbered.append(RenumberedImage(origin, to, image, directory))
         written = writer.commit(merged, commented)
         tagged = _retag(workspace, merged)
@@ -398,7 +398,7 @@ def _faults_of_mods(
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
     """The chains of the definitions ``names``. Without names all, but for those on an image of others that is not
     pinned yet, which are reported."""
-    host, overrides = versions.platform(workspace.engine), Overrides(platform)
+    host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []
     for chain in (load_chain(workspace.project, name, host, overrides) for name in wanted):

@@ -18,7 +18,7 @@ from builder.commands import servers
 from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers, images
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Subject, figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
@@ -26,7 +26,7 @@ from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
-from builder.serving import answered, memory, preparation, readiness, running, selection, server_log, starting
+from builder.serving import preparation, readiness, running, selection, server_log, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
 
     def measure_number(image: ImageName) -> Outcome:
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
-            chosen[image] = answered.chosen_by(server.running)
+            chosen[image] = readiness.chosen_by(server.running)
             outcome = measure_server(workspace, server, profile)
             served_model.keep_run(workspace, server, outcome)
             return outcome
@@ -196,7 +196,7 @@ def start_candidate(
     prepared = preparation.prepare_candidate(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
-    limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    limit = readiness.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return prepared, starting.start_server(prepared, workspace.environment, workspace.report), limit
 
 
@@ -217,9 +217,9 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
     restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
-        memory.require_room(prepared, (), workspace.report)
-    elif not memory.fits_beside(prepared):
-        memory.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        starting.require_room(prepared, (), workspace.report)
+    elif not starting.fits_beside(prepared):
+        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: memory does not suffice for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
@@ -238,7 +238,7 @@ def serve_again(workspace: Workspace, recipe: Recipe) -> None:
 # The prove command checks the templates and parsers of an image without a GPU and without weights.
 
 
-def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[store.ProvedImage, ...]:
+def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[run_record.ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
     Raises UsageError for an unknown image or model, ImageStateError if the engine lacks the recorded image,
     ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged evidence."""
@@ -250,20 +250,22 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
     if details is None or images.fingerprint(details) != record.fingerprint:
         state = "is missing from this engine" if details is None else "is not the image that images.lock records"
         raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
-    store.of_image(project, name)
+    run_record.of_image(project, name)
     find = functools.partial(judging.find_reference, project, lock, name.repository, name.number)
     subject = Subject(str(name), record.fingerprint)
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         proofs = prove.prove_models(workspace, str(name), subject, pairings, find, work.labels)
-    return tuple(store.keep_proof(project, name, proof) for proof in proofs)
+    return tuple(run_record.keep_proof(project, name, proof) for proof in proofs)
 
 
-def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[store.ProvedImage, ...]:
+def accept_changes(
+    project: Project, image: str, models: Sequence[str], note: str
+) -> tuple[run_record.ProvedImage, ...]:
     """Accepts the changes that the last proof of each model found: the next proofs are compared with them. Raises
     UsageError for a model without a proof, or with a failed one; NothingToDoError if no proof found changes."""
     name, _ = status.named_number(project, lock_file.read_project_lock(project), image)
-    runs = [run for run in store.of_image(project, name) if not run.foreign]
+    runs = run_record.of_image(project, name)
     wanted = tuple(models) or tuple(dict.fromkeys(run.subject.model or "" for run in runs if run.kind == "prove"))
     latest = {model: standing.latest([run for run in runs if run.subject.model == model], "prove") for model in wanted}
     missing = [model for model, run in latest.items() if run is None]
@@ -277,7 +279,9 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")
     accepted = [replace(run, verdict="pass", accepted=note, started=words.now()) for run in changed]
-    return tuple(store.ProvedImage(name, run, project.relative(store.add_run(project, name, run))) for run in accepted)
+    return tuple(
+        run_record.ProvedImage(name, run, project.relative(run_record.add_run(project, name, run))) for run in accepted
+    )
 
 
 def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[ProvedPairing]:

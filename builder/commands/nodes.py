@@ -14,7 +14,7 @@ from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
 from builder.engine import client as endpoints
-from builder.engine import containers, images, machine, versions
+from builder.engine import containers, images, machine
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines
@@ -239,7 +239,7 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
     except BuilderError as error:
         facts = error
     try:
-        version = versions.require_engine(engine)
+        version = machine.require_engine(engine)
         for name in wanted.images:
             if image := images.inspect_image(engine, name):
                 fingerprints[name] = images.fingerprint(image)

@@ -15,7 +15,7 @@ from builder.base.errors import ImageStateError, LockError, UsageError
 from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
-from builder.engine import images, versions
+from builder.engine import images, machine
 from builder.lock import lock_file
 from builder.lock.checking import TAKE_BACK
 from builder.numbers import adopted, build_directory, images_lock, status
@@ -108,7 +108,7 @@ def _built_again(
         raise ImageStateError(
             f"{workspace.project.relative(path)} is missing: {name} cannot be built again", hint=build_directory.HINT
         )
-    versions.require_supported(workspace.engine)
+    machine.require_supported(workspace.engine)
     directory = build_directory.read_build_directory(workspace.project, name)
     targets = build_directory.bake_targets_of(directory, recorded.platform)
     build_files = build_directory.read_build_files(directory)

@@ -18,17 +18,7 @@ from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
-from builder.serving import (
-    advice,
-    answered,
-    compile_caches,
-    memory,
-    model_weights,
-    preparation,
-    readiness,
-    running,
-    starting,
-)
+from builder.serving import advice, compile_caches, model_weights, preparation, readiness, running, starting
 from builder.serving.running import PUT_BACK, StartOptions, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
 
@@ -99,7 +89,7 @@ class ServeResult:
     put_back_reason: str = ""
 
 
-def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC) -> ServeResult:
+def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC) -> ServeResult:
     """Serves a recipe or a model with its paired image, and waits until it answers, unless ``detach``. A number that
     the engine lacks is brought back first. ``proc`` tells the memory."""
     selection = preparation.selected(workspace.project, request)
@@ -114,16 +104,16 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     limit = None
     if request.image:  # a number to be measured, whichever is paired
         lock = lock_file.read_project_lock(workspace.project)
-        limit = answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+        limit = readiness.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
-def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = memory.PROC) -> PreparedServer:
+def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = starting.PROC) -> PreparedServer:
     """The server that `run` would start; nothing is started."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
-        memory.require_room(prepared, leaving, workspace.report, proc)
+        starting.require_room(prepared, leaving, workspace.report, proc)
     return prepared
 
 
@@ -203,8 +193,8 @@ def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, 
         return
     model_weights.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
-        facts = answered.start_facts(workspace, selection, started)
-        answered.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
+        facts = readiness.start_facts(workspace, selection, started)
+        readiness.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
 
 
 # A model whose new image does not serve returns to the image before, once: the image has never answered for the model
@@ -226,7 +216,7 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
         return None  # the user found it good, or wants it without its evidence
-    starts = answered.recorded_starts(project, model)
+    starts = readiness.recorded_starts(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in starts:
         return None
@@ -271,7 +261,7 @@ def _serve_image_before(
     and ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
-    answered.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
+    readiness.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
     reason = error.message.splitlines()[0]
     workspace.report(Message(f"{reason}: going back to {before.image}"))
     try:
@@ -311,7 +301,7 @@ def _record_going_back(workspace: Workspace, served: SelectedImage, before: Sele
 
 
 def restart_server(
-    workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC
+    workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC
 ) -> ServeResult:
     """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds, or
     starts one. Everything that can be checked is checked before the server is stopped."""
@@ -321,7 +311,7 @@ def restart_server(
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
     leaving = tuple(member.service for member in server.members) if server else ()
     if server or not starting.is_running(prepared):
-        memory.require_room(prepared, leaving, workspace.report, proc)
+        starting.require_room(prepared, leaving, workspace.report, proc)
     if server:
         starting.require_free_port(prepared, leaving=[service.name for service in leaving])
         if server.head.service.is_up:

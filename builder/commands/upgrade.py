@@ -17,8 +17,8 @@ from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
 from builder.definitions import build_target, configuration, image
-from builder.engine import versions
-from builder.evidence import requirements, standing, store
+from builder.engine import machine
+from builder.evidence import requirements, run_record, standing
 from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
 from builder.lab.upgrade_journal import Upgrade
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.matrix import RunPair
     from builder.evidence.requirements import MissingEvidence
+    from builder.evidence.standing import RunPair
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock
@@ -132,7 +132,7 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
         )
         raise UsageError(f"`{text}` does not name a model", hint=hint)
     definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
-    chain = image.load_chain(project, definition, versions.platform(workspace.engine))
+    chain = image.load_chain(project, definition, machine.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}
     if unknown := [name for name in update if name not in every]:
         suggestion = did_you_mean(unknown[0], every, code=True)
@@ -239,8 +239,8 @@ def _recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe:
 def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Proves the candidate unless that is done; returns what is broken, so that it is not measured."""
     name = upgrade.candidate_image
-    runs = [run for run in store.of_image(workspace.project, name) if run.subject.model == upgrade.model]
-    latest = standing.latest([run for run in runs if not run.foreign], "prove")
+    runs = [run for run in run_record.of_image(workspace.project, name) if run.subject.model == upgrade.model]
+    latest = standing.latest(runs, "prove")
     if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, upgrade.model)):
         (proved,) = measuring.prove_image(workspace, str(name), (upgrade.target,))
         latest = proved.evidence

@@ -22,13 +22,13 @@ from builder.commands import diff
 from builder.definitions import configuration, container
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import likely_causes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.moving import machines as nodes_machines
-from builder.serving import advice, answered, running, selection, server_log
-from builder.serving.answered import OptionsInUse, StartFacts
+from builder.serving import advice, readiness, running, selection, server_log
+from builder.serving.readiness import OptionsInUse, StartFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,15 +86,15 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
         for name, image in sorted(every, key=lambda pair: order.get(pair[0], -1))
         if image.status != "bad" and (name, "bad") not in marks
     }
-    for fingerprint, start in answered.recorded_starts(project, model).items():
+    for fingerprint, start in readiness.recorded_starts(project, model).items():
         if start.outcome == "answered" and (name := names.get(fingerprint)):
             how = "it answered, and is marked good" if (name, "good") in marks else "it answered"
             yield from (WorkingState(how, name, fingerprint, facts) for facts in start.starts)
     for fingerprint, name in names.items():
-        for run in store.look_for_runs(project, name).runs:
+        for run in run_record.look_for_runs(project, name).runs:
             subject = run.subject
             # A proof runs no server, and a comparison serves a candidate with any arguments.
-            if run.foreign or run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
+            if run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
                 continue
             machines = (subject.machine, *subject.workers) if subject.machine else ()
             facts = StartFacts(run.started, run.started, machines, run.chosen)
@@ -153,8 +153,8 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
         nodes=names,
         machines=machines,
         chosen=server_log.read_choices(lines),
-        served=failed.served if failed else answered.options_now(workspace, selected, labels),
-        alone=answered.options_now(workspace, selected, {}),
+        served=failed.served if failed else readiness.options_now(workspace, selected, labels),
+        alone=readiness.options_now(workspace, selected, {}),
         failure=server_log.trouble(lines) if goes_on else server_log.crash_cause(lines),
     )
 
@@ -193,13 +193,13 @@ def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ..
 
 def _last_failure(
     project: Project, selected: SelectedImage, since: str
-) -> tuple[list[str], answered.FailedStart | None]:
+) -> tuple[list[str], readiness.FailedStart | None]:
     """The log and the record of the last start that failed, if that was after ``since``."""
     name = container.service_name(selected.recipe.name)
-    logs = answered.kept_logs(project, name)
+    logs = readiness.kept_logs(project, name)
     if not logs or words.timestamp_of(datetime.fromtimestamp(logs[-1].stat().st_mtime, UTC)) < since:
         return [], None
-    return answered.read_kept_log(logs[-1]), answered.failed_start(project, name)
+    return readiness.read_kept_log(logs[-1]), readiness.failed_start(project, name)
 
 
 # The comparison.

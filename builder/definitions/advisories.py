@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import records, yaml_file
-from builder.base.errors import Problem, require_no_problems
+from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Iterator
 
     from builder.base.project import Project
@@ -302,3 +303,28 @@ def _numbers_in_range(text: str, wanted: str) -> _Truth:
     except ValueError:
         return None
     return all(compare(number, bound) for compare, bound in bounds)
+
+
+# SSH signatures of files, by `ssh-keygen -Y`: https://man.openbsd.org/ssh-keygen. A namespace keeps a signature of one
+# kind of file from counting for another kind.
+
+SUFFIX = ".sig"
+
+
+def signer(signature: Path, content: bytes, namespace: str, allowed: Path) -> str:
+    """The principal in the file ``allowed`` (ALLOWED SIGNERS in ssh-keygen(1)) whose key signed ``content``; empty if
+    there is none. Raises UsageError if this machine cannot check signatures."""
+
+    import subprocess
+
+    def keygen(*words: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        argv = ["ssh-keygen", "-Y", *words, "-s", str(signature), "-f", str(allowed)]
+        return subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60)
+
+    try:
+        for principal in keygen("find-principals").stdout.decode(errors="replace").splitlines():
+            if not keygen("verify", "-q", "-n", namespace, "-I", principal, content=content).returncode:
+                return principal
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"no signature can be checked: {error}", hint="ssh-keygen is in openssh-client") from None
+    return ""

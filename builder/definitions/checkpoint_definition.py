@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.base.project import Project
-
-
-Quantization = Literal["int8-rows", "fp8-blocks"]
 
 
 @dataclass(frozen=True)
@@ -70,25 +67,6 @@ class AddStep:
 
 
 @dataclass(frozen=True)
-class CastStep:
-    dtype: str
-    selection: TensorSelection
-    expect: int | None = None
-
-
-@dataclass(frozen=True)
-class QuantizeStep:
-    """Quantizes matrices, and adds a tensor of scales for each, whose name ends with ``scale``."""
-
-    kind: Quantization
-    selection: TensorSelection
-    block: tuple[int, int]
-    scale: str
-    scale_dtype: str
-    expect: int | None = None
-
-
-@dataclass(frozen=True)
 class ConfigStep:
     """Changes a JSON file by a merge patch (RFC 7396)."""
 
@@ -108,15 +86,13 @@ class VerifyStep:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-CheckpointStep = TakeStep | ReplaceStep | AddStep | CastStep | QuantizeStep | ConfigStep | VerifyStep
+CheckpointStep = TakeStep | ReplaceStep | AddStep | ConfigStep | VerifyStep
 
 
 FOLDER = "checkpoints"
 FILE = "checkpoint.yaml"
 NAME = re.compile(r"(?!.*--)[a-z0-9][a-z0-9._-]{0,63}")
 SHARD_SIZE = 5_000_000_000
-
-_SCALES = {"int8-rows": "weight_scale", "fp8-blocks": "weight_scale_inv"}
 
 
 @dataclass(frozen=True)
@@ -214,13 +190,6 @@ def _step(step: Mapping[str, Any]) -> CheckpointStep:
         return ReplaceStep(step["replace"], _selection(step), companions, expect, step.get("unmatched"))
     if verb == "add":
         return AddStep(step["add"], step["file"], tuple(step.get("unless", ())), expect)
-    if verb == "cast":
-        return CastStep(step["cast"], _selection(step), expect)
-    if verb == "quantize":
-        kind = step["quantize"]
-        rows, columns = step.get("block", (128, 128))
-        scale, scale_dtype = step.get("scale", _SCALES[kind]), step.get("scale_dtype", "F32")
-        return QuantizeStep(kind, _selection(step), (rows, columns), scale, scale_dtype, expect)
     if verb == "config":
         return ConfigStep(step.get("file", "config.json"), step["config"])
     demands = step["verify"]
@@ -236,8 +205,6 @@ _KEYS: Mapping[str, set[str]] = {
     "take": {"rename", "files", *_SELECTING},
     "replace": {"companions", "unmatched", *_SELECTING},
     "add": {"file", "unless", "expect"},
-    "cast": _SELECTING,
-    "quantize": {"block", "scale", "scale_dtype", *_SELECTING},
     "config": {"file"},
     "verify": set(),
 }
@@ -274,8 +241,6 @@ def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tu
         yield (verb,), f"`{step[verb]}` is not one of the sources{suggestion and f'; {suggestion}'}"
     if verb == "add" and not step.get("file", "").endswith(".safetensors"):
         yield (), "`add` names a `file` of its source that ends with .safetensors"
-    if step.get("quantize") == "int8-rows" and "block" in step:
-        yield ("block",), "`block` has no effect with int8-rows: it has one scale per row"
     for old, new in (step.get("rename") or {}).items():
         if old.count("*") != new.count("*") or old.count("*") > 1:
             yield ("rename", old), "write one * on both sides, or none"

@@ -1,13 +1,14 @@
-"""The machine of an engine: programs on it, its record, and what it has to build with."""
+"""The machine of an engine: programs on it, its record, what it has to build with, and the versions of the engine."""
 
 from __future__ import annotations
 
-import platform
+import os
+import re
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
@@ -15,7 +16,7 @@ from builder.base.errors import BuilderError, EngineError, NodeError
 from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
 from builder.engine import client, containers
-from builder.engine.client import request
+from builder.engine.client import environment, request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ def read_machine(
     machine that keeps its files elsewhere."""
     version = _engine_version(endpoint)
     if is_here(endpoint.host):
-        architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
         outputs = _outputs(environ, seconds)
         root = Path(environ.get("BUILDER_ROOT") or "/")
         files = machine_record.read_files({name: root / name for name in ("proc", "sys", "etc")})
@@ -226,3 +227,114 @@ def free_disk(data_root: str) -> int | None:
         return shutil.disk_usage(data_root).free if data_root else None
     except OSError:
         return None
+
+
+# The versions of the engine and of buildx, and the oldest supported ones.
+
+
+def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
+    """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
+    import os
+    import subprocess
+
+    argv = [*endpoint.buildx, *arguments]
+    environ = {**os.environ, **environment(endpoint)}
+    try:
+        return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+# 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
+OLDEST_ENGINE = (23, 0)
+# 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
+OLDEST_BUILDX = (0, 14)
+_INSTALL = (
+    "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
+    "(https://docs.docker.com/engine/install/); DGX OS: `sudo apt install docker-ce docker-buildx-plugin`; "
+    "or a private engine: `scripts/engine up`"
+)
+_BUILDX_WAIT = 20.0
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its data
+    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU and limit its memory and swap."""
+
+    engine: str
+    buildx: str
+    store: Literal["containerd", "classic"]
+    platform: str
+    data_root: str
+    nvidia: bool
+    limits_memory: bool
+
+
+def require_engine(endpoint: Endpoint) -> str:
+    """The engine's version and platform, in words. Raises EngineError if it does not answer or is too old."""
+    version = _version(endpoint)
+    return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
+
+
+def require_supported(endpoint: Endpoint) -> Versions:
+    """Returns the versions. Raises EngineError, with what to install, if anything is missing or too old."""
+    version = _version(endpoint)
+    buildx_version = buildx(endpoint)
+    if _numbers(buildx_version) < OLDEST_BUILDX:
+        oldest = ".".join(map(str, OLDEST_BUILDX))
+        raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=_INSTALL)
+    info = request(endpoint, "GET", "/info", timeout=30)
+    return Versions(
+        engine=str(version.get("Version", "")),
+        buildx=buildx_version,
+        # Only the containerd store reports the snapshotter as a driver type.
+        store="containerd" if "io.containerd.snapshotter" in str(info.get("DriverStatus")) else "classic",
+        platform=f"{version.get('Os')}/{version.get('Arch')}",
+        data_root=str(info.get("DockerRootDir", "")),
+        nvidia=_nvidia(info),
+        limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
+    )
+
+
+def has_nvidia(endpoint: Endpoint) -> bool:
+    return _nvidia(request(endpoint, "GET", "/info", timeout=30))
+
+
+def _nvidia(info: Mapping[str, Any]) -> bool:
+    # By CDI, the Container Device Interface, engines from 28.2 on know devices.
+    devices = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
+    return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
+
+
+def platform(endpoint: Endpoint) -> str:
+    version = request(endpoint, "GET", "/version", timeout=10)
+    return f"{version.get('Os')}/{version.get('Arch')}"
+
+
+def buildx(endpoint: Endpoint) -> str:
+    """Returns the version of buildx. Raises EngineError if buildx is missing."""
+    result = query_buildx(endpoint, "version", timeout=_BUILDX_WAIT)
+    # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
+    match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
+    if not result or result.returncode or not match:
+        raise EngineError(
+            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
+        )
+    return match[1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Returns the leading numbers of a version; (0,) without any, which is older than everything."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else (0,)
+
+
+def _version(endpoint: Endpoint) -> dict[str, Any]:
+    version: dict[str, Any] = request(endpoint, "GET", "/version", timeout=10)
+    engine = str(version.get("Version", ""))
+    if _numbers(engine) < OLDEST_ENGINE:
+        raise EngineError(
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=_INSTALL
+        )
+    return version

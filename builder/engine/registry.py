@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from builder.base import http_client
 from builder.base.errors import SourceError, TransferError
-from builder.engine import archives, images, versions
+from builder.engine import archives, images, machine
 from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
 def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
     """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
     exist there are not sent again. Raises TransferError if the image cannot be read or written."""
-    result = versions.query_buildx(
+    result = machine.query_buildx(
         endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
     )
     if result is None or result.returncode:

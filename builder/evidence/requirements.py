@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
 from builder.definitions.recipe import load_recipe, recorded
-from builder.evidence import standing, statistics, store
+from builder.evidence import run_record, standing, statistics
 from builder.evidence.run_record import unlike
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
 from builder.lock.model import ImageName
@@ -45,10 +45,9 @@ class RecordedRuns:
     def latest(self, kind: Kind, wanted: Callable[[Evidence], bool] = lambda _: True) -> Evidence | str:
         """The latest run that counts, or why there is none."""
         present = self.present(kind)
-        of_kind = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
-        own = [run for run in of_kind if not run.foreign]
+        own = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
         if not own:
-            return f"only {of_kind[-1].foreign} has run it" if of_kind else "has not been run"
+            return "has not been run"
         set_now = self.probes.get(own[-1].name) if kind == "probe" else None
         reasons = standing.stale_reasons(own[-1], present, set_now)
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
@@ -56,9 +55,7 @@ class RecordedRuns:
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
         """Every benchmark that counts and measured ``wanted``; a failed one measured nothing that can be compared."""
         present = self.present("bench")
-        own = (
-            run for run in self.runs if run.kind == "bench" and run.subject.model == present.model and not run.foreign
-        )
+        own = (run for run in self.runs if run.kind == "bench" and run.subject.model == present.model)
         measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
         return tuple(run for run in measured if not standing.stale_reasons(run, present))
 
@@ -188,11 +185,11 @@ def missing(
     own = configuration.probe_names(project)
     digests = {name: configuration.load_probe(project, name).digest for name in wanted.probes if name in own}
     # A damaged file of evidence does not matter if no evidence is required.
-    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
+    runs = run_record.of_image(project, image) if wanted else run_record.look_for_runs(project, image).runs
     of_image = _recorded(project, lock, image, model, recipe, environ, runs, digests)
     of_current = None
     if now and now != image and (wanted.same is not None or any(figure.of_current for figure in wanted.figures)):
-        of_current = _recorded(project, lock, now, model, recipe, environ, store.of_image(project, now))
+        of_current = _recorded(project, lock, now, model, recipe, environ, run_record.of_image(project, now))
     return tuple(unmet(wanted, of_image, of_current))
 
 
@@ -217,7 +214,7 @@ def last_proof(
 ) -> Evidence | str:
     """The last proof of an image for ``model`` that counts now, or why there is none; files of evidence that cannot be
     read are left out. Raises FileProblemsError for a recipe that cannot be read."""
-    if not (runs := store.look_for_runs(project, image).runs):
+    if not (runs := run_record.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
     return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
@@ -232,7 +229,7 @@ def figures_in_turn(
     if paired is None or paired.pairing.image == image:
         return ()
     of_image, of_current = (
-        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
+        _recorded(project, lock, name, model, recipe, environ, run_record.of_image(project, name))
         for name in (image, paired.pairing.image)
     )
     figures = required(project, model, recipe).figures

@@ -1,15 +1,17 @@
 """The standing of an image with a model sums up its recorded runs in one word.
 
-The project's own latest proof decides. Runs of others are shown, and never make an image proven.
+The latest proof decides. The runs of several images together make a table, and two images are put side by side.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -20,18 +22,18 @@ from builder.base.hub_cache import is_commit
 from builder.base.machine_record import machine_changes
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
-from builder.evidence import run_record, store
-from builder.evidence.run_record import Subject
+from builder.evidence import run_record
+from builder.evidence.run_record import SAME, Subject, unlike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from builder.base.errors import Problem
     from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
-    from builder.evidence.run_record import Evidence, Kind
+    from builder.evidence.run_record import Evidence, Figure, Kind
     from builder.lock.model import ImageName, Lock, Pairing
 
 
@@ -84,14 +86,12 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided.
-    ``foreign`` is True if there are runs from elsewhere."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
 
     model: str | None
     standing: Standing
     why: str = ""
     run: Evidence | None = None
-    foreign: bool = False
 
 
 def standing_of(
@@ -104,25 +104,23 @@ def standing_of(
     """The standing of an image with ``model`` by its ``runs`` in order. ``present`` gives the present subject by kind;
     ``required`` names the probes and profiles that count as well, ``sets`` the known digests of their sets."""
     sets = sets or {}
-    of_model = [run for run in runs if run.subject.model == model]
-    own = [run for run in of_model if not run.foreign]
-    foreign = len(own) < len(of_model)
+    own = [run for run in runs if run.subject.model == model]
     for kind, name in sorted(required):
         run = latest(own, kind, name)
         if run and run.verdict == "fail" and not stale_reasons(run, present(kind), sets.get((kind, name))):
-            return PairingStanding(model, "failed", f"{kind} {name} failed", run, foreign)
+            return PairingStanding(model, "failed", f"{kind} {name} failed", run)
     served = present("prove").recipe
     proofs = [run for run in own if run.kind == "prove"]
     # A trial with another recipe says nothing of the recipe that serves the model.
     proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
-        return PairingStanding(model, "unproven", "proven elsewhere" if foreign else "", None, foreign)
+        return PairingStanding(model, "unproven")
     if reasons := stale_reasons(proof, present("prove"), sets.get(("prove", proof.name))):
-        return PairingStanding(model, "stale", "; ".join(reasons), proof, foreign)
+        return PairingStanding(model, "stale", "; ".join(reasons), proof)
     if proof.verdict == "unclear":
-        return PairingStanding(model, "unproven", "the last proof came to no verdict", proof, foreign)
+        return PairingStanding(model, "unproven", "the last proof came to no verdict", proof)
     by_verdict: dict[str, Standing] = {"pass": "proven", "changed": "changed", "fail": "failed"}
-    return PairingStanding(model, by_verdict[proof.verdict], proof.accepted, proof, foreign)
+    return PairingStanding(model, by_verdict[proof.verdict], proof.accepted, proof)
 
 
 def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evidence | None:
@@ -145,7 +143,7 @@ class JudgedRun:
 @dataclass(frozen=True)
 class ImageEvidence:
     """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
-    problems of damaged files. ``last`` are the last runs of each kind, name and model, for foreign runs separately."""
+    problems of damaged files. ``last`` are the last runs of each kind, name and model."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -194,7 +192,7 @@ def evidence_overview(
     set_now = functools.cache(sets)
     evidence = {}
     for name in names:
-        kept = store.look_for_runs(project, name)
+        kept = run_record.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
         served = [model for model in sorted(lock.models) if pairing_of(lock, name, model)]
         pairings = []
@@ -204,7 +202,7 @@ def evidence_overview(
             required = _named(wanted.joined(facts.requires) if facts else wanted, kept.runs)
             present = functools.partial(present_of, name, model)
             pairings.append(standing_of(model, kept.runs, present, required, present_sets))
-        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
+        last = {(run.kind, run.name, run.subject.model): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
             pairings=tuple(pairings),
@@ -213,7 +211,7 @@ def evidence_overview(
             problems=kept.problems,
             last=tuple(
                 JudgedRun(run, stale_reasons(run, present_of(name, model, kind), present_sets.get((kind, label))))
-                for (kind, label, model, _), run in last.items()
+                for (kind, label, model), run in last.items()
             ),
         )
     return evidence
@@ -388,3 +386,132 @@ def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str
             mount = container.parse_volume(text, environ, project.root)
             return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
     return None
+
+
+# The recorded runs of several images together: which image goes with which model, and two images side by side.
+
+CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
+_BY_VERDICT: dict[str, CellWord] = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
+_CELL_WORDS: tuple[CellWord, ...] = (*_BY_VERDICT.values(), "stale", "never tried")
+_KINDS: tuple[Kind, ...] = ("prove", "bench", "probe", "same")
+_ONLY_NAMES = {("prove", "behaviour"), ("same", SAME)}  # of kinds whose runs all have one name
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One proof of a model on an image: the file of its ``run``, the ``seconds`` that the run took, and ``why`` it has
+    this word."""
+
+    image: ImageName
+    model: str
+    proof: str
+    word: CellWord = "never tried"
+    why: str = ""
+    run: str | None = None
+    started: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The table: ``images`` with the newest of a repository first, ``proofs`` such as ``prove`` or ``bench quick``, and
+    a cell for each of their combinations."""
+
+    images: tuple[ImageName, ...]
+    models: tuple[str, ...]
+    proofs: tuple[str, ...]
+    cells: tuple[MatrixCell, ...]
+
+    def counts(self) -> dict[CellWord, int]:
+        counts = Counter(cell.word for cell in self.cells)
+        return {word: counts[word] for word in _CELL_WORDS}
+
+
+def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:
+    """The models that images are paired with or were run with, sorted."""
+    run_with = {each.run.subject.model for image in evidence for each in image.last}
+    return tuple(sorted({*lock.models, *filter(None, run_with)}))
+
+
+def build_matrix(
+    images: Collection[ImageName], models: Collection[str], evidence: Mapping[ImageName, ImageEvidence]
+) -> Matrix:
+    proofs: dict[str, tuple[int, str]] = {"prove": (0, "")}
+    cells: dict[tuple[ImageName, str, str], MatrixCell] = {}
+    for name in images:
+        for judged in evidence[name].last if name in evidence else ():
+            run, model = judged.run, judged.run.subject.model
+            if not model or model not in models:
+                continue
+            proof = run.kind if (run.kind, run.name) in _ONLY_NAMES else f"{run.kind} {run.name}"
+            proofs[proof] = (_KINDS.index(run.kind), run.name)
+            key, file = (name, model, proof), f"evidence/{name.repository}/{name.number}/{run.file}"
+            why = "; ".join(judged.stale) or run.accepted
+            cells[key] = MatrixCell(*key, word_of(judged), why, file, run.started, run.seconds)
+    ordered = tuple(sorted(proofs, key=proofs.__getitem__))
+    keys = product(images, models, ordered)
+    return Matrix(tuple(images), tuple(models), ordered, tuple(cells.get(key) or MatrixCell(*key) for key in keys))
+
+
+def word_of(judged: JudgedRun) -> CellWord:
+    return "stale" if judged.stale else _BY_VERDICT[judged.run.verdict]
+
+
+# The runs of two images side by side: the same kind, name and model, and the figures that both measured.
+
+
+@dataclass(frozen=True)
+class FigurePair:
+    """One figure of two runs under the same conditions; None if a run has not measured it. ``figure`` is either."""
+
+    figure: Figure
+    before: Figure | None
+    after: Figure | None
+
+    @property
+    def change(self) -> float | None:
+        """The change of the mean as a fraction; None if there is nothing to compare."""
+        if not (self.before and self.after and self.before.values and self.after.values and self.before.mean):
+            return None
+        return (self.after.mean - self.before.mean) / abs(self.before.mean)
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """The last runs of one kind, name and model on two images. ``unlike`` says what else differs, so that their figures
+    cannot be compared; ``goldens`` names the conversations that give other tokens."""
+
+    kind: Kind
+    name: str
+    model: str | None
+    before: JudgedRun | None
+    after: JudgedRun | None
+    unlike: tuple[str, ...] = ()
+    figures: tuple[FigurePair, ...] = ()
+    goldens: tuple[str, ...] = ()
+
+
+def pairs_side_by_side(before: Sequence[JudgedRun], after: Sequence[JudgedRun]) -> tuple[RunPair, ...]:
+    """The pairs of two images' last runs."""
+    old, new = _by_name(before), _by_name(after)
+    return tuple(_pair(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
+
+
+def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], JudgedRun]:
+    return {(each.run.kind, each.run.name, each.run.subject.model): each for each in runs}
+
+
+def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: JudgedRun | None) -> RunPair:
+    if before is None or after is None:
+        return RunPair(*key, before, after)
+    old, new = before.run, after.run
+    differing = tuple(unlike(old, new))
+    olds, news = (
+        {(each.name, each.unit, *sorted(each.at.items())): each for each in run.figures} for run in (old, new)
+    )
+    figures = {**olds, **news}
+    pairs = tuple(FigurePair(figure, olds.get(place), news.get(place)) for place, figure in figures.items())
+    goldens = (
+        tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not differing else ()
+    )
+    return RunPair(*key, before, after, differing, pairs, goldens)

@@ -22,7 +22,7 @@ from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
 from builder.definitions.mod import mod_names, name_of
-from builder.engine import versions
+from builder.engine import machine
 from builder.lock.model import GitPin, Version
 from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model
@@ -288,7 +288,7 @@ def extra_mods(workspace: Workspace, name: ImageName, image: NumberedImage) -> t
     or the recipe has dropped them since. Raises EngineError, and the errors of its files."""
     project = workspace.project
     target = find_target(project, image.recipe or image.definition)
-    chain = load_chain(project, definition_of(project, target), versions.platform(workspace.engine))
+    chain = load_chain(project, definition_of(project, target), machine.platform(workspace.engine))
     requested = {name_of(mod) for definition in chain for mod in definition.mods}
     requested |= {name_of(mod) for mod in (target.recipe.mods if target.recipe else ())}
     try:  # in the order in which they were baked, as far as the build directory shows it

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from builder.base.machine_record import Machine, MachineChange
-    from builder.serving.answered import OptionsInUse
+    from builder.serving.readiness import OptionsInUse
 
 Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
 

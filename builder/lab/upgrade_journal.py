@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from builder.base.errors import ConflictError
-from builder.base.journal import Journal
+from builder.base.records import Journal
 from builder.lock import checking
 from builder.lock.model import ImageName
 

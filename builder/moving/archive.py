@@ -2,8 +2,8 @@
 
 It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
 of images.lock, compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its
-sha256: the image, the sha256 of the other files in the folder, and the image's evidence. Anyone may have made an
-archive, so the reader checks it before it keeps any file."""
+sha256: the image, and the sha256 of the other files in the folder. Anyone may have made an archive, so the
+reader checks it before it keeps any file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from builder.base.tar_stream import printable
 from builder.base.words import sha256_of
 from builder.definitions.mod import FETCHED
 from builder.engine import archives
-from builder.evidence import store
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, Repository
 from builder.moving import traveling_caches
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from builder.base.tar_stream import Member, Writer
     from builder.engine.archives import Descriptor, Manifest
-    from builder.evidence.run_record import Evidence
     from builder.lock.model import NumberedImage
 
 
@@ -53,7 +51,7 @@ VERSION = 1
 @dataclass(frozen=True)
 class Archive:
     """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
-    that was lost), its blobs by digest, its evidence, and its compile caches with their members by path."""
+    that was lost), its blobs by digest, and its compile caches with their members by path."""
 
     name: ImageName
     part: Lock
@@ -61,7 +59,6 @@ class Archive:
     top: Descriptor
     image: Manifest
     blobs: Mapping[str, Member]
-    evidence: tuple[Evidence, ...] = ()
     caches: TravelingCaches | None = None
     compiled: Mapping[str, Member] = field(default_factory=dict)
 
@@ -85,11 +82,9 @@ def write_metadata(
     part: Lock,
     build: Mapping[str, StagedFile],
     top: Descriptor,
-    evidence: Mapping[str, str],
     compiled: tuple[TravelingCaches, Path] | None = None,
 ) -> None:
-    """Writes the folder ``builder/``, with the ``compiled`` files of a folder. The ``evidence`` goes into archive.json,
-    by file name, since older programs refuse unknown files."""
+    """Writes the folder ``builder/``, with the ``compiled`` files of a folder."""
     files = {LOCK: StagedFile(text.dump_lock(part).encode())} | {BUILD + path: file for path, file in build.items()}
     for path, file in files.items():
         writer.add(path, file.content, executable=file.executable)
@@ -102,7 +97,6 @@ def write_metadata(
         "image": str(name),
         "manifest": top.json,
         "files": {path: sha256(file.content).hexdigest() for path, file in files.items()},
-        **({"evidence": dict(evidence)} if evidence else {}),
         **({"caches": records.plain(caches)} if caches else {}),
     }
     content = json.dumps(about, indent=1).encode()
@@ -224,11 +218,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
     record = part.images[name.repository].numbers[name.number]
     if fault := build_fault(name, record, build):
         raise refused(path, fault)
-    try:
-        evidence = store.read_foreign_runs(about.get("evidence", {}), record.fingerprint, "its evidence")
-    except FileProblemsError as error:
-        raise refused(path, error.message) from None
-    return Archive(name, part, build, top, image, blobs, evidence, caches, compiled)
+    return Archive(name, part, build, top, image, blobs, caches, compiled)
 
 
 def _compiled(

@@ -164,10 +164,10 @@ def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, Imag
 
     Raises EngineError where none answers.
     """
-    from builder.engine import tag_cache
+    from builder.engine import images
 
     names = _names(lock)
-    in_engine = tag_cache.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
+    in_engine = images.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
     by_name: dict[ImageName, ImageState] = {}
     for name in names:
         fingerprint = in_engine.fingerprints.get(str(name))

@@ -20,8 +20,8 @@ from builder.definitions.recipe import load_recipe, recipe_files
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import adopted, build_directory
-from builder.serving.memory import PROC
 from builder.serving.selection import SelectedImage, for_recipe, select_image
+from builder.serving.starting import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,8 +11,7 @@ import pytest
 
 from builder.base import records
 from builder.base.errors import ConflictError
-from builder.base.journal import Journal
-from builder.base.records import RecordError
+from builder.base.records import Journal, RecordError
 
 if TYPE_CHECKING:
     from pathlib import Path

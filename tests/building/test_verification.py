@@ -13,7 +13,7 @@ from builder.base.errors import BuildFailedError, Location
 from builder.base.events import TaskStarted
 from builder.building import verification
 from builder.definitions.mod import ModCheck
-from builder.engine import containers, versions
+from builder.engine import containers, machine
 from builder.engine.client import Endpoint, environment
 from builder.lock.model import Version
 from builder.plan.plan_model import WORKSPACE, ImageCheck
@@ -68,7 +68,7 @@ def make(endpoint: Endpoint, tmp_path: Path) -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def host(endpoint: Endpoint) -> str:
-    return versions.platform(endpoint)
+    return machine.platform(endpoint)
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 from builder.base.project import Project
 from builder.cli import measure_cli
 from builder.cli.options import Context
-from builder.evidence import standing, store
-from builder.evidence.run_record import Evidence, Finding
-from builder.evidence.store import ProvedImage
+from builder.evidence import run_record, standing
+from builder.evidence.run_record import Evidence, Finding, ProvedImage
 from builder.lab.prove import judging
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
@@ -40,7 +39,7 @@ def project(tmp_path: Path) -> Project:
 def add(project: Project, verdict: str, model: str = MODEL, **changes: Any) -> Evidence:
     subject = standing.present_subject(project, lock_file.read_lock(project.lock), NAME, model, "prove")
     run = proof(verdict, **{"subject": subject, "counts": COUNTS, "raw": None, **changes})
-    store.add_run(project, NAME, run)
+    run_record.add_run(project, NAME, run)
     return run
 
 
@@ -99,7 +98,7 @@ def test_changes_that_are_meant_are_accepted_with_the_reason(project: Project) -
     done = invoke(project, "small:1", "--accept", "--note", "the new template thinks aloud")
     assert (done.return_value, done.exception) == (0, None)
     assert done.output.splitlines()[1:] == ["  accepted: the new template thinks aloud"]
-    before, after = store.of_image(project, NAME)
+    before, after = run_record.of_image(project, NAME)
     assert before.verdict == "changed"
     assert (after.verdict, after.accepted, after.findings) == ("pass", "the new template thinks aloud", (GOLDEN,))
     assert after.goldens == changed.goldens
@@ -117,7 +116,7 @@ def test_accepted_changes_as_json(project: Project) -> None:
     assert (only["model"], only["verdict"], only["accepted"]) == (MODEL, "pass", "accepted")
     assert only["findings"] == [{"check": "golden", "at": "steps", "verdict": "changed", "text": GOLDEN.text}]
     assert (project.root / only["file"]).is_file()
-    assert sum(run.verdict == "pass" for run in store.of_image(project, NAME)) == 1
+    assert sum(run.verdict == "pass" for run in run_record.of_image(project, NAME)) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import EngineError
 from builder.engine import client, containers
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lock import lock_file
 from builder.numbers import claims
 from tests import cpu_image, projects, shared
@@ -101,7 +101,7 @@ class Trials:
         return [str(each["Id"]) for each in containers.container_listing(self.endpoint, label)]
 
     def runs(self) -> tuple[Evidence, ...]:
-        return tuple(store.of_image(self.project, self.image))
+        return tuple(run_record.of_image(self.project, self.image))
 
 
 class Consumption(threading.Thread):

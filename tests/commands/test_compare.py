@@ -12,7 +12,7 @@ import pytest
 
 from builder.engine import containers
 from builder.engine.client import Endpoint
-from builder.evidence import store
+from builder.evidence import run_record
 from tests import json_outputs, projects
 from tests.commands.serving import MODEL, Kitchen
 from tests.commands.upgrade_trials import paired
@@ -66,7 +66,7 @@ def test_both_are_served_in_turn_and_the_model_as_before(
     assert builder("compare", str(first), str(second), "--within", "6").stdout.startswith(f"{second} beside {first}, ")
     assert served(endpoint, kitchen) == str(first)
 
-    runs = store.of_image(kitchen.project, second)
+    runs = run_record.of_image(kitchen.project, second)
     assert [(run.kind, run.verdict, run.sampling["reference"]) for run in runs] == [
         ("same", "changed", str(first)), ("same", "pass", str(first))
     ]  # fmt: skip
@@ -92,9 +92,9 @@ def test_an_upgrade_compares_and_decides_by_it(kitchen: Kitchen, builder: Builde
     now = paired(kitchen)
     assert now.number > first.number
     assert served(endpoint, kitchen) == str(now)
-    (run,) = (each for each in store.of_image(kitchen.project, now) if each.kind == "same")
+    (run,) = (each for each in run_record.of_image(kitchen.project, now) if each.kind == "same")
     assert (
-        json.loads(store.raw_answers(kitchen.project, run.raw or "") or b"{}")["verdict"] == "different"
+        json.loads(run_record.raw_answers(kitchen.project, run.raw or "") or b"{}")["verdict"] == "different"
     )  # within the limit
 
 

@@ -17,7 +17,7 @@ import pytest
 from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import about, listing
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Pairing
@@ -44,7 +44,9 @@ def subject(project: Project, name: ImageName, kind: Any = "prove", model: str =
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
     of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
-    return store.add_run(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
+    return run_record.add_run(
+        project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set)
+    )
 
 
 def environ() -> dict[str, str]:
@@ -106,8 +108,8 @@ def test_what_a_probe_and_a_profile_measured_is_stale_once_they_are_others(proje
     projects.write(script.with_name("probe.yaml"), "command: [python3, check.py]\n")
     projects.write(project.root / "builder.yaml", "requires: {probe: [mine]}\nbench: {quick-one: {runs: 2}}\n")
     add(project, SECOND, proof())
-    add(project, SECOND, bench("fail", kind="probe", name="mine", foreign=""))
-    add(project, SECOND, bench(name="quick-one", foreign=""))
+    add(project, SECOND, bench("fail", kind="probe", name="mine"))
+    add(project, SECOND, bench(name="quick-one"))
     for _ in range(2):
         assert ", failed" in row(project, SECOND)
     shown = run(project, "show", "small:2")
@@ -142,8 +144,8 @@ def test_a_target_changes_no_standing(project: Project) -> None:
 @pytest.mark.parametrize("file", ["recipe", "builder.yaml"])
 def test_a_required_run_that_failed_shows(project: Project, file: str) -> None:
     add(project, SECOND, proof())
-    add(project, SECOND, bench("fail", foreign=""))
-    add(project, SECOND, bench("fail", kind="probe", name="tools-long", foreign=""))
+    add(project, SECOND, bench("fail"))
+    add(project, SECOND, bench("fail", kind="probe", name="tools-long"))
     assert ", proven" in row(project, SECOND)
     recipe = project.recipes / "chat.yaml"
     for requires, why in (("probe: [tools-long]", "probe tools-long"), ('bench: {tg: ">= 10"}', "bench quick")):
@@ -162,16 +164,14 @@ def test_a_required_run_that_failed_shows(project: Project, file: str) -> None:
 def test_what_others_ran_proves_nothing(project: Project) -> None:
     add(project, SECOND, proof(foreign="archive x.tar"))
     assert ", unproven" in row(project, SECOND)
-    shown = run(project, "show", "small:2")
-    assert f"unproven with {MODEL}: proven elsewhere" in shown
-    assert "not ours: archive x.tar" in shown
+    assert "archive x.tar" not in run(project, "show", "small:2")
 
 
 def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project: Project) -> None:
     lock = lock_file.read_lock(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
     projects.write(project.lock, text.dump_lock(lock))
     add(project, SECOND, proof())
-    store.add_run(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
+    run_record.add_run(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
     assert f", failed  {MODEL} (proven), {OTHER}" in row(project, SECOND)
 
 
@@ -200,7 +200,7 @@ def test_verify_tells_evidence_that_was_edited(project: Project) -> None:
 
 def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project: Project) -> None:
     add(project, SECOND, proof())
-    add(project, SECOND, bench(foreign=""))
+    add(project, SECOND, bench())
     for command in (("list",), ("list", "--models"), ("show", "small:2"), ("diff", "small:1", "small:2")):
         output = on_terminal(project, *command)
         plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
@@ -210,7 +210,7 @@ def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project:
 
 
 def test_show_has_the_figures_with_their_spread_and_what_did_not_pass(project: Project) -> None:
-    add(project, SECOND, bench("fail", foreign=""))
+    add(project, SECOND, bench("fail"))
     shown = run(project, "show", "small:2")
     assert re.search(r"quick: tg at depth 32768, concurrency 1 +51\.2 tokens/s +± 1\.26 \(2\.5%\) of 3", shown)
     assert re.search(r"quick: memory_floor +2\.0 GB +of one value", shown)
@@ -219,8 +219,8 @@ def test_show_has_the_figures_with_their_spread_and_what_did_not_pass(project: P
 
 def test_diff_has_the_figures_side_by_side(project: Project) -> None:
     slower = replace(bench().figures[0], values=(40.0, 42.0, 41.0))
-    add(project, FIRST, bench(foreign=""))
-    add(project, SECOND, bench("fail", foreign="", figures=(slower,)))
+    add(project, FIRST, bench())
+    add(project, SECOND, bench("fail", figures=(slower,)))
     add(project, FIRST, proof())
     add(project, SECOND, proof("changed", goldens={"parallel calls": "fedcba9876543210"}))
     output = run(project, "diff", "small:1", "small:2")
@@ -234,8 +234,8 @@ def test_diff_has_the_figures_side_by_side(project: Project) -> None:
 
 
 def test_figures_of_another_machine_are_shown_and_not_compared(project: Project) -> None:
-    add(project, FIRST, bench(foreign=""))
-    add(project, SECOND, bench(foreign="", version="llama-benchy 0.5.0"))
+    add(project, FIRST, bench())
+    add(project, SECOND, bench(version="llama-benchy 0.5.0"))
     output = run(project, "diff", "small:1", "small:2")
     assert "not comparable: llama-benchy 0.4.0 and llama-benchy 0.5.0" in output
     assert "+0.0%" not in output
@@ -244,9 +244,9 @@ def test_figures_of_another_machine_are_shown_and_not_compared(project: Project)
 def test_nothing_in_a_run_moves_the_cursor_or_sets_a_title(project: Project) -> None:
     evil = "a\x1b]0;title\x07\x1b[2J\u202e\rb"
     finding = Finding(evil, evil, "fail", f"{evil}\n{evil}")
-    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, foreign=evil, counts={evil: 1}))
+    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, counts={evil: 1}))
     named = Figure(evil, {evil: evil}, evil, "higher", (1.0, 2.0))
-    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, foreign="", figures=(named,)))
+    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, figures=(named,)))
     for command in (("list",), ("show", "small:2"), ("diff", "small:1", "small:2"), ("show", "small:2", "--json")):
         output = on_terminal(project, *command)
         assert not re.search("\x1b(?!\\[[0-9;]*m)|[\x07\r\u202e]", output), command
@@ -254,7 +254,7 @@ def test_nothing_in_a_run_moves_the_cursor_or_sets_a_title(project: Project) -> 
 
 
 def test_json_has_every_run_whole(project: Project) -> None:
-    paths = [add(project, SECOND, proof()), add(project, SECOND, bench(foreign=""))]
+    paths = [add(project, SECOND, proof()), add(project, SECOND, bench())]
     (second, _) = json.loads(run(project, "list", "--json"))["images"]
     shown = json.loads(run(project, "show", "small:2", "--json"))
     assert second["evidence"] == shown["evidence"]

@@ -11,7 +11,7 @@ import pytest
 from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Subject
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -84,13 +84,13 @@ def add_proof(project: Project, repository: str, endpoint: Endpoint, side: str) 
     details = images.inspect_image(endpoint, f"{repository}-{side}:2")
     assert details
     subject = Subject(f"{repository}:2", images.fingerprint(details), f"m/{side}")
-    store.add_run(project, ImageName(repository, 2), proof(subject=subject))
+    run_record.add_run(project, ImageName(repository, 2), proof(subject=subject))
 
 
 def proved_side(project: Project, repository: str, number: int) -> str:
     """The side whose run a number has, and no other."""
     name = ImageName(repository, number)
-    (run,) = store.of_image(project, name)
+    (run,) = run_record.of_image(project, name)
     image = lock_file.read_lock(project.lock).image(name)
     assert image
     assert run.subject.fingerprint == image.fingerprint

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.cli import evidence_cli, output
-from builder.evidence import matrix, standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Pairing
@@ -43,7 +43,7 @@ def project(tmp_path: Path) -> Project:
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> str:
     subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, MODEL, evidence.kind)
-    return project.relative(store.add_run(project, name, replace(evidence, subject=subject)))
+    return project.relative(run_record.add_run(project, name, replace(evidence, subject=subject)))
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> str:
@@ -63,7 +63,7 @@ def document(project: Project, *arguments: str) -> dict[str, Any]:
 
 def test_every_cell_is_there_with_its_run(project: Project) -> None:
     file = add(project, SECOND, proof("changed"))
-    add(project, SECOND, bench(foreign="", accepted=""))
+    add(project, SECOND, bench(accepted=""))
     content = document(project)
     assert content["images"] == ["small:2", "small:1"]
     assert content["models"] == [MODEL, OTHER]
@@ -82,7 +82,6 @@ def test_every_cell_is_there_with_its_run(project: Project) -> None:
         "run": None,
         "started": None,
         "seconds": None,
-        "others": None,
     }
 
 
@@ -122,14 +121,14 @@ def test_the_table_has_a_column_for_each_model_and_a_row_for_each_proof(project:
     assert [line.split() for line in lines[4:6]] == [["A", MODEL], ["B", OTHER]]
     assert lines[-2] == "of 4 pairs: 1 failed (fail), 3 never tried (-)"
     assert lines[-1] == f"to prove the first missing or stale pair: `builder prove small:2 {OTHER}`"
-    add(project, SECOND, bench(name="quick", foreign=""))
+    add(project, SECOND, bench(name="quick"))
     lines = run(project, "matrix").splitlines()
     assert lines[2].split()[:2] == ["bench", "quick"]
     assert "of 4 pairs with 2 proofs each: " in lines[-2]
 
 
-def failed_elsewhere(model: str) -> JudgedRun:
-    run = proof("fail", foreign="archive x.tar", accepted="", file="a.json")
+def failed(model: str) -> JudgedRun:
+    run = proof("fail", accepted="", file="a.json")
     return JudgedRun(replace(run, subject=replace(run.subject, model=model)), ())
 
 
@@ -140,8 +139,8 @@ def test_the_table_fits_80_columns(
     monkeypatch.setattr(output, "width", lambda *_: 80)
     names = [ImageName("vllm-node-tf5", number) for number in range(images, 0, -1)]
     called = [f"Organisation/Model-{number}B-FP8" for number in range(models)]
-    evidence = {name: ImageEvidence(last=tuple(map(failed_elsewhere, called))) for name in names if images == 2}
-    evidence_cli.print_matrix(matrix.build_matrix(names, called, evidence))
+    evidence = {name: ImageEvidence(last=tuple(map(failed, called))) for name in names if images == 2}
+    evidence_cli.print_matrix(standing.build_matrix(names, called, evidence))
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) <= most
     assert max(map(len, printed)) <= 80

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import containers
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lock.model import ImageName
 from builder.numbers import claims
 from tests import projects
@@ -96,14 +96,14 @@ def test_a_killed_proof_leaves_a_container_that_the_next_proof_removes(
     image = ImageName(repository, 1)
 
     kill(project, ("prove", str(image), "Org/first"), lambda: bool(own_containers(project, endpoint)))
-    assert not store.of_image(project, image)
+    assert not run_record.of_image(project, image)
     assert len(own_containers(project, endpoint)) == len(list(project.work.iterdir())) == 1
 
     # It once waited for an hour for a state that a Python which had ended would never write.
     began = time.monotonic()
     builder("prove", str(image), code=1, environ=OFFLINE)
     assert time.monotonic() - began < LONGEST_SECONDS
-    runs = store.of_image(project, image)
+    runs = run_record.of_image(project, image)
     assert sorted(str(run.subject.model) for run in runs) == ["Org/first", "Org/second"]
     for run in runs:
         assert run.verdict == "unclear"

@@ -9,7 +9,7 @@ import pytest
 from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from tests import projects
@@ -29,7 +29,7 @@ def prove(project: Project, name: ImageName, verdict: str = "pass") -> None:
     """Records a proof of the image as it is now, with which the next one is compared."""
     lock = lock_file.read_lock(project.lock)
     subject = standing.present_subject(project, lock, name, MODEL, "prove")
-    store.add_run(project, name, runs.proof(verdict, subject=subject))
+    run_record.add_run(project, name, runs.proof(verdict, subject=subject))
 
 
 def where(project: Project, repository: str) -> tuple[int | None, int | None]:

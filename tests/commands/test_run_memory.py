@@ -16,8 +16,8 @@ from builder.base.events import Message
 from builder.commands import servers
 from builder.engine import containers, machine
 from builder.engine.client import Endpoint
-from builder.serving.memory import shared_memory
 from builder.serving.preparation import ServeRequest
+from builder.serving.starting import shared_memory
 from tests import projects, spark_proc
 from tests.commands.serving import Kitchen, free_port
 from tests.workspaces import workspace

@@ -9,7 +9,7 @@ import pytest
 from builder.base.project import Project
 from builder.commands import about
 from builder.engine import client as endpoints
-from builder.engine import images, versions
+from builder.engine import images, machine
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects, spark_proc
@@ -113,7 +113,7 @@ def test_doctor_looks_at_gpu_and_proxies(small: Project, tmp_path: Path) -> None
     assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].message
     projects.write(tmp_path / "driver/nvidia/version", "")
     gpu = next(finding for finding in about.run_doctor(small, environ, tmp_path) if finding.subject == "GPU")
-    engine = versions.require_supported(endpoints.find_endpoint(os.environ))
+    engine = machine.require_supported(endpoints.find_endpoint(os.environ))
     assert gpu.verdict == ("ok" if engine.nvidia else "error")
     assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy
 

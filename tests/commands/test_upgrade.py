@@ -15,7 +15,7 @@ import pytest
 
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -68,7 +68,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert (told["result"], told["before"], told["candidate"]) == ("promoted", str(before), str(now))
     assert served(endpoint, kitchen)[0] == told["served"] == str(now)
     assert lock_file.read_lock(kitchen.project.lock).images[kitchen.repository].current == now.number
-    assert [run.verdict for run in store.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
+    assert [run.verdict for run in run_record.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
     assert "nothing newer: after resolving everything again, a build makes" in again
@@ -94,7 +94,7 @@ def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
     assert served(endpoint, kitchen) == own
     assert not candidates(endpoint, kitchen)
     candidate = ImageName(kitchen.repository, max(after.images[kitchen.repository].numbers))
-    assert [run.verdict for run in store.of_image(kitchen.project, candidate) if run.kind == "probe"] == ["fail"]
+    assert [run.verdict for run in run_record.of_image(kitchen.project, candidate) if run.kind == "probe"] == ["fail"]
     assert "lacks what" in builder("pair", MODEL, str(candidate), code=1).stderr
 
 

@@ -15,7 +15,7 @@ import pytest
 from builder.base.errors import MeasuringError
 from builder.base.project import Project
 from builder.commands import measuring, servers, upgrade
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure, Finding
 from builder.lab import upgrade_journal
 from builder.lab.measure import served_model
@@ -66,9 +66,9 @@ class Machine:
         subject = standing.present_subject(
             self.project, lock_file.read_lock(self.project.lock), name, runs.MODEL, "bench"
         )
-        fields: dict[str, Any] = {"figures": (figure,), "findings": (), "foreign": "", "accepted": "", "raw": None}
+        fields: dict[str, Any] = {"figures": (figure,), "findings": (), "accepted": "", "raw": None}
         run: Evidence = replace(runs.bench(), subject=replace(subject, machine=runs.MACHINE), **fields)
-        store.add_run(self.project, name, run)
+        run_record.add_run(self.project, name, run)
         return True
 
 
@@ -150,7 +150,7 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
 
     def measure_new(*_: object) -> bool:
         subject = standing.present_subject(project, lock_file.read_lock(project.lock), NEW, runs.MODEL, "bench")
-        store.add_run(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
+        run_record.add_run(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
         return False
 
     monkeypatch.setattr(upgrade, "measure_current", measure_current)
@@ -162,7 +162,7 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
         "small:1, the current image, failed the bench quick as well (coherence at throughput)",
     )
     assert machine.log.count("serve 2") == 1
-    assert not store.of_image(project, OLD)
+    assert not run_record.of_image(project, OLD)
 
 
 @pytest.mark.parametrize("fails", ["_prove", "_measure", "_promote", ""])

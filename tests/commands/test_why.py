@@ -19,15 +19,15 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import why
 from builder.engine import machine
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Subject
 from builder.lock import lock_file, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Pairing, Version
 from builder.numbers import adopted
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.workspace import open_workspace
-from builder.serving import answered, selection
-from builder.serving.answered import StartFacts
+from builder.serving import readiness, selection
+from builder.serving.readiness import StartFacts
 from tests import json_outputs, projects, spark_tree
 from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.evidence.runs import bench
@@ -175,8 +175,8 @@ def record(workspace: Any, nodes: int = 1, at: str = THEN) -> None:
     lock = lock_file.read_lock(workspace.project.lock)
     selected = selection.select_image(workspace.project, lock, MODEL)
     read = machine.read_machine(workspace.engine, workspace.environment, seconds=5.0)
-    facts = StartFacts(at, at, (read,) * nodes, CHOSEN, answered.options_now(workspace, selected, {}))
-    answered.record_answered(workspace.project, MODEL, selected.record.fingerprint, "answered", 40.0, facts)
+    facts = StartFacts(at, at, (read,) * nodes, CHOSEN, readiness.options_now(workspace, selected, {}))
+    readiness.record_answered(workspace.project, MODEL, selected.record.fingerprint, "answered", 40.0, facts)
 
 
 def write(project: Project, lock: Lock, name: ImageName, packages: Mapping[str, str]) -> None:
@@ -243,12 +243,10 @@ def test_a_candidate_that_was_compared_is_no_start_of_the_model(tmp_path: Path) 
     """It may have had any arguments, and a run without a record of them is not known to be as it is now."""
     project, variables = replay(tmp_path, Thread(""))
     subject = Subject(str(FIRST), image(1).fingerprint, MODEL)
-    compared = replace(
-        bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z", foreign=""
-    )
-    store.add_run(project, FIRST, compared)
+    compared = replace(bench(), kind="same", name="answers", subject=subject, started="2026-09-12T10:00:00Z")
+    run_record.add_run(project, FIRST, compared)
     assert asked(project, variables)["as_now"] == THEN
-    store.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER, foreign=""))
+    run_record.add_run(project, FIRST, replace(bench(), subject=subject, started=LATER))
     assert asked(project, variables)["as_now"] == THEN
     project.answered.unlink()
     answer = asked(project, variables)
@@ -308,7 +306,7 @@ def test_diff_says_where_vllm_chose_otherwise(tmp_path: Path) -> None:
         == {}
     )
     other = StartFacts(LATER, LATER, (), {**CHOSEN, "attention backend": ("TRITON_ATTN",)})
-    answered.record_answered(project, MODEL, image(2).fingerprint, "answered", 40.0, other)
+    readiness.record_answered(project, MODEL, image(2).fingerprint, "answered", 40.0, other)
     text = run_command(project, "diff", "small:1", "small:2", environ=variables).stdout
     assert f"vLLM's own choices for {MODEL}\n  attention backend: FLASHINFER → TRITON_ATTN\n" in text
 
@@ -320,7 +318,7 @@ def test_a_run_that_passed_is_a_state_that_worked(tmp_path: Path) -> None:
     read = machine.read_machine(open_workspace(project, variables, ignore).engine, variables, seconds=5.0)
     then = replace(read, kernel="6.17.0-1032-nvidia")
     subject = Subject(str(FIRST), image(1).fingerprint, MODEL, machine=then)
-    store.add_run(project, FIRST, replace(bench(), subject=subject, started=THEN, foreign=""))
+    run_record.add_run(project, FIRST, replace(bench(), subject=subject, started=THEN))
     answer = asked(project, variables)
     assert answer["worked"]["how"] == "bench quick passed"
     assert answer["causes"][0]["text"] == "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia"

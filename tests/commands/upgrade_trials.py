@@ -42,10 +42,10 @@ PUT_BACK_SECONDS = 60.0
 # A stand-in has no GPU, whose memory is what decides this.
 IN_ITS_PLACE = """\
 import sys
-from builder.serving import answered
-from builder.serving import memory
-answered.LEAST_SECONDS = 20.0
-memory.fits_beside = lambda *_: False
+from builder.serving import readiness
+from builder.serving import starting
+readiness.LEAST_SECONDS = 20.0
+starting.fits_beside = lambda *_: False
 from builder.cli.main import run_program
 sys.exit(run_program(sys.argv[1:]))
 """

@@ -9,7 +9,7 @@ import pytest
 from builder.base.errors import FileProblemsError, UsageError
 from builder.base.project import Project
 from builder.definitions import checkpoint_definition
-from builder.definitions.checkpoint_definition import QuantizeStep, ReplaceStep, TakeStep
+from builder.definitions.checkpoint_definition import ConfigStep, ReplaceStep, TakeStep
 from tests import projects
 
 FILE = "checkpoints/hybrid/checkpoint.yaml"
@@ -26,9 +26,8 @@ steps:
     companions: [weight_scale_inv]
     expect: 144
     unmatched: 3
-  - quantize: fp8-blocks
-    select: [lm_head.weight]
-    block: [64, 128]
+  - config: {bits: 8}
+    file: config.json
 output: {shard_size: 2 GB}
 """
 
@@ -41,12 +40,12 @@ def problems(text: str) -> list[str]:
 
 def test_a_definition_is_read() -> None:
     definition = checkpoint_definition.parse_checkpoint(TEXT, "hybrid", FILE)
-    take, replace, quantize = definition.steps
+    take, replace, config = definition.steps
     assert isinstance(take, TakeStep)
     assert isinstance(replace, ReplaceStep)
-    assert isinstance(quantize, QuantizeStep)
+    assert isinstance(config, ConfigStep)
     assert (replace.expect, replace.unmatched, replace.companions) == (144, 3, ("weight_scale_inv",))
-    assert (quantize.block, quantize.scale) == ((64, 128), "weight_scale_inv")
+    assert (config.file, config.patch) == ("config.json", {"bits": 8})
     assert [str(source) for source in definition.sources.values()] == ["hf: Org/Model-int4@v1", "folder: ~/models/fp8"]
     assert (definition.mods, definition.shard_size) == (("enable-hybrid-int4fp8",), 2_000_000_000)
     assert str(definition.location("steps", 1, "expect")) == f"{FILE}:11:5"
@@ -59,17 +58,16 @@ def test_a_definition_is_read() -> None:
         ("take: int4", "take: int8", "8:5: `int8` is not one of the sources; did you mean `int4`?"),
         ("  - take: int4\n", "", "8:5: the first step must take a source: `take: SOURCE`"),
         ("expect: 144", "expct: 144", "11:5: unknown key `expct`; did you mean `expect`?"),
-        ("expect: 144", "block: [1, 1]", "11:5: `block` has no effect with `replace`"),
+        ("expect: 144", "unless: [x]", "11:5: `unless` has no effect with `replace`"),
         (
             "expect: 144",
             "take: int4",
-            "9:5: a step is exactly one of take, replace, add, cast, quantize, config, verify, and not",
+            "9:5: a step is exactly one of take, replace, add, config, verify, and not",
         ),
-        ("block: [64, 128]", "block: [64]", "15:5: `steps.2.block`"),
-        ("fp8-blocks", "int8-rows", "15:5: `block` has no effect with int8-rows"),
-        ("quantize: fp8-blocks", "quantize: int4", '13:5: `steps.2.quantize`: "int4" is not one of int8-rows, fp8-'),
+        ("companions: [weight_scale_inv]", "companions: [a b]", "10:18: `steps.1.companions.0`"),
+        ("config: {bits: 8}", "quantize: int4", "13:5: unknown key `quantize`"),
         ("@v1", "@../x", '4:10: `sources.int4.hf`: "Org/Model-int4@../x" has characters that are not allowed here'),
-        ("2 GB", "2 TB", "16:10: `output.shard_size`"),
+        ("2 GB", "2 TB", "15:10: `output.shard_size`"),
         ("  local: {folder: ~/models/fp8}", "  local: {folder: ~/models/fp8}\n  x: {folder: /x}", "6:3: no step uses"),
     ],
 )
@@ -81,7 +79,7 @@ def test_a_problem_is_said_with_its_place(old: str, new: str, problem: str) -> N
 def test_an_added_file_is_one_of_weights() -> None:
     text = TEXT + "  # \n"
     text = TEXT.replace("output:", "  - {add: int4, file: extra.bin}\noutput:")
-    assert problems(text) == ["16:5: `add` names a `file` of its source that ends with .safetensors"]
+    assert problems(text) == ["15:5: `add` names a `file` of its source that ends with .safetensors"]
 
 
 def test_a_checkpoint_is_found_by_its_name(tmp_path: Path) -> None:

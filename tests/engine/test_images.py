@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.base.errors import ConflictError, ImageStateError
-from builder.engine import containers, images, versions
+from builder.engine import containers, images, machine
 from builder.engine.client import Endpoint, environment
 from builder.engine.images import ImageDetails
 from tests.engine.conftest import Build
@@ -114,7 +114,7 @@ def test_labels_and_attestations_leave_the_fingerprint(
     for name in names[:2]:
         build(name, DOCKERFILE.format(label=f"name={name}"), files={"content": "same"})
     # The classic image store has no attestations.
-    provenance = "mode=max" if versions.require_supported(endpoint).store == "containerd" else "false"
+    provenance = "mode=max" if machine.require_supported(endpoint).store == "containerd" else "false"
     attested = [
         *endpoint.buildx,
         "build",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.engine import client, containers, images, tag_cache
+from builder.engine import client, containers, images
 from builder.engine.client import Endpoint
 from tests.engine.conftest import Build
 
@@ -42,7 +42,7 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> dic
     ],
 )
 def test_what_may_have_changed(happened: list[dict[str, Any]], touched: set[str] | None) -> None:
-    assert tag_cache._changed_names(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
+    assert images._changed_names(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_may_have_changed(happened: list[dict[str, Any]], touched: set[str]
     ],
 )
 def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> None:
-    assert tag_cache._matches(name, wanted) == matches
+    assert images._matches(name, wanted) == matches
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     wanted = [repository, "builder-test-another"]
 
     def check() -> dict[str, str]:
-        tags = tag_cache.cached_tags(endpoint, wanted, cache)
+        tags = images.cached_tags(endpoint, wanted, cache)
         assert tags == images.image_tags(endpoint, wanted)
         return tags
 
@@ -121,10 +121,10 @@ def test_images_that_exist_are_found_with_their_content(
     details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     names = [f"{repository}:1", f"{repository}:2"]
-    result = tag_cache.find_images(endpoint, [repository], names, tmp_path / "engine.json")
+    result = images.find_images(endpoint, [repository], names, tmp_path / "engine.json")
     assert list(result.ids) == [f"{repository}:1"]
     assert result.fingerprints == {f"{repository}:1": images.fingerprint(details)}
-    assert tag_cache.find_images(endpoint, [repository], [], tmp_path / "none") == tag_cache.TaggedImages({}, {})
+    assert images.find_images(endpoint, [repository], [], tmp_path / "none") == images.TaggedImages({}, {})
 
 
 @pytest.mark.engine
@@ -133,17 +133,17 @@ def test_what_has_not_changed_is_not_asked_for(
 ) -> None:
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL n=1\n").id
-    first = tag_cache.cached_tags(endpoint, [repository], cache)
+    first = images.cached_tags(endpoint, [repository], cache)
     with unasked(monkeypatch) as listings:
-        assert tag_cache.cached_tags(endpoint, [repository], cache) == first
+        assert images.cached_tags(endpoint, [repository], cache) == first
         with containers.running(endpoint, image, labels={repository: ""}):
-            assert tag_cache.cached_tags(endpoint, [repository], cache) == first
+            assert images.cached_tags(endpoint, [repository], cache) == first
         assert listings == []
         images.tag_image(endpoint, image, f"{repository}:2")
-        assert len(tag_cache.cached_tags(endpoint, [repository], cache)) == 2
+        assert len(images.cached_tags(endpoint, [repository], cache)) == 2
         assert len(listings) == 1
         assert f"{repository}:2" in listings[0]
-        tag_cache.cached_tags(endpoint, [f"{repository}:1"], cache)
+        images.cached_tags(endpoint, [f"{repository}:1"], cache)
         assert len(listings) == 2, "other references are another question"
 
 
@@ -153,7 +153,7 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
 ) -> None:
     cache = tmp_path / "engine.json"
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
-    tags = tag_cache.cached_tags(endpoint, [repository], cache)
+    tags = images.cached_tags(endpoint, [repository], cache)
     section = images.load_cache(cache)["tags"]
     wrong = {**section, "tags": {f"{repository}:9": A}}
     for lost in (
@@ -163,9 +163,9 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
         {"tags": 7},
     ):
         images.store_cache(cache, "tags", {**wrong, **lost})
-        assert tag_cache.cached_tags(endpoint, [repository], cache) == tags
+        assert images.cached_tags(endpoint, [repository], cache) == tags
     images.store_cache(cache, "tags", wrong)
-    assert tag_cache.cached_tags(endpoint, [repository], cache) == wrong["tags"], (
+    assert images.cached_tags(endpoint, [repository], cache) == wrong["tags"], (
         "the marker is there, so nothing is asked"
     )
 
@@ -175,19 +175,17 @@ def test_an_engine_elsewhere_is_asked_each_time(
     endpoint: Endpoint, repository: str, build: Build, tcp: str, tmp_path: Path
 ) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    assert tag_cache.cached_tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {
-        f"{repository}:1": image
-    }
+    assert images.cached_tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.engine
 def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    before = tag_cache._marker_of((tag_cache.list_since(endpoint, None) or [])[-1])
+    before = images._marker_of((images.list_since(endpoint, None) or [])[-1])
     assert before is not None
     images.tag_image(endpoint, image, f"{repository}:2")
-    recent = tag_cache.list_since(endpoint, before)
+    recent = images.list_since(endpoint, before)
     assert recent is not None
     mine = [
         (each["Type"], each["Action"], each["Actor"]["ID"])
@@ -195,4 +193,4 @@ def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build)
         if each["Actor"]["Attributes"].get("name") == f"{repository}:2"
     ]
     assert mine == [("image", "tag", image)]
-    assert tag_cache.list_since(endpoint, (before[0], "somebody else")) is None
+    assert images.list_since(endpoint, (before[0], "somebody else")) is None

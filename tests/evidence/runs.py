@@ -7,7 +7,7 @@ from typing import Any
 
 from builder.base.machine_record import Machine
 from builder.base.project import Project
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Evidence, Figure, Finding, Subject
 from builder.lock.model import ImageName
 
@@ -62,7 +62,6 @@ def bench(verdict: str = "pass", **changes: Any) -> Evidence:
         "findings": (Finding("calls", "step 9 of 12", "fail", 'two of it:\n<tool_call>{"a": "ä"}'),),
         "raw": f"sha256:{5:064x}",
         "accepted": "as meant",
-        "foreign": "archive x.tar",
         "sequence": 3,
     }
     return Evidence(**{**fields, **changes})
@@ -72,7 +71,7 @@ def keep(project: Project, *names: ImageName) -> dict[str, bytes]:
     """Keeps a proof of each number with its raw output, and returns all files of evidence."""
     for name in names:
         raw = f"raw output of {name}".encode()
-        store.add_run(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
+        run_record.add_run(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
     return files(project)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from builder.evidence import matrix
-from builder.evidence.matrix import OthersRun
+from builder.evidence import standing
 from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests.evidence.runs import MODEL, bench, proof
 
 if TYPE_CHECKING:
-    from builder.evidence.matrix import Matrix, MatrixCell
     from builder.evidence.run_record import Evidence
+    from builder.evidence.standing import Matrix, MatrixCell
 
 
 OTHER = "Org/Other-8B"
@@ -21,7 +20,7 @@ FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 
 
 def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json", **changes: Any) -> JudgedRun:
-    own = {"foreign": "", "accepted": "", "file": file}
+    own = {"accepted": "", "file": file}
     run = replace(run, subject=replace(run.subject, model=model), **{**own, **changes})
     return JudgedRun(run, stale)
 
@@ -29,7 +28,7 @@ def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json",
 def table(**last: list[JudgedRun]) -> Matrix:
     evidence = {FIRST: ImageEvidence(last=tuple(last.get("first", ()))), SECOND: ImageEvidence()}
     evidence[SECOND] = ImageEvidence(last=tuple(last.get("second", ())))
-    return matrix.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
+    return standing.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
 
 
 def cell_of(made: Matrix, image: ImageName, proof: str) -> MatrixCell:
@@ -59,18 +58,8 @@ def test_a_stale_run_says_why_whatever_its_verdict_was() -> None:
     assert (cell.word, cell.why) == ("stale", "the chat template changed")
 
 
-def test_what_others_ran_is_beside_the_own_run_and_proves_nothing() -> None:
-    theirs = judged(proof(), foreign="archive x.tar", file="theirs.json")
-    alone = cell_of(table(first=[theirs]), FIRST, "prove")
-    assert (alone.word, alone.run) == ("never tried", None)
-    assert alone.others == OthersRun("proven", "evidence/small/1/theirs.json")
-    both = cell_of(table(first=[theirs, judged(proof("changed"), file="own.json")]), FIRST, "prove")
-    assert (both.word, both.run) == ("changed", "evidence/small/1/own.json")
-    assert both.others == alone.others
-
-
 def test_models_are_those_of_pairings_and_of_runs() -> None:
     image = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", "a", "b", 1)
     lock = Lock().with_image(FIRST, image).with_pairing(MODEL, Pairing(FIRST))
     evidence = ImageEvidence(last=(judged(proof(), model=OTHER), judged(proof(), model="")))
-    assert matrix.models_of(lock, [evidence]) == (MODEL, OTHER)
+    assert standing.models_of(lock, [evidence]) == (MODEL, OTHER)

@@ -40,7 +40,6 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
         (compared(0.011, 0.019), [f"{SAYS} +1.50% between +1.10% and +1.90%, required is within 0.5 %"]),
         (compared(-1, 1, counts={"texts": 200}), []),  # equivalent, whatever the width of the band
         (compared(0, 0, reference="sha256:other"), ["same small:1: has not been run"]),
-        (compared(0, 0, foreign="archive x.tar"), ["same small:1: only archive x.tar has run it"]),
         (compared(0, 0, subject=subject(NEW, overrides={"--": "--dtype half"})), [
             "same small:1: is stale: it ran with different options than the recipe's"
         ]),

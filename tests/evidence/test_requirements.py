@@ -15,7 +15,7 @@ from builder.base.errors import ConflictError, FileProblemsError
 from builder.base.machine_record import Machine
 from builder.base.project import Project
 from builder.definitions.configuration import RequiredEvidence, RequiredFigure
-from builder.evidence import requirements, standing, statistics, store
+from builder.evidence import requirements, run_record, standing, statistics
 from builder.evidence.requirements import RecordedRuns
 from builder.evidence.run_record import Evidence, Figure, Subject
 from builder.evidence.statistics import SeriesComparison, compare_runs
@@ -53,7 +53,7 @@ def probe(image: ImageName = NEW, verdict: str = "pass", **more: Any) -> Evidenc
 def bench(image: ImageName, *values: float, depth: int = 32768, concurrency: int = 1, **more: Any) -> Evidence:
     figure = Figure("tg", {"depth": depth, "concurrency": concurrency, "tg": 128}, "tokens/s", "higher", values)
     fields: dict[str, Any] = {
-        "subject": subject(image, machine=runs.MACHINE), "figures": (figure,), "findings": (), "foreign": "",
+        "subject": subject(image, machine=runs.MACHINE), "figures": (figure,), "findings": (),
         "accepted": "",
     }  # fmt: skip
     return replace(runs.bench(), **{**fields, **more})
@@ -68,7 +68,6 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
     ("wanted", "of_image", "why"),
     [
         (PROVE, (), "prove: has not been run"),
-        (PROVE, (proof(foreign="archive x.tar"),), "prove: only archive x.tar has run it"),
         (PROVE, (proof(OLD),), "prove: is stale: the image has different content"),
         (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
         (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the number before"),
@@ -114,7 +113,6 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
         ((bench(OLD, 52),), "the current image, small:1, has no such figure to compare with"),
         ((bench(OLD, 54, 54),), "50.5 tokens/s, required is >= 95 % of current, which is at 54"),
         ((bench(OLD, 53, 53),), ""),
-        ((bench(OLD, 50, 50), bench(OLD, 99, 99, foreign="registry")), ""),
         ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "the current image, small:1, cannot be compared: another"),
         ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "the current image, small:1, cannot be compared: llama"),
         (
@@ -206,11 +204,10 @@ def test_no_round_of_the_same_is_outside_and_no_tenth_less_is_within(seed: int) 
 VERDICTS = st.sampled_from(["pass", "changed", "fail", "unclear"])
 
 
-@given(st.lists(st.tuples(VERDICTS, st.sampled_from(["", "archive x.tar"]), st.sampled_from([OLD, NEW]))))
-def test_the_latest_own_run_decides_whatever_lies_around_it(history: list[tuple[str, str, ImageName]]) -> None:
-    of_image = tuple(proof(image, verdict, foreign=foreign) for verdict, foreign, image in history)
-    own = [(verdict, image) for verdict, foreign, image in history if not foreign]
-    assert (lacking(PROVE, of_image) == []) == bool(own and own[-1] == ("pass", NEW))
+@given(st.lists(st.tuples(VERDICTS, st.sampled_from([OLD, NEW]))))
+def test_the_latest_run_decides_whatever_lies_before_it(history: list[tuple[str, ImageName]]) -> None:
+    of_image = tuple(proof(image, verdict) for verdict, image in history)
+    assert (lacking(PROVE, of_image) == []) == bool(history and history[-1] == ("pass", NEW))
 
 
 def make(root: Path, requires: str = "{prove: pass}") -> tuple[Project, Lock]:
@@ -239,7 +236,7 @@ def test_from_the_files_of_a_project(tmp_path: Path) -> None:
     (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
     assert str(missing) == "prove: has not been run"
     assert requirements.missing_command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
-    store.add_run(project, NEW, proof(subject=now(project, lock)))
+    run_record.add_run(project, NEW, proof(subject=now(project, lock)))
     assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
     path = project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace("serve", "serve --chat-template /x --tool-call-parser hermes"))
@@ -259,7 +256,7 @@ def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("requires", ["{}", "{probe: [long]}"])
 def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, requires: str) -> None:
     project, lock = make(tmp_path, requires)
-    store.add_run(project, NEW, proof(verdict="fail"))
+    run_record.add_run(project, NEW, proof(verdict="fail"))
     assert ("prove", True) in {
         (each.kind, each.failed) for each in requirements.missing(project, lock, NEW, runs.MODEL)
     }
@@ -267,7 +264,7 @@ def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, req
         requirements.passed(workspace(project, NO_ENGINE), lock, NEW, {runs.MODEL: None})
     assert requirements.unfit(project, {}, lock, NEW, OLD, None) == f"did not pass its proof for {runs.MODEL}"
     for verdict in ("changed", "unclear", "pass"):
-        store.add_run(project, NEW, proof(verdict=verdict))
+        run_record.add_run(project, NEW, proof(verdict=verdict))
         lacking = requirements.missing(project, lock, NEW, runs.MODEL)
         assert "prove" not in {each.kind for each in lacking}
         assert requirements.unfit(project, {}, lock, NEW, OLD, None) == ""

@@ -94,7 +94,7 @@ def other(_kind: Kind) -> Subject:
 
 
 def own_bench(verdict: str) -> Evidence:
-    return bench(verdict, foreign="", subject=SUBJECT)
+    return bench(verdict, subject=SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,6 @@ def test_nothing_proves_nothing() -> None:
     assert standing.standing_of(MODEL, [], same) == PairingStanding(MODEL, "unproven")
     assert standing.standing_of(MODEL, [own_bench("pass")], same).standing == "unproven"
     assert standing.standing_of("Org/Other", [proof()], same).standing == "unproven"
-
-
-def test_others_prove_nothing() -> None:
-    stands = standing.standing_of(MODEL, [proof(foreign="archive x.tar")], same)
-    assert (stands.standing, stands.foreign, stands.why) == ("unproven", True, "proven elsewhere")
-    assert standing.standing_of(MODEL, [proof("fail"), proof(foreign="registry")], same).standing == "failed"
 
 
 @pytest.mark.parametrize("verdict", ["pass", "changed", "fail"])

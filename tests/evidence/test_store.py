@@ -17,7 +17,7 @@ import pytest
 from builder.base import redaction
 from builder.base.errors import FileProblemsError, UnsafePathError
 from builder.base.project import Project
-from builder.evidence import run_record, store
+from builder.evidence import run_record
 from builder.evidence.run_record import Figure, Finding
 from builder.lock.model import ImageName
 from tests import projects
@@ -31,43 +31,43 @@ def project(tmp_path: Path) -> Project:
 
 
 def files(project: Project) -> list[str]:
-    return sorted(path.name for path in store.evidence_folder(project, NAME).iterdir())
+    return sorted(path.name for path in run_record.evidence_folder(project, NAME).iterdir())
 
 
 def test_a_run_is_one_file_named_after_its_moment_and_content(project: Project) -> None:
     evidence = proof()
-    path = store.add_run(project, NAME, evidence)
+    path = run_record.add_run(project, NAME, evidence)
     digest = run_record.evidence_identity(evidence)[:8]
     place = f"evidence/vllm-node-tf5/7/20261120T220000Z-prove-behaviour-{digest}.json"
     assert path.relative_to(project.root) == Path(place)
-    assert store.of_image(project, NAME) == (replace(evidence, sequence=1),)
+    assert run_record.of_image(project, NAME) == (replace(evidence, sequence=1),)
 
 
 def test_runs_are_in_the_order_in_which_they_were_added_whatever_the_clock_said(project: Project) -> None:
     moments = ["2099-01-01T00:00:00Z", "2026-11-20T22:00:00Z", "1970-01-01T00:00:00Z"]
     for moment in moments:
-        store.add_run(project, NAME, proof(started=moment))
-    assert [run.started for run in store.of_image(project, NAME)] == moments
+        run_record.add_run(project, NAME, proof(started=moment))
+    assert [run.started for run in run_record.of_image(project, NAME)] == moments
 
 
 def test_the_same_run_stays_as_it_is(project: Project) -> None:
-    path = store.add_run(project, NAME, proof())
+    path = run_record.add_run(project, NAME, proof())
     before = path.read_bytes()
-    assert store.add_run(project, NAME, proof(foreign="registry")) == path
+    assert run_record.add_run(project, NAME, proof(foreign="registry")) == path
     assert path.read_bytes() == before
-    assert store.of_image(project, NAME)[0].foreign == ""
+    assert run_record.of_image(project, NAME)[0].foreign == ""
 
 
 def test_the_output_of_the_tool_stays_on_this_machine(project: Project) -> None:
-    store.add_run(project, NAME, bench(raw=None), raw=b"a table\n")
-    run = store.of_image(project, NAME)[0]
+    run_record.add_run(project, NAME, bench(raw=None), raw=b"a table\n")
+    run = run_record.of_image(project, NAME)[0]
     assert run.raw is not None
-    assert store.raw_answers(project, run.raw) == b"a table\n"
+    assert run_record.raw_answers(project, run.raw) == b"a table\n"
     (project.raw_evidence / run.raw.removeprefix("sha256:")).write_bytes(b"another")
-    assert store.raw_answers(project, run.raw) is None
-    assert store.raw_answers(project, f"sha256:{0:064x}") is None
+    assert run_record.raw_answers(project, run.raw) is None
+    assert run_record.raw_answers(project, f"sha256:{0:064x}") is None
     with pytest.raises(ValueError, match="not a digest"):
-        store.raw_answers(project, "sha256:../../images.lock")
+        run_record.raw_answers(project, "sha256:../../images.lock")
 
 
 def test_nothing_is_written_that_could_not_be_read(project: Project) -> None:
@@ -81,15 +81,15 @@ def test_nothing_is_written_that_could_not_be_read(project: Project) -> None:
     )
     for changes in wrong:
         with pytest.raises(ValueError, match=r"evidence of vllm-node-tf5:7|JSON|surrogates"):
-            store.add_run(project, NAME, proof(**changes))
+            run_record.add_run(project, NAME, proof(**changes))
     assert not project.evidence.exists()
 
 
 def test_too_many_findings_are_counted_and_the_file_stays_small(project: Project) -> None:
     findings = tuple(Finding("calls", f"conversation {n}", "fail", "ä\ud800" * 5000) for n in range(1000))
-    path = store.add_run(project, NAME, proof("fail", findings=findings))
-    assert path.stat().st_size <= store.LARGEST
-    run = store.of_image(project, NAME)[0]
+    path = run_record.add_run(project, NAME, proof("fail", findings=findings))
+    assert path.stat().st_size <= run_record.LARGEST
+    run = run_record.of_image(project, NAME)[0]
     assert len(run.findings) + run.counts["findings_left_out"] == 1000
     assert run.findings[0].text.endswith("…")
 
@@ -102,20 +102,20 @@ def test_no_secret_gets_into_a_file_that_is_committed(project: Project, monkeypa
         subject = replace(SUBJECT, overrides={"api_key": "topsecret1", "served": f"x {secret}"})
         findings = (Finding("calls", secret, "fail", f"curl -H 'Bearer {secret}' http://me:password1@host/"),)
         run = bench("fail", subject=subject, findings=findings, accepted=f"because {secret}", raw=None)
-        text = store.add_run(
+        text = run_record.add_run(
             project, NAME, run, raw=f"log \udcff {secret}".encode(errors="surrogateescape")
         ).read_text()
     finally:
         redaction._secret.cache_clear()
-    (kept,) = store.of_image(project, NAME)
-    output = store.raw_answers(project, kept.raw or "")
+    (kept,) = run_record.of_image(project, NAME)
+    output = run_record.raw_answers(project, kept.raw or "")
     assert output == b"log \xff ***"
     for word in (secret, "topsecret1", "password1"):
         assert word not in text
 
 
 def damage(project: Project, content: bytes) -> Path:
-    path = store.add_run(project, NAME, bench(started="2026-01-01T00:00:00Z"))
+    path = run_record.add_run(project, NAME, bench(started="2026-01-01T00:00:00Z"))
     path.write_bytes(content)
     return path
 
@@ -127,55 +127,55 @@ def damage(project: Project, content: bytes) -> Path:
         (b"{}", "required"),
         (run_record.evidence_text(bench()).encode()[:-40], "not JSON"),
         (run_record.evidence_text(bench(verdict="pass")).encode(), "was changed"),
-        (b" " * (store.LARGEST + 1), "larger than"),
+        (b" " * (run_record.LARGEST + 1), "larger than"),
     ],
 )
 def test_a_damaged_file_is_told_with_its_place_and_the_others_count(
     project: Project, content: bytes, told: str
 ) -> None:
-    store.add_run(project, NAME, proof())
+    run_record.add_run(project, NAME, proof())
     path = damage(project, content)
-    kept = store.look_for_runs(project, NAME)
+    kept = run_record.look_for_runs(project, NAME)
     assert len(kept.runs) == 1
     (problem, *_) = kept.problems
     assert problem.location.file == str(path.relative_to(project.root))
     assert told in problem.message
     with pytest.raises(FileProblemsError, match=path.name):
-        store.of_image(project, NAME)
+        run_record.of_image(project, NAME)
 
 
 def test_an_edited_verdict_does_not_count(project: Project) -> None:
-    path = store.add_run(project, NAME, proof("fail"))
+    path = run_record.add_run(project, NAME, proof("fail"))
     path.write_text(path.read_text().replace('"verdict": "fail"', '"verdict": "pass"'))
-    assert store.look_for_runs(project, NAME).runs == ()
+    assert run_record.look_for_runs(project, NAME).runs == ()
 
 
 def test_another_layout_of_the_same_file_counts(project: Project) -> None:
-    path = store.add_run(project, NAME, bench(foreign=""))
-    run = store.of_image(project, NAME)
+    path = run_record.add_run(project, NAME, bench())
+    run = run_record.of_image(project, NAME)
     path.write_text(json.dumps(json.loads(path.read_text())).replace(",", ",\r\n"))
-    assert store.of_image(project, NAME) == run
+    assert run_record.of_image(project, NAME) == run
 
 
 def test_links_pipes_and_other_names_are_no_evidence(project: Project, tmp_path: Path) -> None:
-    real = store.add_run(project, NAME, proof())
+    real = run_record.add_run(project, NAME, proof())
     elsewhere = tmp_path / "elsewhere.json"
     real.rename(elsewhere)
     real.symlink_to(elsewhere)
     os.mkfifo(real.with_name("20261120T220000Z-prove-pipe-00000000.json"))
     real.with_name("notes.txt").write_text("x")
     real.with_name("deeper").mkdir()
-    kept = store.look_for_runs(project, NAME)
+    kept = run_record.look_for_runs(project, NAME)
     assert kept.runs == ()
     assert len(kept.problems) == 3
 
 
 def test_a_repository_may_be_named_like_a_number_of_another(project: Project) -> None:
     inner = ImageName(f"{NAME.repository}/{NAME.number}", 1)
-    store.add_run(project, inner, proof())
-    store.add_run(project, NAME, proof())
-    assert store.look_for_runs(project, NAME).problems == ()
-    assert store.evidence_images(project) == tuple(sorted([NAME, inner]))
+    run_record.add_run(project, inner, proof())
+    run_record.add_run(project, NAME, proof())
+    assert run_record.look_for_runs(project, NAME).problems == ()
+    assert run_record.evidence_images(project) == tuple(sorted([NAME, inner]))
 
 
 @pytest.mark.parametrize("place", ["evidence", "evidence/vllm-node-tf5", "evidence/vllm-node-tf5/7"])
@@ -188,21 +188,21 @@ def test_a_folder_that_leads_elsewhere_is_neither_read_nor_written(
     link = project.root / place
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside)
-    (problem,) = store.look_for_runs(project, NAME).problems
+    (problem,) = run_record.look_for_runs(project, NAME).problems
     assert "leads out" in problem.message
     with pytest.raises(UnsafePathError):
-        store.add_run(project, NAME, proof())
+        run_record.add_run(project, NAME, proof())
     assert list(inner.iterdir()) == []
 
 
 def test_every_number_is_looked_at(project: Project) -> None:
     names = [NAME, ImageName("localhost:5000/team/vllm", 12), ImageName("vllm-node-tf5", 10)]
     for name in names:
-        store.add_run(project, name, proof())
+        run_record.add_run(project, name, proof())
     projects.write(project.evidence / "..odd/1/x.json", "{}")
     projects.write(project.evidence / "README.md", "")
-    assert store.evidence_images(project) == tuple(sorted(names))
-    assert store.evidence_images(Project(project.root / "none")) == ()
+    assert run_record.evidence_images(project) == tuple(sorted(names))
+    assert run_record.evidence_images(Project(project.root / "none")) == ()
 
 
 def test_a_renumbered_image_takes_its_runs_along_and_leaves_those_of_the_other(project: Project) -> None:
@@ -210,32 +210,32 @@ def test_a_renumbered_image_takes_its_runs_along_and_leaves_those_of_the_other(p
     to = ImageName("vllm-node-tf5", 9)
     theirs = replace(SUBJECT, fingerprint="sha256:9")
     for evidence in (proof(), bench(), proof("fail", subject=theirs)):
-        store.add_run(project, NAME, evidence)
-    *own, other = store.of_image(project, NAME)
-    odd = store.evidence_folder(project, NAME) / "20261120T220000Z-prove-odd-00000000.json"
+        run_record.add_run(project, NAME, evidence)
+    *own, other = run_record.of_image(project, NAME)
+    odd = run_record.evidence_folder(project, NAME) / "20261120T220000Z-prove-odd-00000000.json"
     odd.write_text("{}")
     for _ in range(2):  # the second time there is nothing to move any more
-        store.move_evidence(project, NAME, to, SUBJECT.fingerprint)
-        assert store.of_image(project, to) == tuple(own)
-        assert store.look_for_runs(project, NAME).runs == (other,)
+        run_record.move_evidence(project, NAME, to, SUBJECT.fingerprint)
+        assert run_record.of_image(project, to) == tuple(own)
+        assert run_record.look_for_runs(project, NAME).runs == (other,)
         assert odd.exists()
     odd.unlink()
-    store.move_evidence(project, NAME, to, "sha256:9")
-    assert not store.evidence_folder(project, NAME).exists()
-    store.move_evidence(project, NAME, to, "sha256:9")
+    run_record.move_evidence(project, NAME, to, "sha256:9")
+    assert not run_record.evidence_folder(project, NAME).exists()
+    run_record.move_evidence(project, NAME, to, "sha256:9")
 
 
 ADD = """
 import sys
 from pathlib import Path
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.base.project import Project
 from tests.evidence.runs import NAME
 from tests.evidence.runs import proof
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(int(sys.argv[2]), int(sys.argv[3])):
-    store.add_run(Project(Path(sys.argv[1])), NAME, proof(counts={"n": n}))
+    run_record.add_run(Project(Path(sys.argv[1])), NAME, proof(counts={"n": n}))
 """
 
 
@@ -266,7 +266,7 @@ def test_several_processes_may_add_at_a_time(project: Project) -> None:
     for process in processes:
         with process:
             assert process.wait() == 0
-    kept = store.look_for_runs(project, NAME)
+    kept = run_record.look_for_runs(project, NAME)
     assert kept.problems == ()
     assert sorted(run.counts["n"] for run in kept.runs) == list(range(40))
 
@@ -279,99 +279,15 @@ def test_a_killed_process_leaves_whole_files_and_nothing_that_counts(project: Pr
         time.sleep(milliseconds / 1000)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = store.look_for_runs(project, NAME)
+    kept = run_record.look_for_runs(project, NAME)
     assert kept.problems == ()
     assert [run.counts["n"] for run in kept.runs] == list(range(len(kept.runs)))
-    store.add_run(project, NAME, proof(counts={"after": 1}))
-    assert len(store.of_image(project, NAME)) == len(kept.runs) + 1
+    run_record.add_run(project, NAME, proof(counts={"after": 1}))
+    assert len(run_record.of_image(project, NAME)) == len(kept.runs) + 1
 
 
-# Runs that came from others: checked, marked as theirs, and never taken for the project's own.
-
-
-@pytest.fixture
-def traveling_project(tmp_path: Path) -> Project:
-    (tmp_path / "dockerfiles").mkdir()
-    return Project(tmp_path)
-
-
-def sent(*runs: object) -> object:
-    return store.traveling_files(runs)  # type: ignore[arg-type]
-
-
-def test_runs_are_those_of_others_on_the_other_side(traveling_project: Project, tmp_path: Path) -> None:
-    store.add_run(traveling_project, NAME, proof())
-    store.add_run(traveling_project, NAME, bench(foreign="archive first.tar"))
-    runs, problems = store.traveling_runs(traveling_project, NAME, SUBJECT.fingerprint)
-    assert problems == ()
-    far = Project(tmp_path / "far")
-    received = store.read_foreign_runs(store.traveling_files(runs), SUBJECT.fingerprint, "file.tar")
-    assert store.take(far, NAME, received, "archive second.tar") == 2
-    assert [run.foreign for run in store.of_image(far, NAME)] == [
-        "archive second.tar",
-        "archive second.tar, before: archive first.tar",
-    ]
-    assert store.take(far, NAME, received, "archive third.tar") == 0
-    assert store.take(traveling_project, NAME, received, "archive second.tar") == 0
-    assert store.of_image(traveling_project, NAME)[0].foreign == ""
-
-
-def test_only_the_runs_of_this_content_go_along(traveling_project: Project) -> None:
-    store.add_run(traveling_project, NAME, proof())
-    damaged = store.add_run(traveling_project, NAME, bench())
-    damaged.write_text("{}")
-    assert store.traveling_runs(traveling_project, NAME, "sha256:9")[0] == ()
-    runs, problems = store.traveling_runs(traveling_project, NAME, SUBJECT.fingerprint)
-    assert (len(runs), {problem.location.file for problem in problems}) == (
-        1,
-        {str(damaged.relative_to(traveling_project.root))},
-    )
-
-
-def test_a_long_way_is_cut(traveling_project: Project) -> None:
-    store.take(traveling_project, NAME, [proof(foreign="x" * 900)], "archive y.tar")
-    (run,) = store.of_image(traveling_project, NAME)
-    assert run.foreign.startswith("archive y.tar, before: xxx")
-    assert len(run.foreign) <= 500
-
-
-NAMED = store.file_name(proof())
-TEXT = store.traveling_files([proof()])[NAMED]
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        None,
-        [],
-        "{}",
-        {NAMED: None},
-        {NAMED: {}},
-        {NAMED: "{}"},
-        {NAMED: "\ud800"},
-        {f"../{NAMED}": TEXT},
-        {f"a/{NAMED}": TEXT},
-        {"..": TEXT},
-        {"": TEXT},
-        {NAMED.replace("behaviour", "other"): TEXT},
-        {NAMED: TEXT.replace('"pass"', '"fail"')},
-        {NAMED: TEXT.replace("61.5", "1e400")},
-        {NAMED: TEXT + " " * store.LARGEST},
-        {f"{n}": TEXT for n in range(store.MOST_RUNS + 1)},
-    ],
-)
-def test_anything_else_is_refused(texts: object) -> None:
-    with pytest.raises(FileProblemsError):
-        store.read_foreign_runs(texts, SUBJECT.fingerprint, "file.tar")
-
-
-def test_evidence_of_another_image_is_refused() -> None:
-    with pytest.raises(FileProblemsError, match="another image"):
-        store.read_foreign_runs({NAMED: TEXT}, "sha256:9", "file.tar")
-
-
-def test_what_it_says_of_itself_makes_it_nobodys_own(traveling_project: Project) -> None:
-    (received,) = store.read_foreign_runs({NAMED: TEXT}, SUBJECT.fingerprint, "file.tar")
-    assert received.foreign == ""
-    store.take(traveling_project, NAME, [received], "archive z.tar")
-    assert store.of_image(traveling_project, NAME)[0].foreign == "archive z.tar"
+def test_a_run_of_others_counts_for_nothing(project: Project) -> None:
+    """Earlier versions kept what came with an archive beside the project's own runs."""
+    run_record.add_run(project, NAME, proof(foreign="archive first.tar"))
+    own = run_record.add_run(project, NAME, bench())
+    assert [run.file for run in run_record.of_image(project, NAME)] == [own.name]

@@ -10,7 +10,7 @@ from builder.base import machine_record
 from builder.base.machine_record import Machine
 from builder.lab import likely_causes
 from builder.lab.likely_causes import FailureKind
-from builder.serving.answered import OptionsInUse
+from builder.serving.readiness import OptionsInUse
 
 BEFORE = Machine(
     gpu="NVIDIA GB10",

@@ -8,7 +8,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.serving import answered
+from builder.serving import readiness
 from tests import locks
 
 MODEL = "Org/Model-1B"
@@ -28,17 +28,17 @@ def test_a_candidate_may_take_five_times_as_long_as_the_current_image(
 ) -> None:
     project = Project(tmp_path)
     for each in starts:
-        answered.record_answered(project, MODEL, NUMBERED.fingerprint, "answered", each)
-    assert answered.start_limit(project, LOCK, MODEL) == seconds
+        readiness.record_answered(project, MODEL, NUMBERED.fingerprint, "answered", each)
+    assert readiness.start_limit(project, LOCK, MODEL) == seconds
 
 
 def test_the_last_outcome_of_each_image_counts(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    assert answered.recorded_starts(project, MODEL) == {}
-    answered.record_answered(project, MODEL, "sha256:1", "answered")
-    answered.record_answered(project, MODEL, "sha256:2", "answered")
-    answered.record_answered(project, MODEL, "sha256:2", "replaced")
-    starts = answered.recorded_starts(project, MODEL)
+    assert readiness.recorded_starts(project, MODEL) == {}
+    readiness.record_answered(project, MODEL, "sha256:1", "answered")
+    readiness.record_answered(project, MODEL, "sha256:2", "answered")
+    readiness.record_answered(project, MODEL, "sha256:2", "replaced")
+    starts = readiness.recorded_starts(project, MODEL)
     assert [(name, start.outcome) for name, start in starts.items()] == [
         ("sha256:1", "answered"),
         ("sha256:2", "replaced"),
@@ -48,7 +48,7 @@ def test_the_last_outcome_of_each_image_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])
 def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> None:
     project = Project(tmp_path)
-    answered.record_answered(project, MODEL, "sha256:2", "replaced")
+    readiness.record_answered(project, MODEL, "sha256:2", "replaced")
     entry = f'{{"outcome": "answered", "seconds": {planted}}}'
     project.answered.write_text(f'{{"{MODEL}": {{"{NUMBERED.fingerprint}": {entry}}}}}')
-    assert answered.start_limit(project, LOCK, MODEL) == 3600
+    assert readiness.start_limit(project, LOCK, MODEL) == 3600

@@ -8,7 +8,7 @@ import pytest
 
 from builder.base.machine_record import Machine
 from builder.engine.client import Endpoint
-from builder.serving.memory import MachineMemory, shared_memory, shared_with_gpu
+from builder.serving.starting import MachineMemory, shared_memory, shared_with_gpu
 from tests import spark_proc
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from builder.definitions.container import DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, GpuMemory, PublishedPort
 from builder.engine.containers import Service
 from builder.serving import starting
-from builder.serving.memory import MachineMemory, memory_shortage
+from builder.serving.starting import MachineMemory, memory_shortage
 from tests.serving.exports import settings
 
 WANTED = settings.hostile()

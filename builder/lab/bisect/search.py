@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from builder.base.journal import Journal
-from builder.base.records import RecordError
+from builder.base.records import Journal, RecordError
 from builder.lock import checking
 
 if TYPE_CHECKING:

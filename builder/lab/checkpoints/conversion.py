@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, records
-from builder.base.errors import ConflictError, SourceError, UsageError
+from builder.base.errors import ConflictError, SourceError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
 from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import planning
-from builder.lab.checkpoints.tensors import ByteCopy
 from builder.lock import checkpoints_lock
 from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, RecordedFile, revision_of
 from builder.sources import hub, safetensors_files
@@ -34,13 +33,12 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.lab.checkpoints.planning import CheckpointPlan, FileState
-    from builder.lab.checkpoints.tensors import PlannedShard, PlannedTensor, SourceFile
+    from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
     from builder.lock.checkpoints_lock import ResultPlace
 
 LOCK = ".building"
 """The lock file in the folder of the results, which a build holds."""
 
-_PACKAGES = {"numpy": "numpy", "ml-dtypes": "ml_dtypes"}  # that compute tensors, with their modules
 DigestText: TypeAlias = Annotated[str, "sha256:[0-9a-f]{64}"]
 # The most bytes of a file that is no weights: tokenizers have some ten million.
 _LARGEST = 256 << 20
@@ -53,20 +51,6 @@ _BLOCK = 1 << 20
 _STRETCH = 8 << 20
 BYTES_PER_SECOND = 500_000_000
 """The usual speed of a build: a plain NVMe disk reads and writes this much at once."""
-
-
-def require_packages(plan: CheckpointPlan) -> None:
-    """Raises UsageError if a tensor is computed, and the packages for that are not installed."""
-    import shlex
-    import sys
-    from importlib.util import find_spec
-
-    missing = [name for name, module in _PACKAGES.items() if find_spec(module) is None]
-    if missing and any(tensor.operation != "copy" for tensor in plan.content.tensors.values()):
-        python = shlex.quote(sys.executable)
-        message = f"`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: {', '.join(missing)}"
-        hint = f"install them: {python} -m uv pip install --python {python} {' '.join(missing)}"
-        raise UsageError(message, hint=hint)
 
 
 def make_checkpoint(
@@ -317,21 +301,11 @@ def _content(shard: PlannedShard, sources: Mapping[SourceFile, IO[bytes]]) -> It
     yield shard.beginning
     block = memoryview(bytearray(_BLOCK))
     for piece in shard.pieces:
-        if isinstance(piece, ByteCopy):
-            end = piece.begin + piece.size
-            for at in range(piece.begin, end, _BLOCK):
-                part = block[: end - at]
-                _read_into(part, sources[piece.file], at)
-                yield part
-        else:
-            from builder.lab.checkpoints import computed_tensors
-
-            def read(begin: int, size: int, tensor: PlannedTensor = piece.tensor) -> bytearray:
-                content = bytearray(size)
-                _read_into(memoryview(content), sources[tensor.file], tensor.begin + begin)
-                return content
-
-            yield from computed_tensors.converted(piece.tensor, read)
+        end = piece.begin + piece.size
+        for at in range(piece.begin, end, _BLOCK):
+            part = block[: end - at]
+            _read_into(part, sources[piece.file], at)
+            yield part
 
 
 def _read_into(part: memoryview, source: IO[bytes], begin: int) -> None:

@@ -72,7 +72,7 @@ class CheckpointPlan:
     @property
     def read(self) -> int:
         """The bytes to read."""
-        return sum(shard.read for shard in self.shards) + sum(map(self.size_of, self.content.files.values()))
+        return sum(shard.copied for shard in self.shards) + sum(map(self.size_of, self.content.files.values()))
 
     @property
     def size(self) -> int:

@@ -11,16 +11,13 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import translate
-from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from builder.base.words import did_you_mean
 from builder.definitions.checkpoint_definition import (
     AddStep,
-    CastStep,
     CheckpointStep,
     ConfigStep,
-    QuantizeStep,
     ReplaceStep,
     TakeStep,
     TensorSelection,
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
-_FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""The dtypes that `cast` converts between and `quantize` takes."""
 _MOST_NAMES = 5  # in a message
 _SINGLE = "model.safetensors"
 # Goes into every digest of inputs: another layout of the same tensors is another result.
@@ -42,8 +37,6 @@ _LAYOUT = 1
 _LEFT_OUT = re.compile(
     r"(?s).*\.(safetensors|safetensors\.index\.json|bin|bin\.index\.json|pt|pth|ckpt|gguf|onnx|h5|msgpack)|\.git.*|README\.md"
 )
-
-Operation = Literal["copy", "cast", "int8-rows", "int8-rows-scale", "fp8-blocks", "fp8-blocks-scale"]
 
 
 class StepError(Exception):
@@ -65,9 +58,8 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor of the result. Its bytes come from ``size`` bytes at ``begin`` of ``file``, which hold numbers of
-    ``stored_dtype`` and the shape ``stored_shape``, by ``operation``. The tensors of a ``shard`` of a source stay
-    together, in the order of ``place``. (The names of these fields go into the digest of the inputs.)"""
+    """A tensor of the result: a copy of ``size`` bytes at ``begin`` of ``file``. The tensors of a ``shard`` of a source
+    stay together, in the order of ``place``."""
 
     name: str
     dtype: str
@@ -75,17 +67,8 @@ class PlannedTensor:
     file: SourceFile
     begin: int
     size: int
-    stored_dtype: str
-    stored_shape: tuple[int, ...]
     shard: SourceFile
     place: tuple[int, ...]
-    operation: Operation = "copy"
-    block: tuple[int, int] = (0, 0)
-    scale_dtype: str = ""
-
-    @property
-    def bytes(self) -> int:
-        return safetensors_files.DTYPES[self.dtype] * prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -139,10 +122,6 @@ def apply_step(steps: Iterable[CheckpointStep], sources: Mapping[str, SourceList
                     content = _replace(content, step, sources[step.source])
                 case AddStep():
                     content = _add(content, step, sources[step.source])
-                case CastStep():
-                    content = _cast(content, step)
-                case QuantizeStep():
-                    content = _quantize(content, step)
                 case ConfigStep():
                     content = _config(content, step)
                 case VerifyStep():
@@ -223,35 +202,6 @@ def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> Plann
     return content.after(text, added, added=content.added | {file})
 
 
-def _cast(content: PlannedContent, step: CastStep) -> PlannedContent:
-    selected = _selected(content, step.selection, step.expect)
-    _require_floats([*selected, *(replace(tensor, dtype=step.dtype) for tensor in selected[:1])], "cast")
-    changed = [replace(tensor, dtype=step.dtype, operation="cast") for tensor in selected if tensor.dtype != step.dtype]
-    change = _dtype_change((tensor.dtype, step.dtype) for tensor in selected)
-    return content.after(f"casts {len(changed)} tensors{change}", changed)
-
-
-def _quantize(content: PlannedContent, step: QuantizeStep) -> PlannedContent:
-    """Quantizes matrices, with a tensor of scales beside each."""
-    selected = _selected(content, step.selection, step.expect)
-    _require_floats(selected, "quantize")
-    if vectors := [f"{each.name} {list(each.shape)}" for each in selected if len(each.shape) < 2 or 0 in each.shape]:
-        raise StepError(f"{len(vectors)} tensors are not matrices: {listed(vectors)}")
-    changed, scales = [], []
-    is_rows = step.kind == "int8-rows"
-    for tensor in selected:
-        *batch, rows, columns = tensor.shape
-        blocks = (rows, 1) if is_rows else (-(-rows // step.block[0]), -(-columns // step.block[1]))
-        common = replace(tensor, block=step.block, scale_dtype=step.scale_dtype)
-        changed.append(replace(common, dtype="I8" if is_rows else "F8_E4M3", operation=step.kind))
-        operation: Operation = "int8-rows-scale" if is_rows else "fp8-blocks-scale"
-        common = replace(common, name=_sibling(tensor.name, step.scale), dtype=step.scale_dtype, operation=operation)
-        scales.append(replace(common, shape=(*batch, *blocks), place=(*tensor.place, 1)))
-    _require_new(content, scales)
-    text = f"quantizes {len(changed)} tensors to {step.kind}, with {len(scales)} of scales"
-    return content.after(text, [*changed, *scales], len(changed))
-
-
 def _config(content: PlannedContent, step: ConfigStep) -> PlannedContent:
     if step.file not in content.files:
         suggestion = did_you_mean(step.file, content.files, code=True)
@@ -262,7 +212,7 @@ def _config(content: PlannedContent, step: ConfigStep) -> PlannedContent:
 
 def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     tensors = content.tensors.values()
-    size = sum(tensor.bytes for tensor in tensors)
+    size = sum(tensor.size for tensor in tensors)
     wrong = []
     if step.tensors not in (None, len(tensors)):
         wrong.append(f"there are {len(tensors)} tensors, not {step.tensors}")
@@ -313,18 +263,7 @@ def _stored(source: SourceListing, selection: TensorSelection) -> list[tuple[str
 
 
 def _planned(name: str, tensor: safetensors_files.StoredTensor, file: SourceFile) -> PlannedTensor:
-    dtype, shape, begin = tensor.dtype, tensor.shape, tensor.begin
-    return PlannedTensor(name, dtype, shape, file, begin, tensor.size, dtype, shape, file, (begin,))
-
-
-def _selected(content: PlannedContent, selection: TensorSelection, expect: int | None) -> list[PlannedTensor]:
-    selected = list(filter(_is_in(selection), content.tensors.values()))
-    _require_count(expect, [tensor.name for tensor in selected], "selected")
-    if not selected:
-        raise StepError("no tensor is selected")
-    if changed := [tensor.name for tensor in selected if tensor.operation != "copy"]:
-        raise StepError(f"{len(changed)} tensors are converted by an earlier step: {listed(changed)}")
-    return selected
+    return PlannedTensor(name, tensor.dtype, tensor.shape, file, tensor.begin, tensor.size, file, (tensor.begin,))
 
 
 def _renamed(name: str, rename: Mapping[str, str]) -> str:
@@ -361,12 +300,7 @@ def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:
         raise StepError(f"{len(twice)} names already exist: {listed(twice)}")
 
 
-def _require_floats(tensors: Iterable[PlannedTensor], what: str) -> None:
-    if others := [f"{tensor.name} ({tensor.dtype})" for tensor in tensors if tensor.dtype not in _FLOATS]:
-        raise StepError(f"`{what}` takes {', '.join(_FLOATS)}; {len(others)} have another dtype: {listed(others)}")
-
-
-# The files of the result: which tensors each has, in which order, and the byte ranges that are copied or computed.
+# The files of the result: which tensors each has, in which order, and the byte ranges that are copied.
 
 
 @dataclass(frozen=True)
@@ -380,34 +314,22 @@ class ByteCopy:
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """The bytes of ``tensor``, which are computed and written at ``at``."""
-
-    tensor: PlannedTensor
-    at: int
-
-
-@dataclass(frozen=True)
 class PlannedShard:
     """A file of weights: its beginning, and what follows; ``size`` is its length in bytes."""
 
     name: str
     beginning: bytes
-    pieces: tuple[ByteCopy | Conversion, ...]
+    pieces: tuple[ByteCopy, ...]
     size: int
     names: tuple[str, ...]
 
     @property
     def copied(self) -> int:
-        return sum(piece.size for piece in self.pieces if isinstance(piece, ByteCopy))
-
-    @property
-    def read(self) -> int:
-        return self.copied + sum(piece.tensor.size for piece in self.pieces if isinstance(piece, Conversion))
+        return sum(piece.size for piece in self.pieces)
 
     @property
     def sources(self) -> frozenset[SourceFile]:
-        return frozenset(piece.file if isinstance(piece, ByteCopy) else piece.tensor.file for piece in self.pieces)
+        return frozenset(piece.file for piece in self.pieces)
 
 
 def planned_shards(content: PlannedContent, shard_size: int) -> tuple[PlannedShard, ...]:
@@ -434,7 +356,7 @@ def index_of(shards: Iterable[PlannedShard], content: PlannedContent) -> bytes |
     by_tensor = {name: shard.name for shard in shards for name in shard.names}
     if set(by_tensor.values()) == {_SINGLE}:
         return None
-    total = sum(tensor.bytes for tensor in content.tensors.values())
+    total = sum(tensor.size for tensor in content.tensors.values())
     return safetensors_files.written_index(by_tensor, total)
 
 
@@ -464,26 +386,24 @@ def _parts(tensors: list[PlannedTensor], most: int) -> Iterator[list[PlannedTens
     part: list[PlannedTensor] = []
     size = 0
     for tensor in tensors:
-        if part and size + tensor.bytes > most:
+        if part and size + tensor.size > most:
             yield part
             part, size = [], 0
         part.append(tensor)
-        size += tensor.bytes
+        size += tensor.size
     yield part
 
 
 def _shard(name: str, tensors: list[PlannedTensor]) -> PlannedShard:
     beginning, begins = safetensors_files.written((tensor.name, tensor.dtype, tensor.shape) for tensor in tensors)
-    pieces: list[ByteCopy | Conversion] = []
+    pieces: list[ByteCopy] = []
     for tensor, at in zip(tensors, begins, strict=True):
         last = pieces[-1] if pieces else None
-        if not tensor.bytes:
+        if not tensor.size:
             continue
-        if tensor.operation != "copy":
-            pieces.append(Conversion(tensor, at))
-        elif isinstance(last, ByteCopy) and last.file == tensor.file and last.begin + last.size == tensor.begin:
+        if last and last.file == tensor.file and last.begin + last.size == tensor.begin:
             pieces[-1] = replace(last, size=last.size + tensor.size)
         else:
             pieces.append(ByteCopy(tensor.file, tensor.begin, tensor.size, at))
-    size = len(beginning) + sum(tensor.bytes for tensor in tensors)
+    size = len(beginning) + sum(tensor.size for tensor in tensors)
     return PlannedShard(name, beginning, tuple(pieces), size, tuple(tensor.name for tensor in tensors))

@@ -21,7 +21,7 @@ from builder.base.http_client import NoAnswerError
 from builder.engine import containers
 from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
-from builder.serving import memory, readiness, server_log
+from builder.serving import readiness, server_log, starting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def measure_bench(
 
     def read_memory() -> None:
         if member and member.engine.endpoint.host.startswith("unix://"):
-            sizes = processes.sizes(processes.text(memory.PROC / processes.MEMORY))
+            sizes = processes.sizes(processes.text(starting.PROC / processes.MEMORY))
             available.append(sizes.get("MemAvailable", 0))
 
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
@@ -163,7 +163,7 @@ def acceptance(first: str, second: str) -> tuple[float, float] | None:
 
 _TIMEOUT = 10.0
 # The largest size so far, with version 2 of cgroups and with version 1.
-_PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
+_PEAK = "cd /sys/fs/cgroup && (cat starting.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
 def container_peak(member: ServerMember) -> int:

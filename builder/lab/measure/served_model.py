@@ -18,10 +18,10 @@ from builder.base.http_client import NoAnswerError
 from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.lock import checking, lock_file
 from builder.lock.model import ImageName
-from builder.serving import answered
+from builder.serving import readiness
 from builder.serving.running import StartOptions, answers
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def keep_run(
     if measured.image is None or of_run is None:
         return None
     of_run = replace(of_run, overrides={**of_run.overrides, **(weights or {})})
-    evidence = replace(outcome.evidence(of_run), chosen=answered.chosen_by(measured.running))
-    return store.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
+    evidence = replace(outcome.evidence(of_run), chosen=readiness.chosen_by(measured.running))
+    return run_record.add_run(workspace.project, measured.image, evidence, outcome.raw or None)
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:

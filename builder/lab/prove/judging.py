@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Finding
 from builder.lab.prove import round_trips
 from builder.lab.prove.conversations import Conversation
@@ -245,11 +245,11 @@ def find_reference(project: Project, lock: Lock, repository: str, number: int | 
     for name in dict.fromkeys(names):
         if name.repository == repository and number and name.number > number:
             continue
-        for run in reversed(store.look_for_runs(project, name).runs):
-            is_own = run.kind == "prove" and not run.foreign and run.subject.model == model
-            if is_own and run.verdict in {"pass", "unclear"} and run.goldens:
-                content = store.raw_answers(project, run.raw) if run.raw else None
-                # The content has the digest that this project's own run names.
+        for run in reversed(run_record.look_for_runs(project, name).runs):
+            is_proof = run.kind == "prove" and run.subject.model == model
+            if is_proof and run.verdict in {"pass", "unclear"} and run.goldens:
+                content = run_record.raw_answers(project, run.raw) if run.raw else None
+                # The content has the digest that the run names.
                 return Reference(str(name), run.goldens, json.loads(content).get("texts", {}) if content else {})
     return None
 

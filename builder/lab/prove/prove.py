@@ -19,8 +19,7 @@ from builder.base.events import Message
 from builder.definitions import command
 from builder.definitions.command import option, options
 from builder.evidence import standing
-from builder.evidence.run_record import Evidence, Figure, Finding, Subject
-from builder.evidence.store import Proof
+from builder.evidence.run_record import Evidence, Figure, Finding, Proof, Subject
 from builder.lab.prove import conversations, front_end, judging, properties
 from builder.lab.prove.conversations import Conversation
 from builder.plan.plan_model import WORKSPACE

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
-from builder.evidence import matrix, requirements, standing
+from builder.evidence import requirements, standing
 from builder.evidence.run_record import figure_document
 from builder.lab import changes
 from builder.lock import lock_file
@@ -62,7 +62,7 @@ def collect_page(
     report(Message(f"reading the runs of {words.counted(len(names), 'image')}"))
     recorded = evidence_of(project, lock, names, environ)
     evidence = {name: recorded.get(name, standing.ImageEvidence()) for name in names}
-    table = matrix.build_matrix(names, matrix.models_of(lock, evidence.values()), evidence)
+    table = standing.build_matrix(names, standing.models_of(lock, evidence.values()), evidence)
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
     if any(project.mirrors.glob("*.git")):
@@ -81,15 +81,14 @@ def collect_page(
     )
 
 
-def _table(table: matrix.Matrix, disclosure: Disclosure) -> Part:
+def _table(table: standing.Matrix, disclosure: Disclosure) -> Part:
     """The table, of whose cells only those that were tried."""
     cells = []
     for cell in table.cells:
-        if run := cell.run or (cell.others and cell.others.run):
+        if run := cell.run:
             image, model = disclosure.name(str(cell.image)), disclosure.name(cell.model)
-            others = cell.others.word if cell.others else None
             file = run.rpartition("/")[2]
-            cells.append(Part(image=image, model=model, proof=cell.proof, word=cell.word, run=file, others=others))
+            cells.append(Part(image=image, model=model, proof=cell.proof, word=cell.word, run=file))
     images = tuple(disclosure.name(str(image)) for image in table.images)
     models = tuple(map(disclosure.name, table.models))
     return Part(images=images, models=models, proofs=table.proofs, cells=tuple(cells))
@@ -169,10 +168,9 @@ class _Sources:
         text = json.dumps(protocol, sort_keys=True)
         return Part(
             **{key: getattr(run, key) for key in ("kind", "name", "verdict", "started", "seconds", "version")},
-            word=matrix.word_of(judged),
+            word=standing.word_of(judged),
             stale=judged.stale,
             accepted=self.disclosure.note(run.accepted),
-            foreign=(self.disclosure.note(run.foreign) or "elsewhere") if run.foreign else "",
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=(machine.gpus_text or machine.cpu) if machine else "",
             run=run.file,
@@ -329,7 +327,7 @@ class _Sources:
             text = self.disclosure.note(previous[0].note) or "the model was put back on the previous image"
             yield self._concern("failed", name, previous[0].image, text, f"builder diff {image} {previous[0].image}")
         for run in now_of(model).runs:
-            if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
+            if run.kind != "prove" and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
                 yield self._concern(run.word, name, image, text, _command(run, name, str(image)))
 

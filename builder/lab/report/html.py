@@ -94,11 +94,10 @@ def _cells(table: Part) -> dict[tuple[str, str], Part]:
     for pair, cells in tried.items():
         proof = next((cell for cell in cells if cell.proof == "prove"), None)
         word = proof.word if proof else "never tried"
-        beside = [f"others: {proof.others}"] if proof and proof.others else []
+        beside = []
         for cell in (each for each in cells if each is not proof):
             name = cell.proof.partition(" ")[2]
-            result = f"others {cell.others}" if cell.word == "never tried" and cell.others else cell.word
-            beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {result}")
+            beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {cell.word}")
         digits = ", ".join(cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
         shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=digits)
     return shown
@@ -164,8 +163,8 @@ def _cell(figure: Part | None, run: Part | None, newest: str, most: float) -> Pa
 
 
 def benchmarks(steps: Sequence[Part]) -> tuple[str, list[Part | None]]:
-    """The profile that measured most of these steps, and the project's own benchmark of each step by it."""
-    own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
+    """The profile that measured most of these steps, and the benchmark of each step by it."""
+    own = [[run for run in step.runs if run.kind == "bench"] for step in steps]
     counts = Counter(run.name for runs in own for run in runs)
     profile = min(counts, key=lambda name: (-counts[name], name), default="")
     return profile, [next((run for run in runs if run.name == profile), None) for runs in own]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import EngineError
-from builder.engine import versions
+from builder.engine import machine
 from builder.engine.client import Endpoint
 from tests.engine.client.test_api import answering, serving
 
@@ -26,7 +26,7 @@ def fake_buildx(folder: Path, output: str, code: int = 0) -> tuple[str, ...]:
 
 @pytest.mark.engine
 def test_the_real_engine_will_do(endpoint: Endpoint) -> None:
-    installed = versions.require_supported(endpoint)
+    installed = machine.require_supported(endpoint)
     assert int(installed.engine.split(".")[0]) >= 23
     assert installed.buildx[0].isdigit()
     assert installed.store in {"containerd", "classic"}
@@ -39,14 +39,14 @@ def test_an_old_engine(tmp_path: Path) -> None:
         serving(tmp_path / "s", answering(answer)) as endpoint,
         pytest.raises(EngineError, match=r"is 20\.10\.24") as caught,
     ):
-        versions.require_supported(endpoint)
+        machine.require_supported(endpoint)
     assert "docker-ce" in caught.value.hint
     assert "DGX OS" in caught.value.hint
 
 
 def test_no_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as caught:
-        versions.require_supported(Endpoint(f"unix://{tmp_path}/none", (), "a test"))
+        machine.require_supported(Endpoint(f"unix://{tmp_path}/none", (), "a test"))
     assert caught.value.exit_code == 5
 
 
@@ -57,7 +57,7 @@ def test_an_old_buildx(endpoint: Endpoint, tmp_path: Path) -> None:
         buildx=fake_buildx(tmp_path, "github.com/docker/buildx v0.13.1 788433953af10f2a698f5c07611dddce2e08c7a0"),
     )
     with pytest.raises(EngineError, match=r"buildx is 0\.13\.1; 0\.14 is the oldest"):
-        versions.require_supported(old)
+        machine.require_supported(old)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_old_buildx(endpoint: Endpoint, tmp_path: Path) -> None:
     ],
 )
 def test_how_versions_are_written(tmp_path: Path, output: str, version: str) -> None:
-    assert versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output), "a test")) == version
+    assert machine.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output), "a test")) == version
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_how_versions_are_written(tmp_path: Path, output: str, version: str) -> 
 )
 def test_no_buildx(tmp_path: Path, output: str, code: int) -> None:
     with pytest.raises(EngineError, match="buildx plugin") as caught:
-        versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output, code), "a test"))
+        machine.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output, code), "a test"))
     assert "docker-buildx-plugin" in caught.value.hint
 
 
 def test_no_docker_at_all(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="does not run"):
-        versions.buildx(Endpoint("unix:///x", (str(tmp_path / "docker"), "buildx"), "a test"))
+        machine.buildx(Endpoint("unix:///x", (str(tmp_path / "docker"), "buildx"), "a test"))

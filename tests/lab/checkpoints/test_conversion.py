@@ -1,4 +1,4 @@
-"""The packages that only `cast` and `quantize` require, in an environment without them."""
+"""Checkpoints as they are made: read back by the real library, the same bytes each time, whatever ends a build."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import pytest
 from safetensors import safe_open
 
@@ -22,79 +19,8 @@ from builder.lab.checkpoints import conversion
 from tests import projects, safetensors_files
 from tests.lab.checkpoints import made
 from tests.lab.checkpoints.made import Kitchen
-from tests.sources.wheelhouse import make_wheel
 
 pytestmark = pytest.mark.slow
-
-EXTRA = ("numpy", "ml_dtypes")
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has every package of this one but those of the extra."""
-    folder = tmp_path_factory.mktemp("without")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = (folder / "lib").glob("python*/site-packages")
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if not entry.name.startswith(EXTRA):
-            (site / entry.name).symlink_to(entry)
-    (folder / "bin/uv").symlink_to(Path(sys.executable).parent / "uv")
-    return folder / "bin/python"
-
-
-@pytest.fixture
-def kitchen(tmp_path: Path) -> Kitchen:
-    return made.kitchen(tmp_path)
-
-
-def builder(python: Path, kitchen: Kitchen, *arguments: str, code: int = 0) -> str:
-    """What the command prints, which ends with this exit code."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "XDG_", "PYTHON"))}
-    done = subprocess.run(
-        [python, "-m", "builder", "--project", kitchen.project.root, *arguments],
-        env={**kept, "HOME": str(kitchen.folder / "home"), "COLUMNS": "500"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def test_all_that_copies_works_without_them(python: Path, kitchen: Kitchen) -> None:
-    script = f"from importlib.util import find_spec; print([name for name in {EXTRA} if find_spec(name)])"
-    found = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
-    assert "Usage:" in builder(python, kitchen, "--help")
-    assert "no images yet" in builder(python, kitchen, "list")
-    assert "not installed" not in builder(python, kitchen, "checkpoints", "plan", "hybrid")
-    assert "hybrid@" in builder(python, kitchen, "checkpoints", "build", "hybrid")
-    assert "hybrid" in builder(python, kitchen, "checkpoints", "verify", "hybrid")
-
-
-@pytest.mark.parametrize(
-    "step", ['{cast: F32, select: ["mtp.*norm*"]}', "{quantize: int8-rows, select: [lm_head.weight], expect: 1}"]
-)
-def test_a_step_that_computes_names_them_before_any_work(python: Path, kitchen: Kitchen, step: str) -> None:
-    kitchen.define(more=f"  - {step}\n")
-    reason = "`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: numpy, ml-dtypes"
-    remedy = f"install them: {python} -m uv pip install --python {python} numpy ml-dtypes"
-    planned = builder(python, kitchen, "checkpoints", "plan", "hybrid")
-    refused = builder(python, kitchen, "checkpoints", "build", "hybrid", code=2)
-    for printed in (planned, refused):
-        assert reason in printed
-        assert remedy in printed
-    assert not kitchen.cache.exists()
-
-
-def test_the_remedy_installs_into_the_environment_of_the_program(python: Path, tmp_path: Path) -> None:
-    """Where the program was installed as a tool there is no pip: uv, which the program requires, is there."""
-    make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a = 1\n"})
-    remedy = [str(python), "-m", "uv", "pip", "install", "--python", str(python)]
-    subprocess.run([*remedy, "--offline", "--no-index", "--find-links", tmp_path, "toy"], check=True)
-    subprocess.run([python, "-c", "import toy.a"], check=True)
-
-
-# Checkpoints as they are made: read back by the real library, the same bytes each time, whatever ends a build.
 
 IN_FP8 = ".mlp.shared_expert."
 
@@ -389,66 +315,6 @@ def test_a_configuration_is_changed_by_a_merge_patch(making_kitchen: Kitchen) ->
     making_kitchen.define(more="  - config: {model_type: null, quantization_config: {bits: 8, extra: {a: [1]}}}\n")
     config = json.loads((making_kitchen.build().folder / "config.json").read_bytes())
     assert config == {"quantization_config": {"quant_method": "auto-round", "bits": 8, "extra": {"a": [1]}}}
-
-
-def bf16(content: bytes, shape: list[int]) -> Any:
-    return np.frombuffer(content, ml_dtypes.bfloat16).astype(np.float32).reshape(shape)
-
-
-def test_rows_in_int8(making_kitchen: Kitchen) -> None:
-    making_kitchen.define(more="  - {quantize: int8-rows, select: [lm_head.weight], expect: 1}\n")
-    read = tensors(making_kitchen.build().folder)
-    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
-    dtype, shape, content = read["lm_head.weight"]
-    assert (dtype, shape, read["lm_head.weight_scale"][:2]) == ("I8", [64, 16], ("F32", [64, 1]))
-    scales = np.frombuffer(read["lm_head.weight_scale"][2], np.float32).reshape(64, 1)
-    assert np.array_equal(scales, (np.abs(weight).max(axis=1, keepdims=True) / np.float32(127)))
-    restored = np.frombuffer(content, np.int8).reshape(64, 16) * scales
-    assert np.abs(restored - weight).max() <= scales.max() * 0.501
-
-
-@pytest.mark.parametrize("scale_dtype", ["F32", "BF16"])
-def test_blocks_in_fp8(making_kitchen: Kitchen, scale_dtype: str) -> None:
-    step = f"quantize: fp8-blocks, select: [lm_head.weight], block: [48, 10], scale_dtype: {scale_dtype}"
-    making_kitchen.define(more=f"  - {{{step}}}\n")
-    read = tensors(making_kitchen.build().folder)
-    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
-    assert read["lm_head.weight_scale_inv"][:2] == (scale_dtype, [2, 2])
-    kind = np.float32 if scale_dtype == "F32" else ml_dtypes.bfloat16
-    scales = np.frombuffer(read["lm_head.weight_scale_inv"][2], kind).astype(np.float32).reshape(2, 2)
-    spread = np.repeat(np.repeat(scales, 48, 0)[:64], 10, 1)[:, :16]
-    stored = np.frombuffer(read["lm_head.weight"][2], ml_dtypes.float8_e4m3fn).astype(np.float32).reshape(64, 16)
-    # Three bits of mantissa: half a step is a sixteenth of the number, or of the smallest normal one.
-    assert (np.abs(stored * spread - weight) <= np.maximum(np.abs(weight) / 15, spread * 2**-9)).all()
-
-
-def test_a_cast(making_kitchen: Kitchen) -> None:
-    making_kitchen.define(more='  - {cast: F32, select: ["mtp.*norm*"]}\n')
-    dtype, shape, content = tensors(making_kitchen.build().folder)["mtp.norm.weight"]
-    assert dtype == "F32"
-    expected = bf16(safetensors_files.content("mtp.norm.weight", "BF16", [16]), [16])
-    assert np.array_equal(np.frombuffer(content, np.float32).reshape(shape), expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "step", "message"),
-    [
-        (1e30, "{cast: F16, select: [a]}", "a has numbers that F16 cannot represent"),
-        (1000, "{cast: F8_E4M3, select: [a]}", "a has numbers that F8_E4M3 cannot represent"),
-        (float("inf"), "{quantize: int8-rows, select: [a]}", "a has an infinity or NaN in it"),
-        (float("nan"), "{quantize: fp8-blocks, select: [a]}", "a has an infinity or NaN in it"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_an_error(making_kitchen: Kitchen, value: float, step: str, message: str) -> None:
-    content = np.full((4, 4), value, np.float32).tobytes()
-    header = {"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
-    file = {"model.safetensors": safetensors_files.raw(header) + content, "config.json": b"{}"}
-    safetensors_files.write(making_kitchen.folder / "one", file)
-    source = f"sources: {{a: {{folder: {making_kitchen.folder}/one}}}}"
-    text = f"description: x\nmodel: A/B\n{source}\nsteps: [{{take: a}}, {step}]\n"
-    (making_kitchen.project.root / made.FILE).write_text(text)
-    with pytest.raises(SourceError, match=message):
-        making_kitchen.build()
 
 
 def test_damage_is_found(making_kitchen: Kitchen) -> None:

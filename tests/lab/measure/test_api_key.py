@@ -14,7 +14,7 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.definitions import configuration
 from builder.definitions.configuration import BenchProfile
-from builder.evidence import store
+from builder.evidence import run_record
 from builder.evidence.run_record import Subject
 from builder.lab.measure import llama_benchy, own_script, served_model
 from builder.lock.model import ImageName
@@ -69,10 +69,10 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
         outcome = own_script.run_own_probe(served, configuration.load_probe(project, "mine"), os.environ, ignore)
     name = ImageName("small", 1)
     run = outcome.evidence(Subject("small:1", f"sha256:{'0' * 64}"))
-    path = store.add_run(project, name, run, outcome.raw)
+    path = run_record.add_run(project, name, run, outcome.raw)
     kept = path.read_text(encoding="utf-8")
-    (stored,) = store.of_image(project, name)
-    raw = store.raw_answers(project, stored.raw or "") or b""
+    (stored,) = run_record.of_image(project, name)
+    raw = run_record.raw_answers(project, stored.raw or "") or b""
     assert outcome.verdict == "fail"
     for text in (kept, raw.decode(), json.dumps(KEY)[1:-1] and redaction.redacted(KEY)):
         assert KEY not in text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.project import Project
 from builder.commands import listing
-from builder.evidence import standing, store
+from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
@@ -54,8 +54,8 @@ def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODE
     subject = standing.present_subject(project, lock_file.read_lock(project.lock), name, model, evidence.kind)
     machine = evidence.subject.machine
     of_set = listing.present_set(project, evidence.kind, evidence.name) or evidence.set
-    own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign, set=of_set)
-    return store.add_run(project, name, own)
+    own = replace(evidence, subject=replace(subject, machine=machine), set=of_set)
+    return run_record.add_run(project, name, own)
 
 
 def measured(speed: float, **changes: Any) -> Evidence:
@@ -66,7 +66,7 @@ def measured(speed: float, **changes: Any) -> Evidence:
         Figure("acceptance", {}, "ratio", "higher", (0.712,)),
         Figure("memory_floor", {}, "bytes", "higher", (11.5e9,)),
     )
-    return bench(**{"foreign": "", "accepted": "", "findings": (), "raw": None, "figures": figures, **changes})
+    return bench(**{"accepted": "", "findings": (), "raw": None, "figures": figures, **changes})
 
 
 def fill(project: Project) -> Project:
@@ -74,5 +74,5 @@ def fill(project: Project) -> Project:
     for number, name in enumerate(NAMES, 1):
         add(project, name, proof("pass" if number < 3 else "fail"))
         add(project, name, measured(50.0 + number))
-    add(project, NAMES[1], measured(70, name="community", foreign=f"archive {NASTY}"))
+    add(project, NAMES[1], measured(70, name="community", accepted=NASTY))
     return project

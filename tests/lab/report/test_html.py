@@ -184,7 +184,6 @@ def large(numbers: int, models: int) -> Part:
             proof=proof,
             word="proven",
             run=f"20261120T220000Z-prove-behaviour-{place:08x}.json",
-            others=None,
         )
         for place, name in enumerate(names)
         for model in called
@@ -262,7 +261,7 @@ def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/
 
 def run(*figures: Part, **changes: Any) -> Part:
     facts = {"kind": "bench", "name": "quick", "verdict": "pass", "word": "proven", "started": "2026-11-20T22:00:00Z"}
-    more = {"stale": (), "accepted": "", "foreign": "", "seconds": 60, "version": "1", "protocol": "p"}
+    more = {"stale": (), "accepted": "", "seconds": 60, "version": "1", "protocol": "p"}
     return Part(**{**facts, **more, "machine": "GB10", "run": "f", "figures": figures, **changes})
 
 
@@ -298,10 +297,6 @@ def test_what_cannot_be_compared_has_no_bar() -> None:
 def test_a_stale_run_is_marked() -> None:
     steps = [step(1, run(figure(40, depth=0))), step(2, run(figure(41, depth=0), stale=("the image",)))]
     assert ["stale" in each.text for (each,) in cells(*steps)] == [False, True]
-
-
-def test_runs_of_others_are_not_in_the_history() -> None:
-    assert cells(step(1, run(figure(40, depth=0), foreign="elsewhere"))) == [[]]
 
 
 def test_one_column_for_each_depth_with_the_fewest_requests() -> None:
