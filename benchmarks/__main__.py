@@ -1,10 +1,9 @@
 """Runs all benchmarks, or the parts named, and with ``--write`` puts the results into docs/benchmarks.md.
 
-    python -m benchmarks [--runs N] [--write] [everyday] [growth] [second_node] [serving] [checkpoints]
-        [bisecting] [evidence]
+    python -m benchmarks [--runs N] [--write] [everyday] [serving] [growth] [second_node] [checkpoints] [evidence]
 
 Needs root for the additional engines of `second_node` and the dropped caches of `checkpoints`, 25 GB of disk, and an
-idle machine for about an hour. Everything that it makes in the engine is removed afterwards, except for BuildKit's
+idle machine for at most 30 minutes. Everything that it makes in the engine is removed afterwards, except for BuildKit's
 cache.
 """
 
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import bisecting, checkpoints, everyday, evidence, growth, second_node, serving
+from benchmarks import checkpoints, everyday, evidence, growth, second_node, serving
 from benchmarks.measuring import Grid, Table, markdown
 from benchmarks.sandbox import Sandbox, sandbox
 from builder.engine import client as endpoints
@@ -34,7 +33,6 @@ PARTS: dict[str, Part] = {
     "growth": growth.tables,
     "second_node": second_node.tables,
     "checkpoints": checkpoints.tables,
-    "bisecting": bisecting.tables,
     "evidence": evidence.tables,
 }
 # A part of the page: its name, and everything up to the next part.
@@ -85,8 +83,8 @@ def _head(endpoint: Endpoint, runs: int) -> str:
 Written by `make bench`: {hardware},
 {engine}, Python {platform.python_version()}, builder {version}.
 
-A cell is the median of {runs} runs and their range, or one run. The two things of a row took turns. `to reach` is the
-project's own target.
+A cell is the median of at most {runs} runs and their range, or one run. The two things of a row took turns. `to reach`
+is the project's own target.
 """
 
 

@@ -275,6 +275,19 @@ def test_what_a_killed_process_claimed_is_free_after_the_next_command(
         images.remove_image(endpoint, f"{repository}-work:{number}")
 
 
+def test_a_number_that_was_tagged_by_hand_meanwhile_is_not_given(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    for number in (1, 2):
+        load(endpoint, f"{repository}-work:{number}", [{"file": f"{number}\n".encode()}])
+    give(workspace(small, endpoint), repository, f"{repository}-work:1")
+    images.tag_image(endpoint, f"{repository}-work:1", f"{repository}:8")
+    give(workspace(small, endpoint), repository, f"{repository}-work:2")
+    assert set(lock_file.read_lock(small.lock).images[repository].numbers) == {1, 9}
+    for number in (1, 2):
+        images.remove_image(endpoint, f"{repository}-work:{number}")
+
+
 def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
