@@ -16,6 +16,8 @@ from builder.lock.model import (
     Pairing,
     Repository,
     Version,
+    WheelPin,
+    identity,
     shown_versions,
 )
 
@@ -62,6 +64,11 @@ def test_a_lock_is_searched(full: Lock) -> None:
     assert full.history(CPU, is_model=False) == tuple(ImageName(CPU, number) for number in (2, 10, 1))
     assert full.history("nowhere", is_model=False) == ()
     assert full.pins_of("cpu", "linux/arm64").base is None
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.32.0+cpu"])
+def test_a_wheel_is_known_by_its_public_version(version: str) -> None:
+    assert identity(WheelPin("vllm==0.32.0", version)) == "0.32.0"
 
 
 def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]) -> None:
