@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]
     ],
 )
 def test_an_image_that_was_built_here_names_its_definition_and_inputs(
-    make_image: Callable[..., NumberedImage], missing: dict[str, str], named: str
+    make_image: Callable[..., NumberedImage], missing: dict[str, Any], named: str
 ) -> None:
     image = make_image(1)
     adopted = replace(image, adopted=Adoption("here:1"), **missing)
