@@ -125,7 +125,6 @@ def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
     candidates = [directory]
     for revision in _REVISIONS:
         into = folder / revision
-        into.mkdir()
         if foreign_files.extract_folder(project.root, revision, inside.as_posix(), into):
             candidates.append(into / inside)
     return candidates

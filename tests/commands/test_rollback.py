@@ -147,8 +147,9 @@ def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> Non
 def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
     apart = apply_moves(start, planned_moves(start, TAG, None))
-    with pytest.raises(UsageError, match=f"{REPO}:latest is {REPO}:2, while Org/M is paired with {REPO}:3"):
+    with pytest.raises(UsageError, match=f"{REPO}:latest is {REPO}:2, while Org/M is paired with {REPO}:3") as caught:
         planned_moves(apart, BOTH, None)
+    assert caught.value.hint == f"roll back one of them: `builder rollback {REPO}` or `builder rollback Org/M`"
     assert where(apply_moves(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version, shown_versions
+from builder.lock.model import (
+    Adoption,
+    ImageName,
+    Lock,
+    Model,
+    NumberedImage,
+    Pairing,
+    Repository,
+    Version,
+    WheelPin,
+    identity,
+    shown_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +61,14 @@ def test_a_lock_is_searched(full: Lock) -> None:
     assert full.models_on(ImageName(CPU, 1)) == ()
     assert full.image(ImageName(CPU, 3)) is None
     assert full.image(ImageName("nowhere", 1)) is None
+    assert full.history(CPU, is_model=False) == tuple(ImageName(CPU, number) for number in (2, 10, 1))
+    assert full.history("nowhere", is_model=False) == ()
     assert full.pins_of("cpu", "linux/arm64").base is None
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.32.0+cpu"])
+def test_a_wheel_is_known_by_its_public_version(version: str) -> None:
+    assert identity(WheelPin("vllm==0.32.0", version)) == "0.32.0"
 
 
 def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]) -> None:
@@ -56,6 +76,23 @@ def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]
     assert first.next == 4
     assert first.with_number(1, make_image(1)).next == 4
     assert Lock().with_image(ImageName(CPU, 3), make_image(3)) == Lock(images={CPU: first})
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ({"definition": "", "input_hash": ""}, "lacks `definition`"),
+        ({"definition": ""}, "lacks `definition`"),
+        ({"input_hash": ""}, "lacks `inputs`"),
+    ],
+)
+def test_an_image_that_was_built_here_names_its_definition_and_inputs(
+    make_image: Callable[..., NumberedImage], missing: dict[str, Any], named: str
+) -> None:
+    image = make_image(1)
+    adopted = replace(image, adopted=Adoption("here:1"), **missing)
+    assert list(Repository().with_number(1, replace(image, **missing)).broken_rules(CPU)) == [f"{CPU}:1 {named}"]
+    assert not list(Repository().with_number(1, adopted).broken_rules(CPU))
 
 
 def test_a_step_back_is_undone_by_the_same_step() -> None:

@@ -26,6 +26,11 @@ def test_the_dockerfile_is_the_golden_one(name: str, mode: str, platform: str, r
     assert rendered == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("name", "mode"), shipped.MODES)
+def test_everybody_can_repeat_a_build_whose_sources_have_remotes(name: str, mode: str) -> None:
+    assert shipped.plan(name, mode, "linux/arm64").warnings == ()
+
+
 def test_an_image_that_stands_on_another_says_what_that_holds() -> None:
     dflash, flashqla = (shipped.plan(name, "git", "linux/arm64") for name in ("dflash", "flashqla"))
     metadata = flashqla.files["build-metadata.yaml"]
