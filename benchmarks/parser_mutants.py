@@ -48,6 +48,9 @@ _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 # They choose parsers, count, or constrain what a model may write; they read nothing.
 _OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_tag_registry.py", "tool_strict_level.py"}
+# Parts of vLLM's interface of parsers that read no turn: they change a request, constrain what is written, or count.
+# https://docs.vllm.ai/en/stable/api/vllm/reasoning/abs_reasoning_parsers
+_OTHER_FUNCTIONS = {"adjust_request", "count_reasoning_tokens", "get_structural_tag", "prepare_structured_tag"}
 _MARK = re.compile(r"[<\[\]|{}>]")
 
 
@@ -68,14 +71,16 @@ class Pair:
         options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
         options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
         # A model's own tokenizer has the marks that its parser looks for.
-        files = front_end.files(self.template + marks.get(self.tool, ""))
+        stand_in = front_end.files(self.template + marks.get(self.tool, ""))
+        files = {name: json.loads(content) for name, content in stand_in.items()}
         if self.tool.startswith("cohere"):  # vLLM's parser for Cohere asks for the model's architecture
-            config = json.loads(files["config.json"]) | {
-                "architectures": ["Cohere2ForCausalLM"],
-                "model_type": "cohere2",
-            }
-            files["config.json"] = json.dumps(config).encode()
-        return Setup(self.name, files, tuple(options), {}, str(file), {}, self.questions())
+            files["config.json"] |= {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2"}
+        if "hf" in {self.tool, self.reasoning}:
+            files["tokenizer_config.json"]["response_template"] = formats.RESPONSE_TEMPLATE
+        if self.reasoning == "olmo3":
+            _spell_thoughts(files["tokenizer.json"])
+        contents = {name: json.dumps(content).encode() for name, content in files.items()}
+        return Setup(self.name, contents, tuple(options), {}, str(file), {}, self.questions())
 
     def questions(self) -> tuple[conversations.Question, ...]:
         asked = conversations.questions(self.tool, self.reasoning)
@@ -86,6 +91,15 @@ class Pair:
         return judging.judge_answers(
             self.questions(), answers, tokenizer="", style=Style(), reference=reference, is_published=True
         )
+
+
+def _spell_thoughts(tokenizer: dict[str, Any]) -> None:
+    """Olmo's tokenizer has no marks of thoughts: they are three tokens of its vocabulary."""
+    free = 1 + max(each["id"] for each in tokenizer["added_tokens"])
+    tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if "think" not in each["content"]]
+    tokenizer["model"]["merges"] = ["< /", "\u0120 </", "t h", "i n", "in k", "th ink"]
+    merged = [each.replace(" ", "") for each in tokenizer["model"]["merges"]]
+    tokenizer["model"]["vocab"] |= {text: free + at for at, text in enumerate(merged)}
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,9 @@ class _Edits(ast.NodeVisitor):
         self.found.append((node, text, what))
 
     def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments | ast.AnnAssign):
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments | ast.AnnAssign | ast.Raise):
+            return
+        if isinstance(node, ast.FunctionDef) and node.name in _OTHER_FUNCTIONS:
             return
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
             return

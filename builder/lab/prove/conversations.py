@@ -118,7 +118,7 @@ class Trip:
     calls: tuple[Call, ...] = ()
     hard: bool = False
     tokens: bool = False
-    cut: bool = False
+    cut: float = 0.0
 
     @property
     def expected(self) -> ParsedMessage:

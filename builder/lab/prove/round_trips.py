@@ -53,10 +53,10 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
     if broken:
         return Reading(question, trip, lost, tuple(broken))
     streams = {kind: _of_stream(whole, each) for kind, each in answer["streamed"].items()}
-    tokens, chunks = streams.get("tokens", ""), streams["chunks"]
-    if tokens or (chunks and "tokens" not in streams):
-        broken.append(("streamed", f"as a stream it is read otherwise, {tokens or chunks}"))
-    return Reading(question, trip, lost, tuple(broken), "" if tokens else chunks)
+    chunks = next((fault for kind, fault in streams.items() if fault and kind != "tokens"), "")
+    if fault := streams.get("tokens", chunks):
+        broken.append(("streamed", f"as a stream it is read otherwise, {fault}"))
+    return Reading(question, trip, lost, tuple(broken), "" if fault else chunks)
 
 
 def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:

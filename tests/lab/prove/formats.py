@@ -133,8 +133,23 @@ _K3_CALL = f"""\
 
 _K3 = {name: (f"<|open|>{name}<|sep|>", f"<|close|>{name}<|sep|>") for name in ("think", "response", "tools")}
 
+# How the model's own tokenizer tells Transformers to read its turns:
+# https://huggingface.co/docs/transformers/main/en/chat_response_parsing
+RESPONSE_TEMPLATE = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "thinking": {"open": "<think>\n", "close": "\n</think>\n\n"},
+        "tool_calls": {
+            **{"open": "<tool_call>\n", "close": "\n</tool_call>", "content": "json", "repeats": True},
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {},
+    },
+}
+
 FORMATS = (
     Format("hermes", "qwen3", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
+    Format("hf", "hf", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
     Format("qwen3_coder", "nemotron_v3", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "granite_thinking_parser", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "minicpmv", _QWEN, between="\n"),
