@@ -179,6 +179,8 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     and is no part of what a model writes."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
     start = _common(before, after)
+    if before[start:] and client.decode(before[start - 1 : start]) == "<":
+        start -= 1  # marks of several tokens, which begin alike
     ids = after[start : len(after) - _common(after[::-1], other[::-1])]
     while ids and ids[-1] in client.ends:
         ids.pop()
