@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.evidence.run_record import Finding
 from builder.lab.prove.conversations import ParsedMessage, Question, Trip
-from builder.lab.prove.properties import cut, flatten
+from builder.lab.prove.properties import cut, flatten, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
     lost += [
         f"the argument {cut(leaf, 60)}"
         for _, arguments in trip.calls
-        for leaf in _leaves(arguments)
+        for leaf in map(str.strip, leaves(arguments))
         if not any(form in text for form in _forms(leaf)) or (leaf != _forms(leaf)[1] and f'"{leaf}"' in text)
     ]
     if lost:
@@ -84,14 +84,6 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
 
 def _is_after_calls(trip: Trip, text: str) -> bool:
     return bool(trip.calls) and text.find(trip.content.strip()) > text.rfind(trip.calls[-1].name)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value.strip()
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each)
 
 
 def _forms(text: str) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ FORMATS = (
     Format(
         "minimax_m2",
         "minimax_m2",
-        _MINIMAX,
+        _xml(*_INVOKE),
         ("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
         "\n",
         prompt="<think>\n",
