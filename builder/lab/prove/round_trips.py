@@ -187,4 +187,5 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
 
 def _is_untold(reading: Reading) -> bool:
     """True for a turn whose point the template does not write: then it says nothing about the parser."""
-    return bool(reading.lost) and ((bool(reading.trip.calls) and not reading.broken) or "reasoning" in reading.lost)
+    is_lost = "reasoning" in reading.lost or reading.lost.startswith("the template refuses")
+    return is_lost or bool(reading.lost and reading.trip.calls and not reading.broken)
