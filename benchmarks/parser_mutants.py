@@ -48,6 +48,9 @@ _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 # They choose parsers, count, or constrain what a model may write; they read nothing.
 _OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_tag_registry.py", "tool_strict_level.py"}
+# Parts of vLLM's interface of parsers that read no turn: they change a request, constrain what is written, or count.
+# https://docs.vllm.ai/en/stable/api/vllm/reasoning/abs_reasoning_parsers
+_OTHER_FUNCTIONS = re.compile("adjust_request|structural_tag|structured_tag|count|reasoning_tokens")
 _MARK = re.compile(r"[<\[\]|{}>]")
 
 
@@ -68,14 +71,16 @@ class Pair:
         options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
         options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
         # A model's own tokenizer has the marks that its parser looks for.
-        files = front_end.files(self.template + marks.get(self.tool, ""))
+        stand_in = front_end.files(self.template + marks.get(self.tool, ""))
+        files = {name: json.loads(content) for name, content in stand_in.items()}
         if self.tool.startswith("cohere"):  # vLLM's parser for Cohere asks for the model's architecture
-            config = json.loads(files["config.json"]) | {
-                "architectures": ["Cohere2ForCausalLM"],
-                "model_type": "cohere2",
-            }
-            files["config.json"] = json.dumps(config).encode()
-        return Setup(self.name, files, tuple(options), {}, str(file), {}, self.questions())
+            files["config.json"] |= {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2"}
+        if "hf" in {self.tool, self.reasoning}:
+            files["tokenizer_config.json"]["response_template"] = formats.RESPONSE_TEMPLATE
+        if self.reasoning == "olmo3":
+            _spell_thoughts(files["tokenizer.json"], files["config.json"])
+        contents = {name: json.dumps(content).encode() for name, content in files.items()}
+        return Setup(self.name, contents, tuple(options), {}, str(file), {}, self.questions())
 
     def questions(self) -> tuple[conversations.Question, ...]:
         asked = conversations.questions(self.tool, self.reasoning)
@@ -86,6 +91,18 @@ class Pair:
         return judging.judge_answers(
             self.questions(), answers, tokenizer="", style=Style(), reference=reference, is_published=True
         )
+
+
+def _spell_thoughts(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
+    """Olmo's tokenizer has no marks of thoughts: they are three tokens of its vocabulary."""
+    model = tokenizer["model"]
+    model["merges"] = ["< /", "\u0120 </", "t h", "i n", "in k", "th ink"]
+    for merge in model["merges"]:
+        model["vocab"][merge.replace(" ", "")] = len(model["vocab"])
+    marks = [each for each in tokenizer["added_tokens"] if "think" not in each["content"]]
+    moved = {each["id"]: len(model["vocab"]) + at for at, each in enumerate(marks)}
+    tokenizer["added_tokens"] = [{**each, "id": moved[each["id"]]} for each in marks]
+    config |= {"eos_token_id": [moved[each] for each in config["eos_token_id"]], "vocab_size": max(moved.values()) + 1}
 
 
 @dataclass(frozen=True)
@@ -140,6 +157,7 @@ class _Edits(ast.NodeVisitor):
 
     def __init__(self, tree: ast.Module, lines: set[int]) -> None:
         self.lines = lines
+        self.in_function = False
         self.found: list[tuple[ast.expr | ast.stmt, str, str]] = []
         strings = [
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
@@ -154,14 +172,27 @@ class _Edits(ast.NodeVisitor):
         self.found.append((node, text, what))
 
     def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments | ast.AnnAssign):
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments | ast.AnnAssign | ast.Raise):
+            return
+        if isinstance(node, ast.FunctionDef):
+            if not _OTHER_FUNCTIONS.search(node.name):
+                self._visit_function(node)
+            return
+        if isinstance(node, ast.keyword) and node.arg == "ensure_ascii":  # another spelling of the same JSON
             return
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
             return
-        is_mark = isinstance(node, ast.Constant) and node.value in self.marks
+        is_mark = isinstance(node, ast.Constant) and node.value in self.marks and not self.in_function
         if getattr(node, "lineno", 0) in self.lines or is_mark:
             self._edit(node)
         self.generic_visit(node)
+
+    def _visit_function(self, node: ast.FunctionDef) -> None:
+        """Visits the body alone: names of types change nothing. A mark in there is used where its line is reached."""
+        outer, self.in_function = self.in_function, True
+        for each in node.body:
+            self.visit(each)
+        self.in_function = outer
 
     def _edit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -291,7 +322,8 @@ def _try_mutants(
     by_pair: dict[str, list[Mutant]] = {pair.name: [] for pair in passed}
     for mutant in mutants:
         users = [pair.name for pair in passed if mutant.line in reached[mutant.path].get(pair.name, ())]
-        users = users or [pair.name for pair in passed if pair.name in reached[mutant.path]]
+        # A mark outside of functions is its parser's, whose template reaches most of the file.
+        users = users or [max(passed, key=lambda pair: len(reached[mutant.path].get(pair.name, ()))).name]
         by_pair[chance.choice(users)].append(mutant)
     work = [(pair, by_pair[pair.name]) for pair in passed if by_pair[pair.name]]
     read(given.python, folder, marks, work, trace=False)

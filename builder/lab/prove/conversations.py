@@ -116,9 +116,10 @@ class Trip:
     content: str = ""
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
+    plain: bool = False
     hard: bool = False
     tokens: bool = False
-    cut: bool = False
+    cut: float = 0.0
 
     @property
     def expected(self) -> ParsedMessage:
@@ -245,9 +246,11 @@ def _calls(content: Json) -> Iterator[Call]:
 
 
 def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Question:
-    tools = tuple(dict.fromkeys(call.name for call in trip.calls)) or _OFFERED if tool_parser else ()
+    called = tuple(dict.fromkeys(call.name for call in trip.calls))
+    tools = called or _OFFERED if tool_parser and not trip.plain else ()
     options: Json = dict.fromkeys(("enable_thinking", "thinking"), bool(trip.reasoning))
     options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if trip.reasoning else {}
+    options = {} if trip.plain else options
     # A turn cannot be told from the end of a turn that ends alike, so the other one ends like no other text.
     turn, other = (
         [*_read_turns([{"role": "user", "content": "Go on"}, {"role": "assistant", "calls": [], **each}])]

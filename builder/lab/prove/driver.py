@@ -179,6 +179,8 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     and is no part of what a model writes."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
     start = _common(before, after)
+    if before[start:] and client.decode(before[start - 1 : start]) == "<":
+        start -= 1  # marks of several tokens, which begin alike
     ids = after[start : len(after) - _common(after[::-1], other[::-1])]
     while ids and ids[-1] in client.ends:
         ids.pop()
@@ -188,7 +190,7 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     if not ids:
         raise RefusedError("the template writes nothing of the turn")
     if wanted["cut"]:
-        ids = ids[: len(ids) * 2 // 3]
+        ids = ids[: max(1, int(len(ids) * wanted["cut"]))]
     return {"text": client.decode(ids), **_parsed(client, wanted, before, ids)}
 
 
@@ -233,9 +235,10 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
         whole = client.parse(request, prompt, ids)
     except RefusedError as error:
         whole = error.answer
-    streams = {"chunks": _streamed(client, request, prompt, split(ids, chance))}
+    pieces = {"chunks": split(ids, chance), "one piece": [ids]}
+    streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
     # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else.
-    if wanted["tokens"] or streams["chunks"] != whole:
+    if wanted["tokens"] or any(each != whole for each in streams.values()):
         streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
     return {"whole": whole, "streamed": streams}
 

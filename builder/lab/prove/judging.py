@@ -278,12 +278,13 @@ def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> t
     broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
     counts = Counter(kinds[name] for name in broken if name in kinds)
     limited = {kind for kind in sizes if 2 * counts[kind] <= sizes[kind]}
-    is_limit = [
-        each.verdict in _BROKEN
+    return tuple(
+        replace(each, verdict="pass")
+        if each.verdict in _BROKEN
         and (each.check in _MANNER or (each.check not in _NEVER and kinds.get(each.at) in limited))
+        else each
         for each in findings
-    ]
-    return tuple(replace(f, verdict="pass") if limit else f for f, limit in zip(findings, is_limit, strict=True))
+    )
 
 
 def _kind(question: Question) -> str:

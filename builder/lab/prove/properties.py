@@ -351,9 +351,9 @@ def _calls(conversation: Conversation, flat: str) -> Broken:
             lost = [key for key in call.arguments if flat.find(key, before) < 0]
             if lost:
                 yield "arguments", f"arguments of {call.name} are lost: {', '.join(lost)}"
-            for leaf in _leaves(call.arguments):
-                # Some write the arguments before the name.
-                if flat.find(flatten(leaf), before) < 0:
+            for leaf in leaves(call.arguments):
+                # JSON writes others otherwise. Some write the arguments before the name.
+                if _json(leaf) == f'"{leaf}"' and flat.find(flatten(leaf), before) < 0:
                     yield "arguments", f"an argument of {call.name} {_lost(leaf, flat)}: {leaf!r}"
 
 
@@ -390,13 +390,13 @@ def _as_json(key: str, value: Any) -> str:
     return "".join(f"{_compact(key)}:{_compact(value)}".split())
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    """The texts in arguments that JSON writes as they are."""
-    if isinstance(value, str) and _json(value) == f'"{value}"':
+def leaves(value: Any) -> Iterator[str]:
+    """The texts in arguments."""
+    if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each)
+            yield from leaves(each)
 
 
 def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:

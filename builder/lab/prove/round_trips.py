@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.evidence.run_record import Finding
 from builder.lab.prove.conversations import ParsedMessage, Question, Trip
-from builder.lab.prove.properties import cut, flatten
+from builder.lab.prove.properties import cut, flatten, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +53,10 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
     if broken:
         return Reading(question, trip, lost, tuple(broken))
     streams = {kind: _of_stream(whole, each) for kind, each in answer["streamed"].items()}
-    tokens, chunks = streams.get("tokens", ""), streams["chunks"]
-    if tokens or (chunks and "tokens" not in streams):
-        broken.append(("streamed", f"as a stream it is read differently, {tokens or chunks}"))
-    return Reading(question, trip, lost, tuple(broken), "" if tokens else chunks)
+    chunks = next((fault for kind, fault in streams.items() if fault and kind != "tokens"), "")
+    if fault := streams.get("tokens", chunks):
+        broken.append(("streamed", f"as a stream it is read differently, {fault}"))
+    return Reading(question, trip, lost, tuple(broken), "" if fault else chunks)
 
 
 def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
@@ -67,7 +67,7 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
     lost += [
         f"the argument {cut(leaf, 60)}"
         for _, arguments in trip.calls
-        for leaf in _leaves(arguments)
+        for leaf in map(str.strip, leaves(arguments))
         if not any(form in text for form in _forms(leaf)) or (leaf != _forms(leaf)[1] and f'"{leaf}"' in text)
     ]
     if lost:
@@ -84,14 +84,6 @@ def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
 
 def _is_after_calls(trip: Trip, text: str) -> bool:
     return bool(trip.calls) and text.find(trip.content.strip()) > text.rfind(trip.calls[-1].name)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value.strip()
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(each)
 
 
 def _forms(text: str) -> tuple[str, ...]:
@@ -195,4 +187,5 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
 
 def _is_untold(reading: Reading) -> bool:
     """True for a turn whose point the template does not write: then it says nothing about the parser."""
-    return bool(reading.lost) and ((bool(reading.trip.calls) and not reading.broken) or "reasoning" in reading.lost)
+    is_lost = "reasoning" in reading.lost or reading.lost.startswith("the template refuses")
+    return is_lost or bool(reading.lost and reading.trip.calls and not reading.broken)

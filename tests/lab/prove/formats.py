@@ -82,6 +82,7 @@ _QWEN = _xml(
 )
 _MIMO = _QWEN.replace("'\\n' -}}{{- value", "'' -}}{{- value").replace("'\\n</parameter>", "'</parameter>")
 _INVOKE = ('<invoke name="NAME">\\n', '<parameter name="KEY">', "", "</parameter>\\n", "</invoke>")
+_SEED = _xml("<function=NAME>\\n", "<parameter=KEY>", "", "</parameter>\\n", "</function>")
 _STEP = [part.replace("<", "<steptml:", 1).replace("<steptml:/", "</steptml:") for part in _INVOKE]
 _IFM = ("<ifm|arg_key>KEY</ifm|arg_key>", "<ifm|arg_value>", "</ifm|arg_value>")
 _PLAMO = {
@@ -109,6 +110,19 @@ def _dsml(space: str, calls: str) -> tuple[str, tuple[str, str]]:
     return typed, (f"\n\n<{mark}{calls}>\n", f"\n</{mark}{calls}>")
 
 
+# Arguments of Gemma: its own marks around texts, none around names.
+_GEMMA_CALL = """\
+{%- macro written(value) -%}
+  {%- if value is mapping -%}{{- '{' -}}{%- for key, each in value.items() -%}
+    {{- key ~ ':' -}}{{- written(each) -}}{%- if not loop.last -%}{{- ',' -}}{%- endif -%}
+  {%- endfor -%}{{- '}' -}}
+  {%- elif value is string -%}{{- '<|"|>' ~ value ~ '<|"|>' -}}
+  {%- elif value is iterable -%}{{- '[' -}}{%- for each in value -%}
+    {{- written(each) -}}{%- if not loop.last -%}{{- ',' -}}{%- endif -%}
+  {%- endfor -%}{{- ']' -}}
+  {%- else -%}{{- value | tojson -}}{%- endif -%}
+{%- endmacro -%}
+{{- '<|tool_call>call:' ~ name ~ written(arguments) ~ '<tool_call|>' -}}"""
 # Arguments of MiniMax M3: an element each, and those within it.
 _M3 = "]<]minimax[>["
 _M3_CALL = f"""\
@@ -133,8 +147,26 @@ _K3_CALL = f"""\
 
 _K3 = {name: (f"<|open|>{name}<|sep|>", f"<|close|>{name}<|sep|>") for name in ("think", "response", "tools")}
 
+# How the model's own tokenizer tells Transformers to read its turns:
+# https://huggingface.co/docs/transformers/main/en/chat_response_parsing
+RESPONSE_TEMPLATE = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "thinking": {"open": "<think>\n", "close": "\n</think>\n\n"},
+        "tool_calls": {
+            "open": "<tool_call>\n",
+            "close": "\n</tool_call>",
+            "content": "json",
+            "repeats": True,
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {},
+    },
+}
+
 FORMATS = (
     Format("hermes", "qwen3", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
+    Format("hf", "hf", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
     Format("qwen3_coder", "nemotron_v3", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "granite_thinking_parser", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "minicpmv", _QWEN, between="\n"),
@@ -153,6 +185,22 @@ FORMATS = (
         "\n",
         ("<ifm|think>", "</ifm|think>"),
         prompt="<ifm|think>",
+    ),
+    Format("gemma4", "gemma4", _GEMMA_CALL, think=("<|channel>thought\n", "<channel|>")),
+    Format(
+        "minimax_m2",
+        "minimax_m2",
+        _xml(*_INVOKE),
+        ("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
+        "\n",
+        prompt="<think>\n",
+    ),
+    Format(
+        "seed_oss",
+        "seed_oss",
+        "{{- '<seed:tool_call>\\n' -}}" + _SEED + "{{- '\\n</seed:tool_call>' -}}",
+        between="\n",
+        think=("<seed:think>", "</seed:think>"),
     ),
     Format("dots", "", _xml(*_INVOKE), ("<dots_function_call>\n", "\n</dots_function_call>"), "\n"),
     Format(
@@ -215,8 +263,9 @@ FORMATS = (
         "{%- if not loop.last -%}{{- ', ' -}}{%- endif -%}{%- endfor -%}{{- ')' -}}",
         ("<function_calls>", "</function_calls>"),
         "\n",
+        prompt="<think>\n",
     ),
-    Format("hermes", "olmo3", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n", think=("<think>", "</think>")),
+    Format("hermes", "olmo3", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n", prompt="<think>\n"),
     Format(
         "hermes",
         "granite",

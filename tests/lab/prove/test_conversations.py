@@ -32,6 +32,18 @@ def test_a_model_without_tools_is_offered_none() -> None:
     assert all("tools" not in json.dumps(question.body.get("request")) for question in questions)
 
 
+def test_a_plain_turn_is_of_a_client_that_offers_no_tools_and_sets_no_options() -> None:
+    plain = {trip.name for trip in conversations.trips() if trip.plain}
+    asked = {
+        each.subject.name: each.body["before"]
+        for each in conversations.questions("hermes", "qwen3")
+        if each.kind == "turn"
+    }
+    assert plain <= asked.keys()
+    assert all({"tools", "chat_template_kwargs"}.isdisjoint(asked[name]) for name in plain)
+    assert {"tools", "chat_template_kwargs"} <= asked["answer"].keys()
+
+
 def test_what_a_message_says_is_in_no_other_one() -> None:
     for each in conversations.conversations():
         texts = [text for turn in each.turns for text in turn.shown if text]

@@ -106,6 +106,53 @@ def test_one_that_ends_is_told(front_end: tuple[driver.Client, int], how: str, c
     assert result["was_killed"] is killed
 
 
+class Letters(driver.Client):
+    """A front end whose tokens are letters, and whose parser gives back what it reads."""
+
+    def render(self, body: dict[str, Any]) -> list[int]:
+        return self.encode(body["text"])
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(map(chr, ids))
+
+    def parse(self, *given: Any, **_: Any) -> dict[str, Any]:
+        return {"content": self.decode(given[-1])}
+
+    def parse_streamed(self, *given: Any, **_: Any) -> dict[str, Any]:
+        return {"content": "|".join(map(self.decode, given[-1]))}
+
+
+def read_letters(turn: str, prompt: str = "user: x\nmodel: ", **more: Any) -> dict[str, Any]:
+    bodies = {"before": prompt, "after": f"user: x\nmodel: {turn}<end>", "other": "user: x\nmodel: #<end>"}
+    wanted = {name: {"text": text} for name, text in bodies.items()}
+    rest = {"reasoning": "", "thinks": "", "tokens": False, "cut": 0.0, "seed": 1}
+    return driver.answer_turn(Letters(0), {**wanted, **rest, **more})
+
+
+def test_a_turn_is_read_whole_in_chunks_and_in_one_piece() -> None:
+    answer = read_letters("Nine now")
+    assert answer["text"] == answer["whole"]["content"] == answer["streamed"]["one piece"]["content"] == "Nine now"
+    assert answer["streamed"]["chunks"]["content"].replace("|", "") == "Nine now"
+    assert answer["streamed"]["tokens"]["content"] == "Nine| now"
+
+
+def test_a_turn_ends_early_where_it_is_cut() -> None:
+    assert [read_letters("<call>", cut=part)["text"] for part in (0.01, 0.5, 0.99, 1.0)] == [
+        "<",
+        "<ca",
+        "<call",
+        "<call>",
+    ]
+
+
+def test_a_turn_whose_first_mark_begins_like_that_of_the_prompt_is_whole() -> None:
+    answer = read_letters("<call>now", prompt="user: x\nmodel: <think>")
+    assert answer["text"] == "</think><call>now"
+
+
 @pytest.mark.parametrize(
     ("source", "error", "line"),
     [

@@ -148,6 +148,14 @@ def test_a_template_that_writes_no_calls_proves_nothing() -> None:
     assert text == " tool calls are not proven: the template refuses it: no tools"
 
 
+def test_a_template_that_writes_no_thought_proves_nothing_though_it_refuses_one() -> None:
+    thoughts = [trip for trip in conversations.trips() if trip.reasoning]
+    unwritten = {trip.name: {**rendering.turn(trip), "text": trip.content} for trip in thoughts if not trip.calls}
+    refused = {trip.name: {"refused": "nothing is written"} for trip in thoughts if trip.calls or not trip.content}
+    (text,) = judged(unwritten | refused)["unclear"]
+    assert text == " reasoning is not proven: the template does not write the reasoning"
+
+
 # What the model writes after a prompt that its template continues otherwise.
 
 
