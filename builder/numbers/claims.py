@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import ImageStateError
 from builder.base.events import Fact, Message
-from builder.engine import containers, images, tag_cache
+from builder.engine import containers, images
 from builder.lock.model import ImageName, Repository
 
 if TYPE_CHECKING:
@@ -401,8 +401,8 @@ def give_next_number(
     """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
     fingerprint; ``announce`` is called with each that is tried."""
     project, engine, own = workspace.project, workspace.engine, project_identity(workspace.project)
-    # A listing takes 1 ms a layer. What the cache cannot see (`tag_cache`), `Transaction.place` finds and refuses.
-    tags = tag_cache.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
+    # A listing takes 1 ms a layer. What the cache cannot see (`images.cached_tags`), `Transaction.place` finds and refuses.
+    tags = images.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
     first = free_number(project, lock, repository, tags)
     name = ImageName(repository, max(first, next_number(engine, repository)))
     while True:
