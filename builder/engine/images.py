@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.words import sha256_of
-from builder.engine import containers
 from builder.engine.client import (
     DISK_SECONDS,
     EngineConflictError,
@@ -211,12 +210,12 @@ def fingerprint(image: ImageDetails) -> str:
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
     """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
     over the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
-    from concurrent.futures import ThreadPoolExecutor
-
     cached = load_cache(cache).get(_SECTION, {})
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
     if missing := sorted(requested - result.keys()):
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(max_workers=4) as pool:
             for id_, image in zip(missing, pool.map(lambda id_: inspect_image(endpoint, id_), missing), strict=True):
                 if image is not None:
@@ -326,6 +325,8 @@ def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
 
 
 def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
+    from builder.engine import containers
+
     names: dict[str, tuple[str, ...]] = {}
     for container in containers.container_listing(endpoint):
         name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")
