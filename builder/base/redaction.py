@@ -26,9 +26,7 @@ _FORMS = (
     r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
     r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"
 )
-_VALUE = (
-    rf"(?s){_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*"
-)
+_VALUE = rf"(?s){_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*"
 
 _SHOWN = "***"
 # Secrets that this process came to know otherwise than by its environment and arguments.
@@ -37,9 +35,7 @@ _LEARNED: set[str] = set()
 _SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
 _LOGIN = r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@"
 # The user of an ssh address belongs to it; the one of a web address may be a token.
-_ADDRESS = (
-    r"(?i)(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@"
-)
+_ADDRESS = r"(?i)(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@"
 
 
 def looks_secret(name: str, value: str = "") -> bool:
@@ -127,9 +123,7 @@ _PUBLIC = (
     r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?=:\d{2,5}\b)"
 )
 _LOCAL = r"127\.0\.|0\.0\.0\.0"
-_IPV6 = (
-    r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4}:{1,2}){2,7}[\da-fA-F]{1,4}(?![\w:])"
-)
+_IPV6 = r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4}:{1,2}){2,7}[\da-fA-F]{1,4}(?![\w:])"
 _MAC = r"\b(?:[\da-fA-F]{2}[:-]){5,7}[\da-fA-F]{2}\b"
 _DEVICE = r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
 _MAIL = r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"
@@ -159,5 +153,7 @@ def anonymous(text: str, names: Mapping[str, str]) -> str:
     text = re.sub(_DEVICE, r"\1-ID", re.sub(_HOME, r"/\1/USER", text))
     text = re.sub(_MAC, "MAC", re.sub(_MAIL, "MAIL", text))
     text = re.sub(_PRIVATE, "ADDRESS", re.sub(_FACTORY, "MACHINE", text))
-    text = re.sub(_PUBLIC, lambda match: match[0] if re.search(_LOCAL, match[0]) else f"{match['before'] or ''}ADDRESS", text)
+    text = re.sub(
+        _PUBLIC, lambda match: match[0] if re.search(_LOCAL, match[0]) else f"{match['before'] or ''}ADDRESS", text
+    )
     return re.sub(_IPV6, "ADDRESS", text)

@@ -96,7 +96,9 @@ def numbers(ctx: click.Context, _parameter: click.Parameter, incomplete: str) ->
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
     """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
     word to the shell: bash puts them into the line as they are, and a project of others may have them."""
-    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and re.fullmatch(_PLAIN, name)))
+    return list(
+        dict.fromkeys(name for name in candidates if name.startswith(incomplete) and re.fullmatch(_PLAIN, name))
+    )
 
 
 def _context(ctx: click.Context) -> Context:

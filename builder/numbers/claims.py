@@ -381,8 +381,8 @@ def move_latest(endpoint: Endpoint, name: ImageName) -> str:
     or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
     empty where there is no such image."""
     latest, kept = f"{name.repository}:latest", ""
-    details, before = images.inspect_image(endpoint, str(name)), images.inspect_image(endpoint, latest)
-    if details and before and before.id != details.id and before.tags == (latest,):
+    before = images.inspect_image(endpoint, latest)
+    if before and before.tags == (latest,) and images.inspect_image(endpoint, str(name)):
         kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
         images.tag_image(endpoint, before.id, kept)
     images.tag_image(endpoint, str(name), latest)
