@@ -287,7 +287,7 @@ def run_program(arguments: list[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
     try:
-        code = cli.main(arguments, prog_name="builder", standalone_mode=False, terminal_width=_help_width())
+        code = cli.main(args=arguments, prog_name="builder", standalone_mode=False, terminal_width=_help_width())
     except BuilderError as error:
         output.print_error(error)
         return error.exit_code
