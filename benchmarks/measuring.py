@@ -52,6 +52,8 @@ class Grid:
 def run(argv: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> None:
     """Runs a command that must succeed; its output is shown only if it fails."""
     env = {**os.environ, **(environ or {})}
+    # A program that may not keep its bytecode would be compiled again in each run.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.run(
         argv, check=False, cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )

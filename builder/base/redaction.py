@@ -1,7 +1,7 @@
 """Secrets, which are never printed or written down: variables that look like one, and logins in addresses.
 
 What other programs say, and what a step of a build prints, may repeat what they were given: `redacted` stands where
-such text is shown or written.
+such text is shown or written. The patterns here are text, which `re` compiles and keeps at their first use.
 """
 
 from __future__ import annotations
@@ -26,26 +26,22 @@ _FORMS = (
     r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-[\w-]{8,}|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}"
     r"|xox[a-z]-[\w-]+|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"
 )
-_VALUE = re.compile(
-    rf"{_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*", re.DOTALL
-)
+_VALUE = rf"(?s){_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*"
 
 _SHOWN = "***"
 # Secrets that this process came to know otherwise than by its environment and arguments.
 _LEARNED: set[str] = set()
 # Shorter ones would be found in any text.
 _SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
-_LOGIN = re.compile(r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@")
+_LOGIN = r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@"
 # The user of an ssh address belongs to it; the one of a web address may be a token.
-_ADDRESS = re.compile(
-    r"(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@", re.IGNORECASE
-)
+_ADDRESS = r"(?i)(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@"
 
 
 def looks_secret(name: str, value: str = "") -> bool:
     """True if a variable of this name, or this value, is likely a secret; ``TOKENIZERS_PARALLELISM`` is not."""
     upper = name.upper()
-    return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
+    return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(re.fullmatch(_VALUE, value))
 
 
 def learn(secret: str) -> None:
@@ -63,7 +59,7 @@ def redacted(text: str) -> str:
     if secret:
         text = secret.sub(_SHOWN, text)
     if "@" in text:
-        text = _ADDRESS.sub(rf"\g<scheme>\g<other>{_SHOWN}@", text)
+        text = re.sub(_ADDRESS, rf"\g<scheme>\g<other>{_SHOWN}@", text)
     return text
 
 
@@ -90,7 +86,7 @@ def _assigned(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _spellings(name: str, value: str) -> Iterator[str]:
     """The ways in which the secrets in a variable may be written: as they are, quoted for an address or for JSON, and
     as the header of a login."""
-    logins = list(_LOGIN.finditer(value)) if "@" in value else []
+    logins = list(re.finditer(_LOGIN, value)) if "@" in value else []
     is_secret = not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value)
     if not logins and not is_secret:
         return
@@ -115,52 +111,49 @@ def _written(secret: str) -> Iterator[str]:
 
 # Text for others: without the names of users, machines and addresses.
 
-_HOME = re.compile(r"(?<![\w.])/(home|Users)/[^/\s'\":,;()\[\]]+")
+_HOME = r"(?<![\w.])/(home|Users)/[^/\s'\":,;()\[\]]+"
 # A version has four parts as well: an address of the Internet is one only where it is written as one.
-_PRIVATE = re.compile(
+_PRIVATE = (
     r"(?<![\w.])(?:10\.\d{1,3}|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01])|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7]))"
     r"\.\d{1,3}\.\d{1,3}(?!\.?\d)"
 )
-_PUBLIC = re.compile(
-    r"(?P<before>://|@|\b(?:ip|host|addr|address|master|peer|from|to)\w{0,12}['\"]?[ =:(]{1,3}['\"]?)"
+_PUBLIC = (
+    r"(?i)(?P<before>://|@|\b(?:ip|host|addr|address|master|peer|from|to)\w{0,12}['\"]?[ =:(]{1,3}['\"]?)"
     r"\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)"
-    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?=:\d{2,5}\b)",
-    re.IGNORECASE,
+    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?=:\d{2,5}\b)"
 )
-_LOCAL = re.compile(r"127\.0\.|0\.0\.0\.0")
-_IPV6 = re.compile(
-    r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4}:{1,2}){2,7}[\da-fA-F]{1,4}(?![\w:])"
-)
-_MAC = re.compile(r"\b(?:[\da-fA-F]{2}[:-]){5,7}[\da-fA-F]{2}\b")
-_DEVICE = re.compile(r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b")
-_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_LOCAL = r"127\.0\.|0\.0\.0\.0"
+_IPV6 = r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4}:{1,2}){2,7}[\da-fA-F]{1,4}(?![\w:])"
+_MAC = r"\b(?:[\da-fA-F]{2}[:-]){5,7}[\da-fA-F]{2}\b"
+_DEVICE = r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
+_MAIL = r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"
 # The names that DGX Sparks and their kin have from the factory.
-_FACTORY = re.compile(r"\b(?:spark|gx10|promaxgb10|dgx)-[\da-f]{4}\b(?:\.local)?", re.IGNORECASE)
+_FACTORY = r"(?i)\b(?:spark|gx10|promaxgb10|dgx)-[\da-f]{4}\b(?:\.local)?"
 # How NCCL begins its lines, and how PyTorch and vLLM name another machine.
-_HOST = re.compile(
-    r"^[\w.-]+(?=:\d+:\d+ \[)|(?P<at>connect(?:ed|ing)? to \[?|\b(?:tcp|ssh|zmq)://(?:[\w.-]+@)?)"
-    r"(?!127\.|localhost|0\.0|\[?::1|ADDRESS|MACHINE)[\w.-]*[A-Za-z][\w.-]*",
-    re.MULTILINE,
+_HOST = (
+    r"(?m)^[\w.-]+(?=:\d+:\d+ \[)|(?P<at>connect(?:ed|ing)? to \[?|\b(?:tcp|ssh|zmq)://(?:[\w.-]+@)?)"
+    r"(?!127\.|localhost|0\.0|\[?::1|ADDRESS|MACHINE)[\w.-]*[A-Za-z][\w.-]*"
 )
 # A token is one wherever it stands, and so is what is given for a name that looks secret.
-_TOKENS = re.compile(
-    rf"\b(?-i:{_FORMS})"
+_TOKENS = (
+    rf"(?i)\b(?-i:{_FORMS})"
     r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
     r"|(?-i:\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)=)['\"]?|--api[_-]key[ =]['\"]?)"
-    r"(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}",
-    re.IGNORECASE,
+    r"(?!None\b|\d+\b|True\b|False\b|\*)[^\s'\",;\])}]{6,}"
 )
 
 
 def anonymous(text: str, names: Mapping[str, str]) -> str:
     """``text`` without secrets, tokens of any kind, home folders, addresses and device ids. ``names`` maps further
     texts, such as the machine's name, to what stands for them."""
-    text = _TOKENS.sub(lambda match: f"{match['kept'] or ''}{_SHOWN}", redacted(text))
+    text = re.sub(_TOKENS, lambda match: f"{match['kept'] or ''}{_SHOWN}", redacted(text))
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
-    text = _HOST.sub(lambda match: f"{match['at'] or ''}MACHINE", text)
-    text = _DEVICE.sub(r"\1-ID", _HOME.sub(r"/\1/USER", text))
-    text = _MAC.sub("MAC", _MAIL.sub("MAIL", text))
-    text = _PRIVATE.sub("ADDRESS", _FACTORY.sub("MACHINE", text))
-    text = _PUBLIC.sub(lambda match: match[0] if _LOCAL.search(match[0]) else f"{match['before'] or ''}ADDRESS", text)
-    return _IPV6.sub("ADDRESS", text)
+    text = re.sub(_HOST, lambda match: f"{match['at'] or ''}MACHINE", text)
+    text = re.sub(_DEVICE, r"\1-ID", re.sub(_HOME, r"/\1/USER", text))
+    text = re.sub(_MAC, "MAC", re.sub(_MAIL, "MAIL", text))
+    text = re.sub(_PRIVATE, "ADDRESS", re.sub(_FACTORY, "MACHINE", text))
+    text = re.sub(
+        _PUBLIC, lambda match: match[0] if re.search(_LOCAL, match[0]) else f"{match['before'] or ''}ADDRESS", text
+    )
+    return re.sub(_IPV6, "ADDRESS", text)

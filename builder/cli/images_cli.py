@@ -8,7 +8,7 @@ import click
 
 from builder.base import words
 from builder.base.words import ago_text, size_text
-from builder.cli import output, upgrade_cli
+from builder.cli import output
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_line, print_note, print_result
 
@@ -39,6 +39,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     lock, overview = listing.list_images(workspace, target)
     lost = listing.lost_lock(workspace)
     if as_json:
+        from builder.cli import upgrade_cli
+
         if lost:
             print_note(lost)
         cached = listing.cached_models(workspace, lock)

@@ -70,7 +70,7 @@ def init(
         raise click.UsageError("--yes and --force require --update")
     from builder.commands import init as command
 
-    result = command.init_project(folder or context.start, contents, os.environ, git=git)
+    result = command.init_project(folder or Path(context.start), contents, os.environ, git=git)
     findings = command.machine_findings(result.project, os.environ)
     if as_json:
         made = data(result, "project=project.root contents=selection.contents reason? kept git")

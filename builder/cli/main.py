@@ -14,7 +14,6 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +26,7 @@ from builder.cli.options import Context, WordChoice
 from builder.cli.output import print_note, styled
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType, TracebackType
 
     from click.shell_completion import CompletionItem
@@ -192,7 +192,7 @@ def help_(words: tuple[str, ...]) -> None:
     Works like `builder COMMAND --help`, also for two words such as `recipes check`. Without a command, lists all
     commands by purpose.
     """
-    cli.main([*words, "--help"], prog_name="builder", standalone_mode=False)
+    cli.main([*words, "--help"], prog_name="builder", standalone_mode=False, terminal_width=_help_width())
 
 
 def _beginning_with(text: str) -> list[str]:
@@ -248,6 +248,8 @@ def sentence(arguments: Sequence[str], error: BaseException) -> str:
 
 # The command line as a whole: options before the command, and every error turned into text and an exit code.
 
+_WIDEST_HELP = 100
+
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
@@ -259,10 +261,10 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="The project is the folder with dockerfiles/ and images.lock, here or above.",
 )
-@click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Work on the project in FOLDER.")
+@click.option("--project", type=click.Path(), metavar="FOLDER", help="Work on the project in FOLDER.")
 @click.option(
     "--version",
     is_flag=True,
@@ -272,9 +274,9 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     help="Show the version and the commit, and exit.",
 )
 @click.pass_context
-def cli(ctx: click.Context, project: Path | None) -> None:
+def cli(ctx: click.Context, project: str | None) -> None:
     """Numbered vLLM images: build, pin, list what serves which model, roll back."""
-    ctx.obj = Context(project or Path())
+    ctx.obj = Context(project or ".")
     ctx.color = output.colour()
 
 
@@ -285,7 +287,7 @@ def run_program(arguments: list[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
     try:
-        code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
+        code = cli.main(args=arguments, prog_name="builder", standalone_mode=False, terminal_width=_help_width())
     except BuilderError as error:
         output.print_error(error)
         return error.exit_code
@@ -305,6 +307,11 @@ def run_program(arguments: list[str]) -> int:
             raise
         return failed
     return code if isinstance(code, int) else 0
+
+
+def _help_width() -> int:
+    """The columns of help text. Click would import shutil, with three libraries that pack files, to find them."""
+    return max(min(output.terminal_columns(sys.stdout), _WIDEST_HELP) - 2, 50)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -348,6 +355,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     import tempfile
     import traceback
     from importlib.metadata import version
+    from pathlib import Path
 
     arguments = [re.sub("(?s)=.*", "=…", word) for word in sys.argv[1:]]  # values may be secrets
     lines = [
@@ -387,6 +395,7 @@ _ADVICE: dict[int | None, str] = {
 def translate(error: BaseException) -> SystemFailureError | None:
     """Returns the error to print; None for one that does not come from the system, and so is a bug."""
     import shutil
+    from pathlib import Path
 
     if isinstance(error, MemoryError):
         return _failure(None, "no memory is left", errno.ENOMEM)
@@ -407,6 +416,8 @@ def translate(error: BaseException) -> SystemFailureError | None:
 
 
 def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailureError:
+    from pathlib import Path
+
     message = f"{path}: {reason}" if path else f"the system reports: {reason}"
     here = (path or Path()).absolute()
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))

@@ -9,8 +9,6 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +18,7 @@ from builder.cli import output
 from builder.cli.output import verbosity_options
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from pathlib import Path
 
     from builder.base.events import Report
@@ -31,17 +30,19 @@ if TYPE_CHECKING:
 # The context of every command: its project, found when it is first needed, and its workspace.
 
 
-@dataclass(frozen=True)
 class Context:
     """The context of a command. ``start`` is the folder where the search for the project begins."""
 
-    start: Path
+    def __init__(self, start: Path | str) -> None:
+        self.start = start
 
     @functools.cached_property
     def project(self) -> Project:
+        from pathlib import Path
+
         from builder.base import project
 
-        return project.find_project(self.start)
+        return project.find_project(Path(self.start))
 
     def workspace(self, report: Report = output.print_message) -> Workspace:
         """The workspace of a command whose events go to ``report``, which by default prints its messages."""
@@ -56,7 +57,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 # Completions that a shell offers after TAB: options by click, names from the project's files, without the engine.
 
-_PLAIN = re.compile(r"(?![-~])[\w./:@+,=%~-]+")
+_PLAIN = r"(?![-~])[\w./:@+,=%~-]+"
 
 Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
@@ -95,14 +96,14 @@ def numbers(ctx: click.Context, _parameter: click.Parameter, incomplete: str) ->
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
     """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
     word to the shell: bash puts them into the line as they are, and a project of others may have them."""
-    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and _PLAIN.fullmatch(name)))
+    return list(
+        dict.fromkeys(name for name in candidates if name.startswith(incomplete) and re.fullmatch(_PLAIN, name))
+    )
 
 
 def _context(ctx: click.Context) -> Context:
     """The command's own context; click calls no group on the way to a completion, so it may not be there yet."""
-    from pathlib import Path
-
-    return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or Path())
+    return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or ".")
 
 
 # Options that several commands share, and the types of the values of options and arguments.
@@ -151,6 +152,8 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
     number, unit = text[:-1], _UNITS.get(text[-1:])
     if unit is None or not number.isdecimal() or len(number) > 5:
         raise click.BadParameter(f"`{text}` is not a length of time such as 30d, 12h or 2w")
+    from datetime import timedelta
+
     return timedelta(**{unit: int(number)})
 
 

@@ -6,7 +6,6 @@ obeyed.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from builder.base import redaction
-from builder.base.events import Message
-from builder.base.records import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,12 +37,11 @@ _KEPT = "\n\t"
 _SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 # What `styled` makes: one of eight colours, bold letters, and the end of both.
-_STYLE = re.compile(r"(\x1b\[(?:[01]|3[0-7])m)")
+_STYLE = r"(\x1b\[(?:[01]|3[0-7])m)"
 # Colours and intensity, and nothing that hides text or makes it blink (ECMA-48, 8.3.117).
 _ONE_COLOUR = r"(?:[0-47]|2[2-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
-_COLOUR = re.compile(rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)")
+_COLOUR = rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)"
 _END = "\x1b[0m"
-_UNUSUAL = re.compile(r"[^ -~\n\t]")
 
 
 def visible(text: str) -> str:
@@ -56,7 +52,7 @@ def visible(text: str) -> str:
         return text
     return "".join(
         part if number % 2 or part.isprintable() else "".join(map(_shown, part))
-        for number, part in enumerate(_STYLE.split(text))
+        for number, part in enumerate(re.split(_STYLE, text))
     )
 
 
@@ -77,7 +73,7 @@ def log_with_colours(text: str) -> str:
     if text.isprintable():
         return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    parts = _COLOUR.split("\n".join(lines))
+    parts = re.split(_COLOUR, "\n".join(lines))
     shown = "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
     return shown + _END if len(parts) > 1 else shown
 
@@ -86,7 +82,7 @@ def log_without_colours(text: str) -> str:
     """Text that another program wrote into its log, for a file: as `visible` shows it, without its colours."""
     if text.isprintable():
         return redaction.redacted(text)
-    return visible(_COLOUR.sub("", text.replace("\r\n", "\n").removesuffix("\r")))
+    return visible(re.sub(_COLOUR, "", text.replace("\r\n", "\n").removesuffix("\r")))
 
 
 def of_json(text: str) -> str:
@@ -95,7 +91,11 @@ def of_json(text: str) -> str:
     text = redaction.redacted(text)
     if text.isprintable():
         return text
-    return _UNUSUAL.sub(lambda match: match[0] if _shown(match[0]) == match[0] else json.dumps(match[0])[1:-1], text)
+    from json import dumps
+
+    return re.sub(
+        r"[^ -~\n\t]", lambda match: match[0] if _shown(match[0]) == match[0] else dumps(match[0])[1:-1], text
+    )
 
 
 def _shown(letter: str) -> str:
@@ -145,16 +145,19 @@ def moved(before: str, after: str) -> str:
 UNLIMITED = 10_000
 _PLAIN_TERMINAL = 80
 # Text in backquotes is a command or a name, which is never folded.
-_ALONE = re.compile(r"^( *)`([^`]* [^`]*)`[.,;:]?$")
-_WORD = re.compile(r"(?:`[^`]*`|\S)+")
+_ALONE = r"^( *)`([^`]* [^`]*)`[.,;:]?$"
+_WORD = r"(?:`[^`]*`|\S)+"
 
 
 def width(stream: TextIO | None = None) -> int:
     """Returns the columns of the terminal behind ``stream`` (by default standard output); UNLIMITED where a program
     reads it."""
     stream = stream or sys.stdout
-    if not stream.isatty():
-        return UNLIMITED
+    return terminal_columns(stream) if stream.isatty() else UNLIMITED
+
+
+def terminal_columns(stream: TextIO) -> int:
+    """Returns what COLUMNS says, or else the columns of the terminal behind ``stream``; 80 where there is none."""
     if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
         return int(columns)
     try:
@@ -170,7 +173,7 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
     if columns_of(line) <= columns:
         return [line]
     start = line[: len(line) - len(line.lstrip())]
-    first, *rest = _WORD.findall(line) or [""]
+    first, *rest = re.findall(_WORD, line) or [""]
     lines, full = [start + first], False
     for word in rest:
         if not full and columns_of(lines[-1]) + 1 + columns_of(word) <= columns:
@@ -179,7 +182,7 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
         room = columns - columns_of(word)
         lines.append(" " * max(min(len(start) + hanging, room), 0) + word)
         full = "`" in word and " " in word and room < columns // 2
-    return [lines[0], *(_ALONE.sub(r"\1\2", line) for line in lines[1:])]
+    return [lines[0], *(re.sub(_ALONE, r"\1\2", line) for line in lines[1:])]
 
 
 def columns_of(text: str) -> int:
@@ -221,8 +224,6 @@ def _option(name: str, short: str, value: Verbosity, text: str) -> Callable[[Cal
 
 STREAM = "standard output"
 """What an OSError names that came from printing."""
-
-_HINT_LABEL = styled("what to do:", bold=True)
 
 
 def print_result(text: str, hanging: int = 2) -> None:
@@ -266,6 +267,8 @@ def agreed(question: str, *, yes: bool, as_json: bool = False) -> bool:
 
 def print_message(event: object) -> None:
     """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
+    from builder.base.events import Message
+
     if isinstance(event, Message) and level() != "quiet":
         print_note(event.text)
 
@@ -290,7 +293,7 @@ def print_error(failure: BuilderError, label: str = "error:") -> None:
     if log := getattr(failure, "log", ""):
         print_note(f"the whole log: {log}")
     if failure.hint:
-        print_note(f"{_HINT_LABEL} {failure.hint}")
+        _print_hint(failure.hint)
 
 
 # Click names its own types; the longer name of a pair stands first.
@@ -309,7 +312,11 @@ def print_usage_error(failure: click.ClickException) -> None:
         message = message.replace(theirs, ours)
     _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
-        print_note(f"{_HINT_LABEL} `{failure.ctx.command_path} --help` shows how it is used")
+        _print_hint(f"`{failure.ctx.command_path} --help` shows how it is used")
+
+
+def _print_hint(hint: str) -> None:
+    print_note(f"{styled('what to do:', bold=True)} {hint}")
 
 
 def _print_error_lines(label: str, message: str) -> None:
@@ -323,6 +330,8 @@ def data(value: object, keys: str = "") -> Any:
     sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
     ``gpu=subject.machine.gpu`` one further inside, or null if a value on that path is null. ``note?`` is null if it is
     empty, ``seconds~`` has one decimal."""
+    from builder.base.records import plain
+
     if not keys or value is None or isinstance(value, str | int | float):
         return plain(value)
     if isinstance(value, Mapping):
@@ -343,7 +352,9 @@ def data(value: object, keys: str = "") -> Any:
 
 def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
     """Prints a command's result as JSON, as `data` makes it, on one line if ``indent`` is None."""
-    document = json.dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
+    from json import dumps
+
+    document = dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
 
 

@@ -9,9 +9,6 @@ from builder.base.errors import BuildFailedError, ConflictError, UsageError
 from builder.base.events import Message
 from builder.building import result_cache
 from builder.building.request import BuildOutcome, Built, ModelOutcome
-from builder.definitions.image import build_jobs
-from builder.engine import images
-from builder.lock import lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +39,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
         return
     # Only now: these take longer to import than all of the above.
     from builder.building import bake, commit, outlook, resolve, verification, work_folder
+    from builder.definitions.image import build_jobs
     from builder.evidence.run_record import keep_proof
     from builder.lab.prove import prove
 
@@ -133,6 +131,8 @@ def _built(
     seconds: float,
 ) -> Built:
     from builder.building import commit
+    from builder.engine import images
+    from builder.lock import lock_file
 
     planned, layers = baked.planned, baked.details.layers
     steps = [step for step in baked.result.steps if not step.internal]

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message
-from builder.definitions import build_target, configuration
 from builder.engine import images
-from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.numbers import adopted, claims, images_lock, pointers, status
+from builder.numbers import claims, images_lock, pointers, status
 from builder.numbers.pointers import PointerMove
-from builder.serving import model_weights, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,7 +89,10 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
         pointers.require_present(workspace.engine, before, possible)
         transaction.commit(pointers.apply_moves(before, possible))
         after = transaction.lock
-    for model in (move.what for move in possible if move.is_model):
+    moved = [move.what for move in possible if move.is_model]
+    for model in (name for name in moved if after.models[name].pairing.revision):
+        from builder.serving import model_weights
+
         if line := model_weights.missing_weights(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
     return _result(workspace, before, subject, possible, unfit)
@@ -131,10 +131,21 @@ def _wanted_moves(
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
-    return functools.cache(functools.partial(requirements.unfit, workspace.project, workspace.environment, lock))
+    @functools.cache
+    def reason(name: ImageName, now: ImageName, model: str | None) -> str:
+        known = pointers.unfit_reason(lock, name, now)
+        if known or not (workspace.project.evidence / name.repository / str(name.number)).exists():
+            return known
+        from builder.evidence import requirements
+
+        return requirements.unfit(workspace.project, workspace.environment, lock, name, now, model)
+
+    return reason
 
 
 def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
+    from builder.evidence import requirements
+
     for move in moves:
         text = requirements.described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)
         workspace.report(Message(f"{move.to}: {text}"))
@@ -150,6 +161,8 @@ def _possible_moves(
         pointers.refuse_bad(lock, possible)
     for move in possible:
         if not force and move.to not in lock.history(move.what, is_model=move.is_model):
+            from builder.evidence import requirements
+
             models = (move.what,) if move.is_model else requirements.models_of(workspace.project, lock, move.to)
             recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
             required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
@@ -160,6 +173,8 @@ def _possible_moves(
 def _result(
     workspace: Workspace, before: Lock, subject: RollbackSubject, moves: tuple[PointerMove, ...], unfit: Unfit
 ) -> RolledBack:
+    from builder.serving import running
+
     passed: dict[ImageName, str] = {}
     for move in moves:
         for name, reason in _earlier(before, subject, move.what, unfit, is_model=move.is_model) if move.back else ():
@@ -184,6 +199,8 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
         raise UsageError(
             f"rollback does not take an image such as `{text}`", hint=f"`builder rollback {name} --to {number}`"
         )
+    from builder.definitions import build_target
+
     recipe = build_target.find_target(project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is not a model, repository, definition or recipe")
@@ -278,7 +295,8 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     Raises ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other
     content; TransferError and BuildFailedError where a way fails.
     """
-    from builder.numbers import named_registry
+    from builder.definitions import configuration
+    from builder.numbers import adopted, named_registry
 
     recorded = lock.images[name.repository].numbers[name.number]
     if named_registry.is_present(workspace.engine, lock, name):

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.words import sha256_of
-from builder.engine import client, containers
 from builder.engine.client import (
     DISK_SECONDS,
     EngineConflictError,
     EngineHTTPError,
     EngineMissingError,
+    objects,
     quoted,
     raw,
     request,
@@ -213,12 +213,12 @@ def fingerprint(image: ImageDetails) -> str:
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
     """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
     over the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
-    from concurrent.futures import ThreadPoolExecutor
-
     cached = load_cache(cache).get(_SECTION, {})
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
     if missing := sorted(requested - result.keys()):
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(max_workers=4) as pool:
             for id_, image in zip(missing, pool.map(lambda id_: inspect_image(endpoint, id_), missing), strict=True):
                 if image is not None:
@@ -328,6 +328,8 @@ def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
 
 
 def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
+    from builder.engine import containers
+
     names: dict[str, tuple[str, ...]] = {}
     for container in containers.container_listing(endpoint):
         name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")
@@ -408,7 +410,7 @@ def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[dict[str, 
 
     # With an end in the past the engine returns its record and does not wait for more.
     query = {"since": timestamp(since[0] if since else 0), "until": timestamp(time.time_ns())}
-    events = list(client.objects([raw(endpoint, "GET", "/events", query=query, timeout=10)]))
+    events = list(objects([raw(endpoint, "GET", "/events", query=query, timeout=10)]))
     markers = [_marker_of(event) for event in events]
     return events if since is None else events[markers.index(since) + 1 :] if since in markers else None
 

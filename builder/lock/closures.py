@@ -31,12 +31,12 @@ _WHAT = {
     "build-packages": "that it takes to build the sources of",
     "base-packages": "that the base image brings to",
 }
-_FILE = re.compile(r"(?:base-|build-)?packages\.[a-z0-9_.-]+\.txt(?:\.new)?")
-_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]*)==([A-Za-z0-9][A-Za-z0-9.!+_~-]*)((?: --hash=sha256:[0-9a-f]{64})*)")
-_FACT = re.compile("# (asked|newest|as_of|undated): (.+)")
+_FILE = r"(?:base-|build-)?packages\.[a-z0-9_.-]+\.txt(?:\.new)?"
+_LINE = r"([A-Za-z0-9][A-Za-z0-9._+-]*)==([A-Za-z0-9][A-Za-z0-9.!+_~-]*)((?: --hash=sha256:[0-9a-f]{64})*)"
+_FACT = "# (asked|newest|as_of|undated): (.+)"
 _FACTS = {"asked": "line", "undated": "line", "newest": "moment", "as_of": "moment"}
-_OTHER = re.compile(r"#.*|--extra-index-url \S+|")
-_INDEX = re.compile(r".+ from (https?://[^\s'\"\\]+)")
+_OTHER = r"#.*|--extra-index-url \S+|"
+_INDEX = r".+ from (https?://[^\s'\"\\]+)"
 
 
 class PackagesFile:
@@ -90,9 +90,9 @@ def parse_packages(text: str, file: str) -> PythonPin:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         if package := parse_requirement(line):
             packages.append(package)
-        elif (fact := _FACT.fullmatch(line)) and checking.is_a(_FACTS[fact[1]], fact[2]):
+        elif (fact := re.fullmatch(_FACT, line)) and checking.is_a(_FACTS[fact[1]], fact[2]):
             facts[fact[1]].append(fact[2])
-        elif fact or not _OTHER.fullmatch(line):
+        elif fact or not re.fullmatch(_OTHER, line):
             raise LockError(
                 f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or what was asked for, found"
                 f" `{line[:60]}`",
@@ -104,7 +104,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
 
 def parse_requirement(line: str) -> LockedPackage | None:
     """The package in a line of a file of requirements, None where it is no such line."""
-    match = _LINE.fullmatch(line)
+    match = re.fullmatch(_LINE, line)
     return LockedPackage(match[1], match[2], tuple(match[3].split(" --hash=sha256:")[1:])) if match else None
 
 
@@ -119,7 +119,7 @@ def path_of(definition: str, platform: str, part: str) -> str:
 
 def is_packages(path: str) -> bool:
     folder, _, name = path.rpartition("/")
-    return folder.count("/") == 1 and folder.startswith("dockerfiles/") and bool(_FILE.fullmatch(name))
+    return folder.count("/") == 1 and folder.startswith("dockerfiles/") and bool(re.fullmatch(_FILE, name))
 
 
 def name_of_copy(digest: str) -> str:
@@ -167,6 +167,6 @@ def _text(path: str, pin: PythonPin) -> str:
         ]
     facts = {"asked": pin.requested, "newest": [pin.newest], "as_of": [pin.as_of], "undated": pin.undated}
     lines += [f"# {name}: {fact}" for name, values in facts.items() for fact in values if fact]
-    indexes = (_INDEX.fullmatch(line) for line in pin.requested)
+    indexes = (re.fullmatch(_INDEX, line) for line in pin.requested)
     lines += dict.fromkeys(f"--extra-index-url {match[1]}" for match in indexes if match)
     return "".join((*(f"{line}\n" for line in lines), *map(requirement_line, pin.packages)))

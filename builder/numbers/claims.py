@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import ImageStateError
-from builder.base.events import Fact, Message
 from builder.engine import containers, images
 from builder.lock.model import ImageName, Repository
 
@@ -355,6 +354,8 @@ def _ranges(text: str) -> Iterator[tuple[int, int]]:
 def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
     """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
     so it does where it is another project's, which is reported."""
+    from builder.base.events import Fact, Message
+
     engine = workspace.engine
     if current is None or images.inspect_image(engine, f"{repository}:{current}") is None:
         return
@@ -380,8 +381,8 @@ def move_latest(endpoint: Endpoint, name: ImageName) -> str:
     or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
     empty where there is no such image."""
     latest, kept = f"{name.repository}:latest", ""
-    details, before = images.inspect_image(endpoint, str(name)), images.inspect_image(endpoint, latest)
-    if details and before and before.id != details.id and before.tags == (latest,):
+    before = images.inspect_image(endpoint, latest)
+    if before and before.tags == (latest,) and images.inspect_image(endpoint, str(name)):
         kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
         images.tag_image(endpoint, before.id, kept)
     images.tag_image(endpoint, str(name), latest)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError
 from builder.lock.model import ImageName, Lock, Model, Pairing
-from builder.numbers import adopted, build_directory
-from builder.plan import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,6 +81,8 @@ def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
     for name in sorted({move.to for move in moves}):
         if recorded := lock.image(name):
+            from builder.numbers import adopted
+
             adopted.require_present(endpoint, name, recorded)
 
 
@@ -108,6 +108,9 @@ def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
 def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
     """The inputs that differ between the images that pointers move between, one line each; none where a build directory
     is gone. Of an adopted image only the versions are compared."""
+    from builder.numbers import build_directory
+    from builder.plan import rules
+
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
         before, after = (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.base.events import WAITING, Fact
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,6 +24,8 @@ class Workspace:
     report: Report
 
     def report_waiting(self) -> None:
+        from builder.base.events import WAITING
+
         self.report(WAITING)
 
 
@@ -37,6 +37,8 @@ def open_workspace(project: Project, environ: Mapping[str, str], report: Report)
     reported: set[object] = set()
 
     def report_once(event: object) -> None:
+        from builder.base.events import Fact
+
         if isinstance(event, Fact):
             if event in reported:
                 return

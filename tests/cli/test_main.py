@@ -170,10 +170,18 @@ def test_an_earlier_name_of_a_command_is_understood_and_not_shown(earlier: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["list"]])
-def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        (["--help"], ("shutil", "pathlib", "json", "builder.base.events")),
+        (["build", "--help"], ("shutil", "yaml", "builder.definitions.image", "builder.lock.model")),
+        (["list"], ("yaml", "concurrent.futures", "builder.numbers.claims", "builder.cli.upgrade_cli")),
+        (["rollback", "--help"], ("shutil", "yaml", "builder.evidence.requirements", "builder.lock.model")),
+    ],
+)
+def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str], more: tuple[str, ...]) -> None:
     projects.make(tmp_path)
-    heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "jsonschema_rs")
+    heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "jsonschema_rs", *more)
     code = (
         "import sys\nfrom builder.cli.main import run_program\n"
         f"run_program({arguments!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
