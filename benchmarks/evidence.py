@@ -1,4 +1,4 @@
-"""The time that the table and the page take in a project with many runs."""
+"""The time that a proof takes, and the table and the page in a project with many runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measuring import Row, Table, in_turn
+from benchmarks.measuring import Row, Table, in_turn, once
 from builder.evidence import run_record
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from tests import locks
+from tests.commands import prove_trials
 from tests.evidence import runs as made
 
 if TYPE_CHECKING:
@@ -22,10 +23,21 @@ if TYPE_CHECKING:
 
 
 NUMBERS, MODELS = 200, 20
+MOST_PROOFS = 3
 
 
 def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
-    """Measures `matrix` and `report` beside the start of the program."""
+    """Measures a proof of an unchanged image, and `matrix` and `report` beside the start of the program."""
+    with prove_trials.made() as trials:
+        first, *warm = [
+            once(partial(trials.builder, "prove", str(trials.image), prove_trials.OWN))
+            for _ in range(1 + min(runs, MOST_PROOFS))
+        ]
+    yield Table(
+        "Proving the cpu image (vLLM, 5 GB)",
+        "`builder prove` of one model, whose tokenizer is a tiny one. Warm: the same image was proven before.",
+        [Row("the first proof", [first]), Row("an unchanged image, warm", warm, reach=30.0)],
+    )
     project = _project(sandbox)
     page = project.root / "report.html"
     matrix, report, version = in_turn(
