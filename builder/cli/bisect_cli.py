@@ -93,12 +93,10 @@ def start(
       0  if the change was found, or a candidate is waiting for your verdict
       1  if the change could not be found
     """
-    from builder.cli import progress
     from builder.commands import bisecting as command
 
     judge = _judge(script, probe, prove=prove, same=same)
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
     return _print(result, as_json=as_json)
 
@@ -157,11 +155,10 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @verbosity_options
     @pass_context
     def mark(context: Context, note: str, as_json: bool) -> int:
-        from builder.cli import progress
         from builder.commands import bisecting as command
 
-        with progress.reporter() as report:
-            result = command.mark_bisection(context.workspace(report), word, note)
+        with context.working() as workspace:
+            result = command.mark_bisection(workspace, word, note)
         return _print(result, as_json=as_json)
 
 

@@ -81,7 +81,6 @@ def compare(
       0  if B is identical or equivalent, or surely within the limit
       1  if it differs, or the texts do not tell
     """
-    from builder.cli import progress
     from builder.commands import comparing as command
 
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
@@ -93,8 +92,7 @@ def compare(
     request = command.CompareRequest(
         images, others[0] if others else "", parse_settings(settings), extra, checkpoint, recipe
     )
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         kept = command.compare_numbers(workspace, request, command.compare_options(**texts))
     return _show(kept, context, as_json=as_json)
 
@@ -114,11 +112,9 @@ def compare_checkpoint(context: Context, /, what: str, source: str, as_json: boo
       0  if the checkpoint is identical or equivalent, or surely within the limit
       1  if it differs, or the texts do not tell
     """
-    from builder.cli import progress
     from builder.commands import comparing as command
 
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         kept = command.compare_checkpoint(workspace, what, source, command.compare_options(**texts))
     return _show(kept, context, as_json=as_json)
 

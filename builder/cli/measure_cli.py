@@ -63,11 +63,9 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     Ends with 1 if the server failed, or B is worse.
     """
-    from builder.cli import progress
     from builder.commands import measuring as command
 
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         result = (
             command.compare_bench(workspace, what, pair, profile)
             if pair
@@ -193,11 +191,10 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     Ends with 1 unless all probes passed.
     """
-    from builder.cli import progress
     from builder.commands import measuring as command
 
-    with progress.reporter() as report:
-        results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
+    with context.working() as workspace:
+        results = tuple(command.run_probes(workspace, what, wanted, image))
     if as_json:
         print_json({"probes": [_document(kept) for kept in results]})
     for kept in () if as_json else results:
