@@ -120,7 +120,7 @@ def test_the_first_commands_work_in_an_empty_folder(installed: tuple[Path, str],
     assert "no images yet" in builder(installed, tmp_path, "list")
     builder(installed, tmp_path, "mods", "new", "house-rules")
     assert "house-rules" in builder(installed, tmp_path, "mods", "list")
-    assert "every file is the one in" in builder(installed, tmp_path, "init", "--update")
+    assert "every file is the same as in" in builder(installed, tmp_path, "init", "--update")
     assert "image.schema.json" in builder(installed, tmp_path, "schema")
 
 

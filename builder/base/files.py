@@ -557,7 +557,7 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
             yield file
             put_file_in_place(file, temporary, path)
         except OSError as error:
-            hint = _HINTS.get(error.errno or 0, f"look after the disk that holds {path.parent}, and run it again")
+            hint = _HINTS.get(error.errno or 0, f"check the disk that holds {path.parent}, then run this again")
             raise TransferError(f"{path} was not written: {error.strerror or error}", hint=hint) from None
         finally:
             # In its place it is no longer here; anywhere before that it is of no use.

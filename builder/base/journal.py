@@ -42,7 +42,7 @@ class Journal(Generic[T]):
                 yield
         except files.LockHeldError as error:
             holder = f", process {error.holder}" if error.holder else ""
-            raise ConflictError(f"{self.what} is under way{holder}", hint=self.while_held) from None
+            raise ConflictError(f"{self.what} is already running{holder}", hint=self.while_held) from None
 
     @property
     def is_held(self) -> bool:

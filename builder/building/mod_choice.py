@@ -197,13 +197,13 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
         content = next((each for path in sorted(built) if (each := _if_intact(path, copy.sha256)) is not None), None)
         if content is None:
             raise
-        notify(f"{address} cannot be fetched: its content is taken from an earlier build")
+        notify(f"{address} cannot be fetched, so its content is taken from an earlier build")
     digest = hashlib.sha256(content).hexdigest()
     if digest != copy.sha256:
         raise SourceError(
-            f"{mod.location('files', index, 'from')}: {address} has other content:\n"
+            f"{mod.location('files', index, 'from')}: {address} has different content:\n"
             f"  sha256 {digest} was downloaded,\n  sha256 {copy.sha256} is in mod.yaml",
-            hint=f"check what changed there; `builder mods pin {mod.name}` takes the new content",
+            hint=f"check what changed there; to accept the new content: `builder mods pin {mod.name}`",
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, content)
@@ -240,7 +240,7 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
     if problems:
         raise SourceError(
             "\n".join(problems),
-            hint="a mod cannot replace these: write the version that the image has, or leave it out",
+            hint="a mod cannot replace these: write the version that the image has, or remove the package from the mod",
         )
 
 

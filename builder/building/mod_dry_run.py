@@ -128,12 +128,12 @@ def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
         if patch.outcome.state == "in place":
-            report(Message(f"{name} is in {patch.against} already"))
+            report(Message(f"{name} is already in {patch.against}"))
         elif patch.outcome.state == "not tried":
             reason = f"{patch.outcome.problem}; its step in the image decides"
             report(Message(f"{name} was not tried before the build: {reason}"))
         elif patch.outcome.reduced:
-            report(Message(f"{name} fits {patch.against} in part: {'; '.join(patch.outcome.reduced)}"))
+            report(Message(f"{name} applies to {patch.against} with less context: {'; '.join(patch.outcome.reduced)}"))
     failed = [patch for patch in patches if patch.outcome.state == "fails"]
     if failed:
         problems = (

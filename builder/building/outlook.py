@@ -97,7 +97,7 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     raise ConflictError(
         f"building {names} takes {words.size_text(needed)} of disk ({origins}), and {data_root} has "
         f"{words.size_text(free)} free: nothing was built",
-        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds anyway",
+        hint="make room with `builder prune` and `docker buildx prune`; to build anyway: `--ignore-disk`",
     )
 
 

@@ -88,7 +88,7 @@ def _targets(
     platform = versions.platform(workspace.engine)
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
-        raise UsageError("`--locked` resolves nothing, and `--update` resolves again: give only one of them")
+        raise UsageError("`--locked` resolves nothing, but `--update` resolves again: give only one of them")
     for chain in all_chains if request.locked else ():
         chains.refuse_stale(lock, chain)
     return [named.recipe for named in targets], all_chains
@@ -144,7 +144,7 @@ def say_older(
         names = ", ".join(each.name for each in older[:_MOST_NAMES])
         more = f" and {len(older) - _MOST_NAMES} more" if len(older) > _MOST_NAMES else ""
         raise SourceError(
-            f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
+            f"{names}{more} would go back to older versions", hint="to accept the older versions: `--allow-older`"
         )
 
 
@@ -242,7 +242,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         return Comparison(None, plan.steps, (reason,))
     built_here = [number for number, image in repository.numbers.items() if image.adopted is None]
     if not built_here:
-        return Comparison(None, (), ("it is the first one that is built here: the others were adopted",))
+        return Comparison(None, (), ("it is the first image that is built here: the others were adopted",))
     last = ImageName(plan.repository, max(built_here))
     directory = workspace.project.build_directory(last.repository, last.number)
     before = build_directory.read_if_possible(directory)

@@ -138,7 +138,7 @@ def run_checks(
         containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=0) as container,
     ):
         if platform != host_platform and not containers.can_execute(container):
-            report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
+            report(Message(f"checks not run: this engine is {host_platform} and does not emulate {platform}"))
             return
         python = installed.find_python(container) or "python3"
         if "vllm" in plan.versions and VERSION not in without:
@@ -255,10 +255,10 @@ def check_gpu(
                 tried = ((check.owner, check_failure(container, check, KERNEL_SECONDS)) for check in wanted)
                 failing += [(owner, problem) for owner, problem in tried if problem]
     except (EngineHTTPError, ImageStateError) as error:
-        report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
+        report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may show why"))
         return None
     if any("out of memory" in problem.lower() for _, problem in failing):
-        report(Message("checks on the GPU not finished: it had no memory left; `builder stop` the server, build again"))
+        report(Message("checks on the GPU not finished: it ran out of memory; run `builder stop`, then build again"))
         return None
     if failing:
         hint = "finished layers are kept: fix the cause, and only later steps are built again"
@@ -270,7 +270,7 @@ def check_gpu(
 def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
     for part, text in facts.failures.items():
         yield {
-            "torch": f"torch cannot be asked for the GPU: {text}",
+            "torch": f"torch cannot report the GPU: {text}",
             "import": f"vLLM cannot be imported: {text}",
             "kernel": f"vLLM's kernel rms_norm does not run: {text}",
         }.get(part, f"{part}: {text}")

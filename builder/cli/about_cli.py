@@ -26,10 +26,10 @@ from builder.commands.explaining import OUTPUTS, SCHEMAS
 @json_option
 @pass_context
 def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool) -> int:
-    """Look for anything that would make a build fail. Ends with 1 if there is such a thing."""
+    """Look for anything that would make a build fail. Ends with 1 if it finds anything."""
     from builder.commands import about as command
 
-    with progress.showing("looking at machine and project"):
+    with progress.showing("checking the machine and the project"):
         findings = command.run_doctor(context.project, os.environ, releases=releases)
         if upstream:
             from builder.commands import bases
@@ -78,7 +78,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
-    COMMAND-json is what `builder COMMAND --json` prints. Without a name, tell where each schema is. An editor with a
+    COMMAND-json is what `builder COMMAND --json` prints. Without a name, list where each schema is. An editor with a
     YAML language server checks and completes a file whose first line is
 
     \b
@@ -119,7 +119,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     """
     from builder.commands import about as command
 
-    with progress.showing("comparing images.lock with engine and files"):
+    with progress.showing("comparing images.lock with the engine and the files"):
         findings = command.verify_project(context.workspace())
         if registry:
             findings = (*findings, *command.compare_registry(context.workspace()))

@@ -46,8 +46,8 @@ def bisect() -> None:
 
 @bisect.command(_START)
 @click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "recipes", "definitions"))
-@click.option("--good", type=click.IntRange(1), metavar="N", help="The good number, in place of the last good one.")
-@click.option("--bad", type=click.IntRange(1), metavar="N", help="The bad number, in place of the present one.")
+@click.option("--good", type=click.IntRange(1), metavar="N", help="The good number, instead of the last good one.")
+@click.option("--bad", type=click.IntRange(1), metavar="N", help="The bad number, instead of the current one.")
 @click.option(
     "--run",
     "script",
@@ -56,12 +56,12 @@ def bisect() -> None:
     help="Judge by a program: 0 good, 125 skip, 1 to 127 bad.",
 )
 @click.option(
-    "--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, repeated while it varies."
+    "--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, repeated if its results vary."
 )
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
 @click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good end worked."
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good number worked."
 )
 @json_option
 @verbosity_options
@@ -150,7 +150,7 @@ def stop(context: Context) -> None:
 
 def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @bisect.command(word, help=summary)
-    @click.option("--note", default="", metavar="TEXT", help="A word on why.")
+    @click.option("--note", default="", metavar="TEXT", help="The reason for the verdict.")
     @json_option
     @verbosity_options
     @pass_context
@@ -162,9 +162,9 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
         return _print(result, as_json=as_json)
 
 
-_mark("good", "Say that the candidate is good, and continue.")
-_mark("bad", "Say that the candidate is bad, and continue.")
-_mark("skip", "Give no verdict on the candidate, and continue.")
+_mark("good", "Mark the candidate as good, and continue.")
+_mark("bad", "Mark the candidate as bad, and continue.")
+_mark("skip", "Skip a candidate that cannot be judged, and continue.")
 
 
 # The end of a bisection in words, and as JSON.
@@ -189,10 +189,10 @@ def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield "  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", 4
         return
     for change in report.machine:
-        yield f"{styled('the machine differs', fg='yellow')}: {change}", 2
+        yield f"{styled('the machine has changed', fg='yellow')}: {change}", 2
     if report.problem or report.conclusion is None:
         first, *rest = report.problem.splitlines()
-        yield f"{styled('cannot tell', fg='yellow', bold=True)}: {first}", 2
+        yield f"{styled('no result', fg='yellow', bold=True)}: {first}", 2
         yield from ((f"  {line}", 4) for line in rest)
         return
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
@@ -201,7 +201,7 @@ def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
     if report.between:
         older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
-        yield f"  it came between {older} and {newer}", 4
+        yield f"  the change came between {older} and {newer}", 4
     for culprit in report.culprits:
         yield from _culprit(culprit)
 

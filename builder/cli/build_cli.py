@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="M",
     shell_complete=names("models"),
-    help="Pair another model with the image.",
+    help="Also pair this model with the image.",
 )
-@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Bake another mod.")
+@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Also bake this mod.")
 @update_option
 @platform_option
 @set_option
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
-@click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
-@click.option("--ignore-disk", is_flag=True, help="Build even if the disk is expected to be too small.")
+@click.option("--push", is_flag=True, help="Also push the number to the registry in builder.yaml.")
+@click.option("--ignore-disk", is_flag=True, help="Build even if the disk is expected to fill up.")
 @click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
 @click.option(
     "--without-check",
     "without_checks",
     multiple=True,
     metavar="NAME",
-    help="Do not run the check of this name, which a failure printed. May be given again; requires --note.",
+    help="Skip the check of this name, as a failed build printed it. Repeatable; requires --note.",
 )
 @click.option(
     "--note", default="", metavar="WHY", help="The reason to record with --promote-anyway or --without-check."
@@ -99,16 +99,16 @@ def build(
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
-    TARGET is a recipe (recipes/NAME.yaml, or its name), a model that has one, or an image definition. Several are built
-    in one run, and what they share is built once. Nothing is built if nothing has changed since a number that still
-    exists.
+    TARGET is a recipe (recipes/NAME.yaml, or its name), a model that has one, or an image definition. Several targets
+    are built in one run, and what they share is built once. Nothing is built if nothing has changed since a number that
+    still exists.
 
-    Where a number before was proven for the recipe's model, or something requires it, the image is proven as `builder
-    prove` does, unless all that changed has nothing to do with templates and parsers. Where the proof fails, the number
-    is kept, and neither `latest` nor the model moves to it. A change is reported, and both move.
+    The image is proven as `builder prove` does if an earlier number was proven for the recipe's model, or if a proof is
+    required. A change that cannot affect templates or parsers needs no proof. If the proof fails, the number is kept,
+    but `latest` and the model do not move to it. If the proof finds a change, the change is reported, and both move.
 
-    An image whose check fails gets no number. Where that check is wrong on this machine, --without-check NAME leaves it
-    out: the number records that, and `list` and `show` show it with the note.
+    An image whose check fails gets no number. If that check is wrong on this machine, skip it with --without-check
+    NAME. The number records the skipped check, and `list` and `show` display it with the note.
 
     With --push, an image that --builder builds goes through the registry: only the layers that either side lacks are
     transferred.
@@ -195,24 +195,26 @@ def _print_results(results: Sequence[BuildOutcome | PushedImage], *, as_json: bo
 def _print_existing(result: BuildOutcome) -> None:
     image, current = result.image, result.current
     repository, _, number = image.rpartition(":")
-    print_result(f"already built as {image}" + (", which is marked bad: --force builds it again" if result.bad else ""))
+    print_result(
+        f"already built as {image}" + (", which is marked bad; to build it again: --force" if result.bad else "")
+    )
     # An image that failed is not recommended.
     if not current:
-        go = "" if result.failed_models else f"; `builder promote {image}` makes {image} current"
+        go = "" if result.failed_models else f"; to use this one: `builder promote {image}`"
         print_result(f"no image is current{go}")
     elif current != image:
-        go = "" if result.failed_models else f"; `builder rollback {repository} --to {number}` makes {image} current"
+        go = "" if result.failed_models else f"; to use this one: `builder rollback {repository} --to {number}`"
         print_result(f"current is {current}{go}")
     for each in result.models:
         model = each.model
         if each.state == "paired":
             print_result(f"{model} is now paired with {image}")
         elif each.state == "unpaired":
-            print_result(f"{model} is not paired with it; `builder pair {model} {image} --force` does that")
+            print_result(f"{model} was not paired with it; to pair it anyway: `builder pair {model} {image} --force`")
         else:
             is_here = str(each.image).rpartition(":")[0] == repository
             go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {image}"
-            print_result(f"{model} stays paired with {each.image}; `{go}` moves it")
+            print_result(f"{model} stays paired with {each.image}; to move it: `{go}`")
     for waiting in result.waiting:
         _print_held(waiting, image)
 
@@ -223,7 +225,7 @@ def _print_held(waiting: HeldPointer, image: str) -> None:
     name = waiting.what if is_model else f"{waiting.what}:latest"
     stays = f"stays at {waiting.stays}" if waiting.stays else "points to no image yet"
     moves = f"builder pair {waiting.what} {image}" if is_model else f"builder promote {image}"
-    then = f": {image} did not pass" if waiting.failed else f"; once its evidence is there: `{moves}`"
+    then = f": {image} did not pass" if waiting.failed else f"; once its evidence exists: `{moves}`"
     print_result(f"  {name} {stays}{then}")
     for missing in waiting.missing:
         print_result(f"    {missing.text}; `{missing.command}`", hanging=6)
@@ -273,7 +275,7 @@ def _print_built(built: Built) -> None:
         else:
             measure_cli.print_proof(proof)
         if proof.evidence.verdict == "changed" and proof.reference:
-            back = f"`builder rollback {proof.evidence.subject.model}` goes back"
+            back = f"to go back: `builder rollback {proof.evidence.subject.model}`"
             print_result(f"  `builder diff {proof.reference} {built.image}` shows what changed; {back}")
     for change in built.changes:
         print_result(f"  {change}")
@@ -340,14 +342,14 @@ def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
-    new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set takes
-    build_jobs alone.
+    new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set accepts only
+    build_jobs.
     """
     from builder.commands import rebuild as command
 
     with context.working() as workspace:
         result = command.rebuild_image(workspace, image, parse_settings(settings))
-    outcome = f"other content: {result.kept}" if result.kept else "the same content"
+    outcome = f"different content: {result.kept}" if result.kept else "the same content"
     again = ", tagged again" if result.restored else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")
     if result.same:

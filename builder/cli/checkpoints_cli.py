@@ -37,9 +37,9 @@ def checkpoints() -> None:
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Show what a build would do, from headers alone.
 
-    Reads only the headers of the sources, on the Hub by ranges. Shows what each step changes, the files of the result,
-    and the cost: bytes to download, to read and to write, disk and time. A step that is not possible is an error at its
-    line of checkpoint.yaml.
+    Reads only the headers of the sources. From the Hub, only that part is fetched. Shows what each step changes, the
+    files of the result, and the cost: bytes to download, to read and to write, disk and time. A step that is not
+    possible is an error, reported with its line of checkpoint.yaml.
     """
     from builder.commands import checkpoints as command
 

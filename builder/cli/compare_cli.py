@@ -21,23 +21,23 @@ text_options = together(
         "--within",
         type=click.FloatRange(0, 99),
         metavar="PERCENT",
-        help="Pass while the perplexity surely changes by no more, in place of what the model requires.",
+        help="Pass if the perplexity certainly changes by no more than this, instead of what the model requires.",
     ),
     click.option(
         "--sessions",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="Rate saved chat requests of yours, too: .json or .jsonl. They stay on this machine.",
+        help="Also rate your own saved chat requests, .json or .jsonl. They stay on this machine.",
     ),
     click.option(
         "--depth",
         type=click.IntRange(128),
         default=None,
         metavar="TOKENS",
-        help="Go no deeper than this into the context.",
+        help="Use at most this much of the context.",
     ),
-    click.option("--times", type=click.IntRange(1, 100), default=1, metavar="N", help="Take N times as many texts."),
-    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Draw other texts."),
+    click.option("--times", type=click.IntRange(1, 100), default=1, metavar="N", help="Use N times as many texts."),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Choose other texts at random."),
     verbosity_options,
     json_option,
 )
@@ -67,14 +67,14 @@ def compare(
     as_json: bool,
     **texts: Any,
 ) -> int:
-    """Tell if an image answers as well as another one.
+    """Check whether an image answers as well as another one.
 
-    A and B are numbers, such as vllm-node-tf5:6 or 6. With one number, B is the same image with what differs: --set,
+    A and B are numbers, such as vllm-node-tf5:6 or 6. With one number, B is the same image with a change: --set,
     --checkpoint, --recipe, or arguments of vLLM after `--`. Both are served in turn, and rate the same texts of twelve
-    kinds at several depths; nothing is generated, so sampling and drafts have no part in it. A rates them twice, in
-    other batches: B is equivalent while it is no further from A than twice A from itself. A hundred questions with one
-    right answer come last. The result is kept in evidence/ beside images.lock. The model's own server is as before
-    afterwards.
+    kinds at several depths; nothing is generated, so sampling and drafts play no role. A rates the texts twice, in
+    different batches. B is equivalent if it differs from A at most twice as much as A differs from itself. A hundred
+    questions with one right answer come last. The result is kept in evidence/ beside images.lock. The model's own
+    server is as before afterwards.
 
     \b
     Ends with
@@ -99,11 +99,11 @@ def compare(
 
 @click.command("compare")
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
+@click.option("--source", default="", metavar="NAME", help="Compare with this source instead of the first one.")
 @text_options
 @pass_context
 def compare_checkpoint(context: Context, /, what: str, source: str, as_json: bool, **texts: Any) -> int:
-    """Tell if a checkpoint answers as well as one of its sources.
+    """Check whether a checkpoint answers as well as one of its sources.
 
     The source is served as A, then the checkpoint as B, both from the image that is paired: see `builder compare`.
 
@@ -158,7 +158,7 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
     likeness = kept.likeness
     verdict = output.word(_WORDS[likeness.verdict], likeness.verdict, bold=True)
     took = words.duration_text(kept.outcome.seconds)
-    print_result(f"{kept.second} beside {kept.first}, {kept.model}: {verdict} (rated in {took})")
+    print_result(f"{kept.second} compared with {kept.first}, {kept.model}: {verdict} (rated in {took})")
     by_place = {(each.kind, each.depth): each for each in (*likeness.cells, *likeness.totals)}
     depths = sorted({depth for _, depth in by_place})
     kinds = (*sorted({each.kind for each in likeness.cells}), likeness.totals[0].kind)
@@ -178,7 +178,7 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
         word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
         print_result(f"required is within {100 * kept.within:g} %: {word}")
     if likeness.verdict == "cannot tell":
-        print_note(f"`--times {likeness.times}` takes as many texts as would tell")
+        print_note(f"`--times {likeness.times}` uses enough texts to decide")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
     print_line()

@@ -76,7 +76,7 @@ def _inside(path: str) -> str:
 
     normalized = normpath(path)
     if normalized.startswith(("/", "../")) or normalized in ("..", "."):
-        raise click.BadParameter(f"`{path}` is no path within the sources", param_hint="--path")
+        raise click.BadParameter(f"`{path}` is not a path within the sources", param_hint="--path")
     return normalized
 
 
@@ -287,7 +287,7 @@ _SHOWN_DETAILS = 6
 @json_option
 @pass_context
 def why(context: Context, what: str, as_json: bool) -> None:
-    """Show what changed since a model worked last.
+    """Show what changed since a model last worked.
 
     Compares the machine, the image, its mods, the recipe, the template and the weights with the last state that worked
     and differs from now: a start that answered, or a bench or probe that passed. The most likely cause comes first, and
@@ -322,12 +322,12 @@ def _why_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
     """The lines to print, each with how far it hangs."""
     model = styled(report.model, bold=True)
     if report.failure:
-        yield f"the last start says: {report.failure}", 2
+        yield f"the last start reports: {report.failure}", 2
     if report.since is None:
-        yield f"{model} worked at {report.as_now} exactly as it is now, and nothing else is recorded", 2
+        yield f"{model} worked in exactly this state at {report.as_now}; no other state is recorded", 2
         return
     if report.as_now:
-        yield f"{model} worked at {report.as_now} exactly as it is now; the last state that differs:", 2
+        yield f"{model} worked in exactly this state at {report.as_now}; the last state that differs:", 2
     yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
     yield from _cause_lines(report)
     for change in report.chosen:

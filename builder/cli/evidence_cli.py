@@ -124,7 +124,7 @@ def _verdict_of(each: JudgedRun | None) -> str:
 
 def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
     unlike = f"not comparable: {', '.join(pair.unlike)}" if pair.unlike else ""
-    others = f"{words.counted(len(pair.goldens), 'conversation')} with other tokens" if pair.goldens else ""
+    others = f"{words.counted(len(pair.goldens), 'conversation')} with different tokens" if pair.goldens else ""
     remarks = "; ".join(filter(None, (pair.model, unlike, others)))
     yield f"{pair.kind} {pair.name}", _verdict_of(pair.before), _verdict_of(pair.after), remarks
     for each in pair.figures:
@@ -241,9 +241,9 @@ _FILE, _FOLDER = "report.html", "report"
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"The file to write; {_FILE} here, unless given. With --publish the folder, ./{_FOLDER}.",
+    help=f"The file to write (default: {_FILE}), or the folder with --publish (default: {_FOLDER}).",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option("--publish", is_flag=True, help="Write a folder for a static host: index.html and report.json.")
 @click.option("--full", is_flag=True, help="Show paths, names of machines and notes as well.")
 @pass_context
@@ -259,7 +259,7 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     from builder.commands import listing as command
 
     target = output or Path(_FOLDER if publish else _FILE)
-    with progress.showing("drawing the page"):
+    with progress.showing("writing the page"):
         files = command.write_report(context.workspace(), target, publish=publish, full=full)
     for file in files:
         print_result(str(file))

@@ -199,7 +199,7 @@ _FIRST_START = (
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@click.option("--packages", is_flag=True, help="List the Python packages, too.")
+@click.option("--packages", is_flag=True, help="Also list the Python packages.")
 @json_option
 @pass_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
-@click.option("--spark", "contents", flag_value="spark", help="What a DGX Spark serves with.")
-@click.option("--cpu", "contents", flag_value="cpu", help="What needs no GPU.")
-@click.option("--all", "contents", flag_value="all", help="All definitions, mods and recipes.")
-@click.option("--minimal", "contents", flag_value="minimal", help="Only what definitions of your own are written with.")
-@click.option("--git", is_flag=True, help="Begin a git repository, where the folder is in none.")
+@click.option("--spark", "contents", flag_value="spark", help="Add what a DGX Spark needs.")
+@click.option("--cpu", "contents", flag_value="cpu", help="Add what works without a GPU.")
+@click.option("--all", "contents", flag_value="all", help="Add all definitions, mods and recipes.")
+@click.option("--minimal", "contents", flag_value="minimal", help="Add only what your own definitions need.")
+@click.option("--git", is_flag=True, help="Create a git repository, unless the folder is in one.")
 @click.option("--update", is_flag=True, help="Bring newer files of this release into the existing project.")
 @click.option("--yes", is_flag=True, help="With --update: write without asking.")
-@click.option("--force", is_flag=True, help="With --update: write over edited files, too.")
+@click.option("--force", is_flag=True, help="With --update: overwrite edited files, too.")
 @json_option
 @pass_context
 def init(
@@ -55,8 +55,8 @@ def init(
 ) -> int:
     """Make a project: definitions, mods, recipes and pins.
 
-    It is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
-    Existing files are never replaced. Then init lists what it finds: chip, memory, engine, a checkout of
+    The project is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal, the project gets what suits this
+    machine. Existing files are never replaced. Then init lists what it finds: chip, memory, engine, a checkout of
     spark-vllm-docker, images that could get a number.
 
     With --update a newer release brings its files into the project. The differences are shown first, and edited files
@@ -131,7 +131,7 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     elif written:
         print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
     elif not waiting:
-        print_result(f"every file is the one in {update.now}")
+        print_result(f"every file is the same as in {update.now}")
     else:
         print_result("nothing was written; --yes writes the files that were not edited, --yes --force all files")
     return 1 if waiting and not as_json else 0
@@ -149,7 +149,7 @@ def _print_update(update: InitUpdate) -> None:
             print_line(output.line(line))
     for each in update.edited:
         edited = f"note: {each.path} was edited here, or did not come with this program"
-        print_note(f"{edited}: --force writes over it")
+        print_note(f"{edited}; to overwrite it: --force")
 
 
 _MOST_NAMED = 12
@@ -181,13 +181,13 @@ def migrate(
 ) -> int:
     """Take over a checkout of spark-vllm-docker.
 
-    PATH is its folder. Its recipes and mods come into the project, or only the RECIPEs named, with the mods that they
-    name; its .env becomes settings in builder.yaml; and the images that its scripts have made get numbers, as they are.
-    PATH itself is only read.
+    PATH is its folder. Its recipes and mods are copied into the project, or only the RECIPEs named, with their mods.
+    Its .env becomes settings in builder.yaml. Images that its scripts have made get numbers, unchanged. PATH itself is
+    only read.
 
-    Shows first what would be done, and whether each recipe can be served; asks before it writes. Files of the project
-    that differ stay, except files that came with builder and that nobody edited: yours replace those. Secrets in .env
-    are never written down.
+    The command first shows what it would do, and whether each recipe can be served. It asks before it writes. Project
+    files that differ stay, except files that came with builder and were never edited: yours replace them. Secrets in
+    .env are never copied.
     """
     from builder.commands import init as command
 
@@ -203,7 +203,11 @@ def migrate(
     if as_json:
         print_json(_migration_json(planned, result))
     elif result is None:
-        print_result("nothing was written; --yes does it" if planned.changes_something else "there is nothing to do")
+        print_result(
+            "nothing was written; to write without asking: --yes"
+            if planned.changes_something
+            else "there is nothing to do"
+        )
     else:
         _print_result(result)
     return 1 if result and result.errors else 0
@@ -268,7 +272,7 @@ def _print_result(result: MigrationResult) -> None:
             listed = f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""
             print_result(f"{words.counted(len(names), kind)} copied{listed}")
     if result.settings_written:
-        print_result("builder.yaml is written; `builder nodes check` tries what it says of nodes")
+        print_result("builder.yaml was written; to test its nodes: `builder nodes check`")
     for image in result.adopted:
         adopted = image.record.adopted
         print_result(f"{adopted.image if adopted else image.image} is {image.image}")

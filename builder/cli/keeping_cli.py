@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("image", metavar="IMAGE[:TAG]")
 @click.option(
-    "--as", "repository", metavar="REPOSITORY", help="The repository that gets the number, in place of its own."
+    "--as", "repository", metavar="REPOSITORY", help="The repository of the number, instead of the image's own."
 )
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="Serve this model with it. May be given again.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Serve this model with the image. Repeatable.")
 @click.option("--no-promote", is_flag=True, help="Leave the current image as it is.")
 @json_option
 @pass_context
 def adopt(
     context: Context, image: str, repository: str | None, models: tuple[str, ...], no_promote: bool, as_json: bool
 ) -> None:
-    """Give an image that was built elsewhere a number, as it is.
+    """Give a number to an image that was built elsewhere.
 
     IMAGE is a name, a digest or an id in the engine. Nothing is built or copied: it gets the next number of its
     repository and becomes the current image. What is in it is read in a container without a network. An image in which
@@ -63,7 +63,7 @@ def _print(image: str, result: AdoptedImage) -> None:
         print_result(f"  paired with {model}")
     if result.current != result.image:
         go = f"builder promote {result.image}"
-        print_result(f"  current is {result.current}; `{go}` makes {result.image} current")
+        print_result(f"  current is {result.current}; to use this one: `{go}`")
     if result.unknown:
         print_note(f"note: {result.unknown}")
 
@@ -91,11 +91,11 @@ KEEP = 3
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove images that are no longer needed, and what builds left.
 
-    It never removes an image that is current, kept (`builder keep`), paired with a model, used by a container, among
-    the newest, or the base of an image that stays, nor anything that this project did not build. With an image it
-    removes what that image compiled on this machine, files fetched for mods that no mod names any more, and checkpoints
-    that were made again and that no pairing names. A removed number stays on record and can be rebuilt. The command
-    asks before it removes anything. If it cannot ask, it only shows what it would remove, unless --yes is given.
+    Images stay if they are current, kept (`builder keep`), paired with a model, used by a container, among the newest,
+    or the base of an image that stays. So does everything that this project did not build. An image's compile caches on
+    this machine are removed with it. The command also removes fetched files that no mod names any more, and old
+    revisions of checkpoints that no pairing names. A removed number stays on record and can be rebuilt. The command
+    asks before it removes anything. If it cannot ask, it shows what it would remove, and removes it only with --yes.
     """
     from builder.commands import keeping as command
 

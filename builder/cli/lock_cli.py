@@ -28,7 +28,7 @@ SHOWN_COMMITS = 20
 @click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
 @click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/ and the engine.")
 @click.option(
-    "--merge", is_flag=True, help="In a merge with conflicts: make one images.lock of both sides, and keep all images."
+    "--merge", is_flag=True, help="In a merge with conflicts: combine both sides of images.lock, and keep all images."
 )
 @click.option("--merge-driver", nargs=3, type=click.Path(path_type=Path, exists=True), hidden=True)
 @json_option
@@ -48,13 +48,14 @@ def lock(
 
     Without --update only pins that are missing or stale are resolved: a newer upstream moves nothing. What can be
     resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
-    to read what it brings (vLLM, FlashInfer, packages); one that is not pinned yet, only if its definition is named.
+    to read what it contains (vLLM, FlashInfer, packages). If it is not pinned yet, it is pulled only if you name its
+    definition.
     """
     if merge_driver:
         return _drive(*merge_driver)
     if recover or merge:
         if (recover and merge) or definitions or update or check or platform:
-            raise click.UsageError("--recover and --merge stand alone")
+            raise click.UsageError("--recover and --merge take neither definitions nor other options")
         return (_recover if recover else _merge)(context, as_json)
     if check:
         return _check(context, definitions, platform, as_json)
@@ -133,7 +134,7 @@ def _recover(context: Context, as_json: bool) -> int:
     count = words.counted(len(result.images), "image")
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
-        print_result(f"the damaged one is kept as {result.damaged}")
+        print_result(f"the damaged file was kept as {result.damaged}")
     for title, lines in (("not known:", result.unknown), ("to look at:", result.findings)):
         for line in (title, *(f"  {line}" for line in lines)) if lines else ():
             print_result(line)
@@ -185,7 +186,7 @@ def _merge(context: Context, as_json: bool) -> int:
 
 @click.command()
 @click.argument("name", shell_complete=names("definitions"))
-@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to ask about.")
+@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many tags to read.")
 @platform_option
 @json_option
 @pass_context
@@ -193,7 +194,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
     """Show the images of a registry by date, without pulling them.
 
     NAME is an image, such as eugr/spark-vllm, or a definition, which means its base image. What an image contains is
-    read from its labels; an image without labels has its day and its size alone. To use one of them: `builder lock
+    read from its labels; an image without labels shows only its day and its size. To use one of them: `builder lock
     DEFINITION --update base=DAY`, or `base: NAME@DAY` in image.yaml.
     """
     from builder.base.words import size_text
@@ -229,7 +230,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 @json_option
 @pass_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
-    """Copy images of others to a place of yours, before they vanish.
+    """Copy images of others to your registry, before they vanish.
 
     IMAGE is a definition, which means its pinned base, an adopted number, or an image such as NAME:TAG or NAME@DAY. The
     copy goes into the folder `mirror` of builder.yaml, or else below `mirror/` in its registry. It has the same digest.

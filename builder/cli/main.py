@@ -42,16 +42,16 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Begin": {
         "init": ("init_cli", "init", "Make a project: definitions, mods, recipes and pins."),
-        "up": ("serve_cli", "up", "Bring a model up: its image, its weights, its server."),
+        "up": ("serve_cli", "up", "Bring up a model: its image, its weights, its server."),
     },
     "Build": {
         "lock": ("lock_cli", "lock", "Resolve or move pins without building."),
-        "upgrade": ("upgrade_cli", "upgrade", "Move a model to what is new upstream, if it is as good."),
-        "adopt": ("keeping_cli", "adopt", "Give an image that was built elsewhere a number, as it is."),
+        "upgrade": ("upgrade_cli", "upgrade", "Move a model to newer upstream versions, if they are as good."),
+        "adopt": ("keeping_cli", "adopt", "Give a number to an image that was built elsewhere."),
         "rebuild": ("build_cli", "rebuild", "Rebuild a number from its build directory."),
         "migrate": ("init_cli", "migrate", "Take over a checkout of spark-vllm-docker."),
         "recipes": ("recipes_cli", "recipes", "Show recipes, check or copy them, and see what they start."),
-        "mods": ("mods_cli", "mods", "List mods, check what they apply to, copy or begin one."),
+        "mods": ("mods_cli", "mods", "List mods, check where they apply, copy or create one."),
     },
     "Go back": {
         "promote": ("pointers_cli", "promote", "Make an image the current one: what `latest` means."),
@@ -71,8 +71,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Look": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
-        "why": ("diff_cli", "why", "Show what changed since a model worked last."),
-        "compare": ("compare_cli", "compare", "Tell if an image answers as well as another one."),
+        "why": ("diff_cli", "why", "Show what changed since a model last worked."),
+        "compare": ("compare_cli", "compare", "Check whether an image answers as well as another one."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
         "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),
@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
-        "mirror": ("lock_cli", "mirror", "Copy images of others to a place of yours, before they vanish."),
+        "mirror": ("lock_cli", "mirror", "Copy images of others to your registry, before they vanish."),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
@@ -189,8 +189,8 @@ class Commands(Group):
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
-    As `builder COMMAND --help` does, also for two words such as `recipes check`. Without a command: all of them, by
-    what they are for.
+    Works like `builder COMMAND --help`, also for two words such as `recipes check`. Without a command, lists all
+    commands by purpose.
     """
     cli.main([*words, "--help"], prog_name="builder", standalone_mode=False)
 
@@ -376,11 +376,11 @@ _ADVICE: dict[int | None, str] = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EROFS: "{folder} is mounted read-only: mount it for writing, or keep the project elsewhere",
-    errno.EIO: "look after the disk that holds {folder} (`sudo dmesg` tells more)",
+    errno.EIO: "check the disk that holds {folder} (`sudo dmesg` shows more)",
     errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
-    errno.EAGAIN: "the machine has too many processes: end some, or raise the limit: `ulimit -u`",
-    errno.ENOMEM: "the machine has no memory left: end what uses it",
-    **dict.fromkeys(_NETWORK, "look at the network"),
+    errno.EAGAIN: "the machine has too many processes: stop some, or raise the limit: `ulimit -u`",
+    errno.ENOMEM: "the machine has no memory left: stop what uses it",
+    **dict.fromkeys(_NETWORK, "check the network"),
 }
 
 
@@ -407,10 +407,10 @@ def translate(error: BaseException) -> SystemFailureError | None:
 
 
 def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailureError:
-    message = f"{path}: {reason}" if path else f"the system refuses: {reason}"
+    message = f"{path}: {reason}" if path else f"the system reports: {reason}"
     here = (path or Path()).absolute()
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
-    advice = _ADVICE.get(number, "look at {folder}").format(folder=folder)
+    advice = _ADVICE.get(number, "check {folder}").format(folder=folder)
     if number in {errno.EACCES, errno.EPERM}:
         advice = _access_advice(folder)
     return SystemFailureError(message, hint=f"{advice}; then run this again")

@@ -54,9 +54,9 @@ _image_option = click.option(
 def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
     """Measure how fast a model is served, or two images in turn.
 
-    Throughput at depth by llama-benchy, the acceptance of drafted tokens, the free memory, the tokens that fit the
-    cache and the time of the start. A running server is used; else one is started, and stopped at the end. The result
-    is kept in evidence/ beside images.lock.
+    Measures throughput at depth with llama-benchy, the acceptance of drafted tokens, free memory, the tokens that fit
+    the cache, and the time of the start. A running server is used; else one is started, and stopped at the end. The
+    result is kept in evidence/ beside images.lock.
 
     With --compare, the numbers are served in turn, A B A B and so on: three to eight rounds of each, until the noise is
     smaller than the difference that counts.
@@ -128,7 +128,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     """Prints how the second number compares with the first."""
     word = output.word(compared.judgement, bold=True)
     rounds = words.counted(compared.rounds, "round")
-    print_result(f"{compared.second} against {compared.first}: {word}, by {rounds} of each in turn")
+    print_result(f"{compared.second} compared with {compared.first}: {word}, by {rounds} of each in turn")
     rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
     if rows:
         output.print_table(("figure", "first", "second", "change", "band of noise", "n", "verdict"), rows)
@@ -184,7 +184,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     NAME is
       tools-long   12 calls with 46 tools offered, each answer fed back, with
                    0, 50 and 75 % of the context full
-      or that of a folder probes/NAME with a probe.yaml: a command of your own
+      or a folder probes/NAME with a probe.yaml: a command of your own
 
     Without a name, all probes run. Each is repeated as often as its results require. A running server is used; else one
     is started, and stopped at the end. The results are kept in evidence/ beside images.lock.
@@ -215,7 +215,7 @@ _PROOF = (
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
-@click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they are meant.")
+@click.option("--accept", is_flag=True, help="Accept the changes that the last proof found, as intended.")
 @click.option("--note", metavar="TEXT", help="The reason to keep with --accept.")
 @json_option
 @pass_context

@@ -44,20 +44,20 @@ yes_option = click.option("--yes", is_flag=True, help="Replace without asking, e
 force_option = click.option(
     "--force", is_flag=True, help="With --yes: replace edited files and files that were never copied, too."
 )
-all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
+all_option = click.option("--all", "everything", is_flag=True, help="Copy all of them.")
 
 
 @click.command("add")
 @click.argument("address", metavar=f"{ADDRESS}|NAME")
-@click.option("--as", "name", metavar="NAME", help="The name that the mod gets here.")
+@click.option("--as", "name", metavar="NAME", help="The name of the mod in this project.")
 @all_option
 @yes_option
 @force_option
 @pass_context
 def add_mods(context: Context, address: str, name: str | None, everything: bool, yes: bool, force: bool) -> int:
-    """Copy a mod from another repository, with where it came from.
+    """Copy a mod from another repository, and record where it came from.
 
-    The address is that of a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
+    The address is a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
     default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
     works, too, and so does the NAME of a mod whose address builder or `mod_sources` in builder.yaml has. The
     scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
@@ -71,8 +71,8 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
 def _update_command(kind: Kind) -> click.Command:
     about = (
-        f"Move copied {kind}s to what their repositories have now.\n\n"
-        "Without names all copies are looked up. The differences are shown before anything is replaced."
+        f"Update copied {kind}s from their repositories.\n\n"
+        "Without names, all copies are looked up. The differences are shown before anything is replaced."
     )
 
     @click.command("update", help=about)
@@ -186,7 +186,7 @@ def _print_difference(planned: PlannedCopy) -> None:
 
 @click.group(cls=Group)
 def mods() -> None:
-    """List mods, check what they apply to, copy or begin one."""
+    """List mods, check where they apply, copy or create one."""
 
 
 mods.add_command(add_mods)
@@ -205,7 +205,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_json({"mods": [_listed_json(listed) for listed in all_mods]})
         return
     if not all_mods:
-        print_result("no mods yet: `builder mods new NAME` begins one")
+        print_result("no mods yet: to create one: `builder mods new NAME`")
     for listed in all_mods:
         print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
@@ -247,10 +247,10 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 @json_option
 @pass_context
 def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
-    """Tell whether patches apply, without building.
+    """Check whether patches apply, without building.
 
-    Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it, or
-    else for those that could. Nothing is resolved, and no engine is needed.
+    Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it. If
+    none uses it, those that could are tried. Nothing is resolved, and no engine is needed.
 
     With --against each is tried on other versions: 0.20.0 is a released wheel of vLLM; v0.20.0, main or a commit comes
     from its repository; transformers=5.1.0 means another package. Commas separate several: --against 0.20.0,0.21.0
@@ -279,9 +279,10 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 @click.argument("mod", shell_complete=names("mods"))
 @pass_context
 def pin(context: Context, mod: str) -> None:
-    """Pin the files that a mod takes from addresses.
+    """Pin the files that a mod fetches.
 
-    Fetches the present content, and writes its SHA-256 into mod.yaml. A build fails if an address has other content.
+    Fetches the present content, and writes its SHA-256 into mod.yaml. A build fails if an address has different
+    content.
     """
     from builder.commands.mods import pin_mod_files
 
@@ -295,7 +296,7 @@ def pin(context: Context, mod: str) -> None:
 @click.argument("name")
 @pass_context
 def new(context: Context, name: str) -> None:
-    """Begin a mod that works as it is, with every key explained and a test."""
+    """Create a working mod, with every key explained and a test."""
     from builder.commands.mods import new_mod
 
     files = new_mod(context.project, name)
@@ -382,7 +383,7 @@ def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
     if outcome.state == "fails":
         return f"{file}{'does not apply' if verdict.is_hint else 'FAILS'}{on}: {outcome.problem}"
     if outcome.state == "in place":
-        return f"{file}in place already{on.replace(' on ', ' in ')}"
+        return f"{file}already applied{on.replace(' on ', ' in ')}"
     if outcome.reduced:
         return f"{file}applies{on} (fuzz): {'; '.join(outcome.reduced)}"
     if outcome.offsets:
@@ -400,7 +401,7 @@ def _nothing_tried(verdict: ModVerdict) -> str:
     if script and script.instead:
         return f"it cannot be baked: {script.instead}"
     if script and script.patches:
-        return f"{script.name} applies patches to a place that is not known: not tried"
+        return f"{script.name} applies patches to an unknown place: not tried"
     return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"
 
 
@@ -410,7 +411,7 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     if script and script.instead:
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
-        yield f"a hint only: {script.name} applies the patches itself, perhaps elsewhere, perhaps not all"
+        yield f"only a hint: {script.name} applies the patches itself, perhaps to other files, perhaps not all"
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"

@@ -35,8 +35,8 @@ _timeout_option = click.option(
 def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     """Show which node has which image, and what it serves.
 
-    A `latest` is stale if it is not this project's current number, a container if its model is paired with another
-    image by now. All nodes are asked at once. Ends with 1 if a node did not answer.
+    A `latest` is stale if it is not this project's current number. A container is stale if its model is now paired with
+    another image. All nodes are asked at once. Ends with 1 if a node did not answer.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -91,7 +91,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
         shown = [_discovered_json(node, *answer) for node, answer in discovery.nodes.items()]
         print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
     elif written:
-        print_result("builder.yaml is written; `builder nodes check` tries it")
+        print_result("builder.yaml was written; to test it: `builder nodes check`")
     elif discovery.changed:
         print_result("nothing was written; --yes writes without asking")
     else:
@@ -111,8 +111,8 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
     """Try everything that nodes need to serve one model together.
 
     For each node: ssh, the engine, the image by its fingerprint, the interface, its address and its subnet, the RoCE
-    devices, the model, and the clock. With a RECIPE or MODEL, its image and its model have to be on each node; without,
-    those that another node has. Ends with 1 if anything is wrong.
+    devices, the model, and the clock. With a RECIPE or MODEL, its image and its model must be on each node. Without
+    one, each node must have what the others have. Ends with 1 if anything is wrong.
     """
     from builder.commands import nodes as command
 

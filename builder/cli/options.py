@@ -134,14 +134,14 @@ class WordChoice(click.Choice[str]):
 
 
 platform_option = click.option(
-    "--platform", type=WordChoice(PLATFORMS), help="The platform to build for, in place of the definition's."
+    "--platform", type=WordChoice(PLATFORMS), help="The platform to build for, instead of the definition's."
 )
 set_option = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A value for an argument of the Dockerfile template, in place of image.yaml's.",
+    help="A value for an argument of the Dockerfile template, instead of image.yaml's.",
 )
 update_option = click.option(
     "--update",
@@ -265,9 +265,9 @@ serving_options = together(
     extra_argument,
     serve_options,
     container_options,
-    click.option("--force", is_flag=True, help="Start it even if memory is expected to be too small."),
+    click.option("--force", is_flag=True, help="Start the server even if memory is expected to run out."),
     node_options,
-    click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers."),
+    click.option("--detach", "-d", is_flag=True, help="Do not wait until the server answers."),
     verbosity_options,
 )
 

@@ -58,8 +58,8 @@ STATUSES = ("good", "bad", "unmarked", "untested")
 @click.command()
 @click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
-@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
+@click.option("--force", is_flag=True, help="Go ahead even if the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, with --force; required if evidence is missing.")
 @click.option(
     "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="The weights to serve it with."
 )
@@ -70,7 +70,7 @@ def pair(
 ) -> None:
     """Serve a model with an image.
 
-    Other models stay where they are. `builder rollback MODEL` returns.
+    Other models stay where they are. To go back: `builder rollback MODEL`.
     """
     from builder.commands import pointing as command
 
@@ -91,9 +91,9 @@ def pair(
     elif weights:
         _print_weights(result.model, result.image, weights)
     elif result.is_new_recipe:
-        print_result(f"{result.model} is paired with {result.image} as before, and {result.recipe} serves it now")
+        print_result(f"{result.model} is still paired with {result.image}; {result.recipe} serves it now")
     else:
-        print_result(f"{result.model} was paired with {result.image} already")
+        print_result(f"{result.model} is already paired with {result.image}")
 
 
 def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
@@ -102,20 +102,20 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
     own = before.short if before else "its own weights"
     print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
     if before:
-        print_result(f"  back: `builder pair {model} {image} --checkpoint {before.short}`")
+        print_result(f"  to go back: `builder pair {model} {image} --checkpoint {before.short}`")
 
 
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE|IMAGE:N", shell_complete=names("models", "recipes", "numbered"))
 @click.argument("status", type=WordChoice(STATUSES))
-@click.option("--note", metavar="TEXT", help="What was observed. Without it the note of the same status stays.")
+@click.option("--note", metavar="TEXT", help="What was observed. Without it, the note of the same status stays.")
 @json_option
 @pass_context
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
     """Record how well an image works, or a model on its image. A recipe stands for its model, an image without a number
     for the current one.
 
-    An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
+    Rollback skips an image that is marked bad. To promote or pair such an image requires --force.
     """
     from builder.commands import pointing as command
 
@@ -165,8 +165,8 @@ def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> Non
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
-@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
+@click.option("--force", is_flag=True, help="Go ahead even if the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, with --force; required if evidence is missing.")
 @json_option
 @pass_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
@@ -182,7 +182,7 @@ def promote(context: Context, image: str, force: bool, note: str, as_json: bool)
     elif result.moves:
         print_moves(result.moves, result.differences, result.staying, foreign=result.foreign)
     else:
-        print_result(f"{result.image} was current already")
+        print_result(f"{result.image} is already current")
 
 
 _STAYS = {False: "still serves from", True: "would still serve from"}
@@ -199,16 +199,16 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
 )
 @click.option("--force", is_flag=True, help="Go to number N even if it is marked bad, or lacks required evidence.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
-@click.option("--restart", is_flag=True, help="Restart the servers of what moves, from the image that it goes to.")
+@click.option("--restart", is_flag=True, help="Restart the affected servers from the image that they move to.")
 @json_option
 @pass_context
 def rollback(
     context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
 ) -> None:
-    """Go back to the image before, or to a number. Never builds; run twice, it returns.
+    """Go back to the image before, or to a number. Never builds. A second run returns.
 
-    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over, and named.
-    --to goes to any number, after what is known of it is printed. Ends with 1 if there is nothing to go back to.
+    Numbers that are marked bad or pruned, did not pass their proof, or contain no vLLM are skipped, and named. --to
+    goes to any number, after printing what is known about it. Ends with 1 if there is nothing to go back to.
 
     \b
     MODEL    a model's pairing moves, other models stay
@@ -218,7 +218,7 @@ def rollback(
     from builder.commands import rollback as command
 
     if restart and (dry_run or as_json):
-        raise click.UsageError(f"--restart goes with no {'--dry-run' if dry_run else '--json'}")
+        raise click.UsageError(f"--restart cannot be combined with {'--dry-run' if dry_run else '--json'}")
     roll_back = command.preview_rollback if dry_run else command.roll_back
     result = roll_back(context.workspace(), target, to, force=force)
     if as_json:

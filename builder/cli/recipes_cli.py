@@ -111,13 +111,13 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 
 @recipes.command("add")
 @click.argument("address", metavar=f"{mods_cli.ADDRESS}|@REGISTRY/NAME|vllm:MODEL|FILE")
-@click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
+@click.option("--as", "name", metavar="NAME", help="The name of the recipe in this project.")
 @mods_cli.all_option
 @click.option("--with-mods", is_flag=True, help="Also copy the mods that it names and the project lacks.")
 @click.option(
     "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; the default is dgx_spark_gb10."
 )
-@click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
+@click.option("--mend", is_flag=True, help="Correct the recipe in FILE, which was pasted from a web page.")
 @mods_cli.yes_option
 @mods_cli.force_option
 @pass_context
@@ -136,7 +136,7 @@ def add(
 
     The address is a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
     default branch). With --with-mods, or if you agree, the command also copies mods that the recipe names and the
-    project lacks. It then offers mods that the repository lacks and that builder knows another source of.
+    project lacks. It then offers mods that the repository lacks, if builder knows another source.
 
     @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
     vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments name the file and
@@ -167,9 +167,7 @@ def add(
     if lacking and not with_mods:
         print_note(f"the recipe names mods that the project lacks: {lacking}; --with-mods copies them as well")
     if shipped and not with_mods:
-        print_note(
-            f"{shipped}: the project has the mod that came with builder; --with-mods copies the one of the repository"
-        )
+        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods copies the repository's")
     if code == 0:
         taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
         for mod, remedy in planned.missing.items():
@@ -180,13 +178,13 @@ def add(
 
 @recipes.command()
 @click.argument("recipe", metavar="FILE|NAME", shell_complete=names("recipes"))
-@click.option("--to", "version", type=click.Choice(["1", "2"]), help="The version to write; else the other one.")
+@click.option("--to", "version", type=click.Choice(["1", "2"]), help="The version to write (default: the other one).")
 @pass_context
 def convert(context: Context, recipe: str, version: str | None) -> None:
     """Print a recipe in the other version of the format: 1 is spark-vllm-docker's, 2 is sparkrun's.
 
-    Comments at its top name what the other version cannot say. The command reads the result again, and refuses one that
-    would start another server.
+    Comments at its top name what the other version cannot express. The command reads the result again, and refuses it
+    if it would start a different server.
     """
     from builder.commands import recipes
 
@@ -205,13 +203,13 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
 @json_option
 @pass_context
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
-    """Look for everything wrong in recipes.
+    """Check recipes for anything wrong.
 
     Checks the files and folders named, or all recipes of the project. It ends with 2 if a recipe cannot be served.
     Notes are worth knowing, but no recipe fails because of them.
 
     Where the engine has the image that serves a recipe, its own vLLM parses the command, in a container without network
-    and GPU. It names options that it does not have, values that it refuses, and VLLM_ variables that nothing reads.
+    and GPU. The check names unknown options, refused values, and VLLM_ variables that nothing reads.
     The answers are kept until the recipe or the image changes.
     """
     from builder.commands import recipes
@@ -250,7 +248,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
         print_result("nothing was changed; --yes writes without asking")
         return 1
     checked = recipes.put_mended(context.project, mended)
-    print_result(f"{shown} is written" if mended.change or not mended.replaces else f"{shown} is unchanged")
+    print_result(f"{shown} was written" if mended.change or not mended.replaces else f"{shown} is unchanged")
     return _print_checked([checked])
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
-@click.option("--follow", "-f", is_flag=True, help="Keep printing what comes.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new lines.")
 @click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
 @click.option(
     "--node", metavar="NAME", shell_complete=names("nodes"), help="The server on this node, if there are several."
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def logs(
     context: Context, what: str | None, follow: bool, tail: int | None, node: str | None, report: str | None
 ) -> None:
-    """Show what a server prints. Without a name: the only one that runs.
+    """Show what a server prints. Without a name: the only running server.
 
     With --report: the cause of a crash, the machine, the image, how it was served, what vLLM chose by itself, and the
     last minute of its log, without secrets, addresses and names. It also reports on a start that failed, whose
@@ -52,7 +52,7 @@ def logs(
 
     if report is not None:
         if follow or tail is not None:
-            raise click.UsageError("--report goes with neither --follow nor --tail")
+            raise click.UsageError("--report cannot be combined with --follow or --tail")
         from builder.commands import crash_report
 
         name, text = crash_report.crash_report(context.workspace(), what, node)
@@ -74,8 +74,8 @@ def logs(
 def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Restart a server, from the image that is paired now.
 
-    After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
-    here.
+    After `builder rollback MODEL`, that is the previous image. The server keeps the options that it was started with,
+    except those given here.
     """
     from builder.commands import servers as command
 
@@ -101,17 +101,17 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
 def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
-    Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
-    when the machine starts. With several --node they serve it together, and the first one answers.
+    Waits until the server answers; ^C during the wait stops it. Later, the engine restarts the server if it exits, and
+    when the machine starts. Several --node serve the model together, and the first one answers.
 
-    With --try-mod the image stays unchanged, and the results of the server are no evidence of it. `builder build RECIPE
-    --mod MOD` bakes a good mod.
+    With --try-mod the image stays unchanged, so the server's results are not evidence of the image. To bake a mod that
+    works: `builder build RECIPE --mod MOD`.
     """
     from builder.commands import servers as command
 
     request = serve_request(what, options)
     if dry_run and as_json:
-        raise click.UsageError("--dry-run goes with no --json")
+        raise click.UsageError("--dry-run cannot be combined with --json")
     with context.working() as workspace:
         if dry_run:
             print_prepared(command.preview_run(workspace, request))
@@ -131,7 +131,7 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"
-        print_result(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
+        print_result(f"{server.name} {how} from {server.image}; `builder status` shows its progress")
     elif result.already:
         print_result(f"{where} already: {server.address}")
     else:
@@ -223,7 +223,7 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "model", server.model
     yield "image", server.image
     if server.tried:
-        yield "tried", f"{', '.join(server.tried)}: in this server alone, and no evidence of the image"
+        yield "tried", f"{', '.join(server.tried)}: in this server only; its results are not evidence of the image"
     if server.started_by:
         yield "by", f"{server.started_by}, which starts and stops it"
     if superseded := state.superseded:
@@ -272,14 +272,14 @@ _SERVICE = (
     metavar="SECONDS",
     default=60,
     show_default=True,
-    help="How long it may take to finish, before it is killed.",
+    help="How long the server may take to finish before it is killed.",
 )
 @json_option
 @pass_context
 def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> None:
     """Stop the server of a model.
 
-    It may finish its requests, and is killed when its time is up. Without a name: the only one that runs.
+    The server may finish its requests, and is killed when its time is up. Without a name: the only running server.
     """
     from builder.commands import servers as command
 
@@ -300,15 +300,15 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
 @json_option
 @pass_context
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
-    """Bring a model up: its image, its weights, its server.
+    """Bring up a model: its image, its weights, its server.
 
     Builds the image of a recipe that has no image yet. A number that is missing here is pulled from the registry of
     builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
-    answers, and prints the address. What is here already stays unchanged: if interrupted, the same command goes on.
-    With --node it does so on those machines.
+    answers, and prints the address. Finished steps are not repeated. If interrupted, run the same command again. With
+    --node, all this happens on those machines.
 
     If the recipe names mods that the project lacks, and builder knows where they are, it offers each mod and shows its
-    scripts first. Nothing is fetched without a question.
+    scripts first. Nothing is fetched before you agree.
     """
     from builder.commands import up as command
 

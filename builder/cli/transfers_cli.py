@@ -28,7 +28,8 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     NODE is a name of builder.yaml. All nodes are served at the same time, and each gets only the layers that it lacks:
     through the registry of builder.yaml, or through one that runs on this machine during the copy. On each node the
     content is compared with images.lock before the number is set, and `latest` if it is current. What the image
-    compiled here goes along, to nodes with the same chip. If one node fails, the others go on; the exit code is then 1.
+    compiled here is copied as well, to nodes with the same chip. If one node fails, the others continue, and the exit
+    code is 1.
     """
     from builder.commands import transfers
 
@@ -49,8 +50,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("export-image")
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("file", metavar="FILE", type=_FILE)
-@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
-@click.option("--with-caches", is_flag=True, help="Add what the image compiled here while it served.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--with-caches", is_flag=True, help="Include what the image compiled here while it served.")
 @verbosity_options
 @json_option
 @pass_context
@@ -80,9 +81,10 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
     FILE was written by `builder export-image`. The image gets its number only if every byte matches the export. Its
-    build directory and its entry in images.lock come with it, and its evidence as evidence of others. The current
-    number and the pairings of models stay as they are: the number becomes current only if the repository has no current
-    one, and serves only models that no image serves yet. A number that is another image here is not overwritten."""
+    build directory and its entry in images.lock come with it. So does its evidence, which counts as evidence from
+    elsewhere. The current number and the pairings of models stay as they are: the number becomes current only if the
+    repository has no current one, and serves only models that no image serves yet. A number that is another image here
+    is not overwritten."""
     from builder.commands import image_files as command
 
     with context.working() as workspace:
@@ -99,7 +101,9 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     if result.models:
         print_result(f"it serves {', '.join(result.models)}")
     if result.evidence:
-        print_result(f"{words.counted(result.evidence, 'run')} of others came along: `builder show {result.image}`")
+        print_result(
+            f"{words.counted(result.evidence, 'run')} from elsewhere imported; to see: `builder show {result.image}`"
+        )
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")
 
@@ -129,8 +133,8 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
     The registry is named in builder.yaml; images.lock records the digests. The current number becomes `latest` there,
-    too. A number with other content in the registry is not overwritten. What the image compiled here goes along. To log
-    in: `docker login REGISTRY`.
+    too. A number with different content in the registry is not overwritten. What the image compiled here is pushed as
+    well. To log in: `docker login REGISTRY`.
     """
     from builder.commands import transfers as command
 
@@ -154,7 +158,7 @@ def print_pushed(pushed: PushedImage) -> None:
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="A branch, tag or commit instead of the recorded one.")
 @click.option(
-    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Copy to a node, too."
+    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy to a node."
 )
 @json_option
 @verbosity_options
@@ -177,7 +181,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         took = (
             f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
             if model.fetched
-            else "it was here already"
+            else "it was already here"
         )
         print_result(f"{model.model} at {model.commit[:7]}: {took}")
         print_result(f"  {model.folder}")

@@ -28,7 +28,7 @@ _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 @update_option
 @click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the present image worked."
+    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the current image worked."
 )
 @click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
@@ -45,13 +45,13 @@ def upgrade(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Move a model to what is new upstream, if it is as good.
+    """Move a model to newer upstream versions, if they are as good.
 
-    Builds a candidate with the sources resolved again (all, or those named by --update) and proves it. Then serves it
-    under a name and port of its own, beside the model's server, or in its place if memory does not suffice for both,
-    and takes the probes and benchmarks that the model requires. If nothing is missing, pins, pairing and `latest` move
-    together, and the server changes to the new image. Otherwise nothing moves, and the candidate stays with its
-    evidence.
+    Builds a candidate with the sources resolved again (all, or those named by --update) and proves it. Then serves the
+    candidate under a name and port of its own, and runs the probes and benchmarks that the model requires. If memory
+    does not suffice for two servers, the candidate takes the place of the model's server. If the candidate passes
+    everything, pins, pairing and `latest` move together, and the server changes to the new image. Otherwise nothing
+    moves, and the candidate stays with its evidence.
 
     If a package or a source would go back to an older version, for example because the package index is behind the
     pins, nothing is built without --allow-older. If the kernel, the driver or the firmware changed since the present
@@ -70,7 +70,7 @@ def upgrade(
 
     if dry_run:
         if abort or as_json:
-            raise click.UsageError(f"--dry-run goes with no {'--abort' if abort else '--json'}")
+            raise click.UsageError(f"--dry-run cannot be combined with {'--abort' if abort else '--json'}")
         for image, outlook in command.preview_upgrade(context.workspace(), what, parse_update(update)):
             print_plan(image, outlook, force=False)
         return 0
@@ -98,7 +98,7 @@ def _print(result: UpgradeReport) -> None:
     for line in evidence_cli.side_by_side(result.runs, (upgrade.before, upgrade.candidate)):
         print_result(f"  {line}")
     _print_lines("because", upgrade.why, _SHOWN_REASONS)
-    _print_lines("the machine differs", result.machine, _SHOWN_REASONS)
+    _print_lines("the machine has changed", result.machine, _SHOWN_REASONS)
     print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
 
 
@@ -108,7 +108,7 @@ def _sentence(result: UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing newer: with everything resolved again, a build makes {before} again"
+        return f"nothing newer: after resolving everything again, a build makes {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
 

@@ -207,7 +207,7 @@ def _release(address: str) -> Diagnosis:
         return Diagnosis("release", "warning", f"{here}; {error.message}", error.hint)
     shown = redacted(address)
     if not newer:
-        return Diagnosis("release", "ok", f"{here}; {shown} has no newer one")
+        return Diagnosis("release", "ok", f"{here}; {shown} has no newer release")
     remedy = "install it, then `builder init --update` in each project"
     return Diagnosis("release", "warning", f"{here}; {shown} has {newer}", remedy)
 
@@ -220,7 +220,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
     if engine.store == "containerd":
         yield Diagnosis("image store", "ok", "containerd")
     else:
-        message = "the classic store: image ids differ from those of other machines, and a push compresses layers again"
+        message = "the classic store: image ids differ between machines, and a push compresses layers again"
         remedy = 'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker'
         yield Diagnosis("image store", "warning", message, remedy)
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
@@ -335,7 +335,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
         if row.state in {"missing", "moved"}:
             yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
     for repository in overview.stray:
-        remedy = "the next build or rollback in this project mends it"
+        remedy = "the next build or rollback in this project corrects it"
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
     with suppress(BuilderError):  # an engine that fails has its own finding
         yield from _models_without_gpu(project, lock, endpoint)
@@ -425,7 +425,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
     directories are restored."""
     overview = status.status_overview(workspace, lock)
     if overview.engine_error:
-        yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` says more")
+        yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` shows more")
     for row in overview.rows:
         name = str(row.name)
         first = ", after its build directory is restored (see below)" if name in edited_names else ""

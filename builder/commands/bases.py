@@ -223,7 +223,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     alone = [number for number, reference in numbers.items() if reference in gone]
     for number in alone:
         remedy = f"`builder push {number}` copies it into your registry"
-        yield Diagnosis(number, "warning", "this image exists nowhere but here", remedy)
+        yield Diagnosis(number, "warning", "this image exists only here", remedy)
     if users and all_there:
         yield Diagnosis("upstream", "ok", f"the registries have all {len(users)} images that come from others")
     used = {reference: users for reference, users in gone.items() if users}

@@ -269,7 +269,7 @@ class RunningBisection:
             reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
         except (OSError, records.RecordError):
             raise ConflictError(
-                f"the answers of {self.bisection.repository}:{first} are gone: {kept}",
+                f"the recorded answers of {self.bisection.repository}:{first} are gone: {kept}",
                 hint="`builder bisect stop` ends the bisection; begin it again",
             ) from None
         given = reference.prompts
@@ -392,7 +392,7 @@ def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidat
         hint = f"{error.hint}; then give the same command again, to continue"
         raise DiskFullError(error.message, log=error.log, hint=hint) from None
     except SourceError as error:
-        return "", f"cannot be had: {error.message.splitlines()[0]}"
+        return "", f"cannot be obtained: {error.message.splitlines()[0]}"
     except (BuildFailedError, FileProblemsError) as error:
         return "", f"does not build: {error.message.splitlines()[0]}"
     return tag, ""

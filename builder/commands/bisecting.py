@@ -394,7 +394,7 @@ def _found_base(
             first, last = (points.in_base(point)[1] for point in (result.good, result.bad))
             result = replace(result, good=first, bad=last, commit=facts)
         elif result.good in row.points:
-            note = f"; with the vLLM of {bad} it passes, so that the cause is something else in {bad}"
+            note = f"; with the vLLM of {bad} it passes, so the cause is something else in {bad}"
             result = replace(result, good=good, bad=bad)
         else:
             note = "; the published wheels of vLLM do not show which commit inside that day it is"

@@ -109,13 +109,13 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     differs = bool(request.overrides or request.extra or request.checkpoint or request.recipe)
     if not names or (len(names) == 1 and not differs):
         raise UsageError(
-            "a comparison takes two numbers, or one and what differs",
+            "a comparison takes two numbers, or one number and a change",
             hint="such as `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`",
         )
     first = selection.with_number(lock, chosen.recipe, names[0])
     recipe = build_target.find_target(project, request.recipe).recipe if request.recipe else chosen.recipe
     if recipe is None:
-        raise UsageError(f"`{request.recipe}` is no recipe", hint="--recipe takes a file in recipes/")
+        raise UsageError(f"`{request.recipe}` is not a recipe", hint="--recipe takes a file in recipes/")
     second = selection.with_number(lock, recipe, names[-1])
     extra, requested = request.extra, ""
     if request.checkpoint:
@@ -163,7 +163,7 @@ def compare_sides(
     if within is None:
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
-        servers.stop_candidates(workspace, each.file, "which a comparison that was ended left")
+        servers.stop_candidates(workspace, each.file, "which an interrupted comparison left")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
         preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
         if side.overrides or side.extra:

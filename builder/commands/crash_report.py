@@ -173,7 +173,7 @@ def _content(
 
 def _since(changed: WhyReport) -> Iterator[str]:
     if changed.as_now:
-        yield f"worked last: {changed.as_now}, exactly as it is now"
+        yield f"worked last: {changed.as_now}, in exactly this state"
     elif since := changed.since:
         yield f"worked last: {since.when} on {since.image} ({since.how})"
         yield from (f"changed since: {cause.text}" for cause in changed.causes[:_SHOWN_CAUSES])

@@ -72,7 +72,7 @@ def _build_files(project: Project, name: ImageName, recorded: NumberedImage, rep
     except (FileProblemsError, OSError) as error:
         fault = str(error)
     if fault:
-        report(Message(f"the archive gets no build directory of {name}: {fault}"))
+        report(Message(f"the archive will not contain the build directory of {name}: {fault}"))
     return {} if fault else files
 
 
@@ -92,7 +92,7 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
 
     def take(digest: str, size: int, pieces: Iterator[bytes]) -> None:
         if writer.stream(archives.blob_name(digest), size, pieces) != digest:
-            raise ValueError(f"the engine's content of {digest} is another")
+            raise ValueError(f"the engine has different content for {digest}")
 
     try:
         return archives.save_archive(endpoint, str(name), take, lambda size: on_progress(size, max(size, total)))
@@ -150,21 +150,21 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     recorded = lock.image(contents.name)
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
-            f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
+            f"{contents.name} is a different image here, built {recorded.built}: a number never changes its content",
             hint="two machines that build need a repository each, or one images.lock: build it there again, and export"
             " that number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
         raise ImageStateError(
-            f"{contents.name} in this engine has other content than the one in the file: not overwritten",
-            hint=f"`builder verify` says whose it is; `docker image rm {contents.name}` lets it go",
+            f"{contents.name} in this engine differs from the image in the file, and was not overwritten",
+            hint=f"`builder verify` shows whose it is; to remove it: `docker image rm {contents.name}`",
         )
     folder = build_directory.path_of(workspace.project, contents.name)
     if folder.exists() and contents.build and not _same(folder, contents):
         raise ImageStateError(
-            f"{workspace.project.relative(folder)} is another build than the one in the file: not overwritten",
-            hint="it belongs to an image of this project, or was changed: `git status` shows that",
+            f"{workspace.project.relative(folder)} differs from the build in the file, and was not overwritten",
+            hint="it belongs to an image of this project, or was changed; to find out: `git status`",
         )
 
 

@@ -168,15 +168,15 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder; it need not exist")
     if root in {Path(root.anchor), Path(environ.get("HOME") or "/").resolve()}:
-        hint = "name a folder of its own: `builder init FOLDER`"
-        raise UsageError(f"{root} holds more than a project", hint=hint)
+        hint = "name a new or empty folder: `builder init FOLDER`"
+        raise UsageError(f"{root} contains other files", hint=hint)
     try:
         around = projects.find_project(root)
     except UsageError:
         return root
     if around.root == root:
         hint = "`builder init --update` brings the newer files of this release"
-        raise ConflictError(f"{root} is a project already: nothing was written", hint=hint)
+        raise ConflictError(f"{root} is already a project: nothing was written", hint=hint)
     message = f"{root} lies in the project {around.root}: nothing was written"
     raise ConflictError(message, hint="name a folder outside of it")
 
@@ -369,7 +369,7 @@ def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replac
     env = checkout.parse_env_file(read_text(path, str(path)), str(path))
     here = workspace.engine.host if machine.is_here(workspace.engine.host) else endpoints.DEFAULT_HOST
     planned = checkout.plan_settings(workspace.project, env, here, replace=replace)
-    notes += [f"no setting is taken over: {planned.error}"] if planned.error else []
+    notes += [f"no settings are taken over: {planned.error}"] if planned.error else []
     notes += map(str, env.problems)
     return planned
 

@@ -132,7 +132,7 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
         raise ImageContentsError(
             f"no vLLM was found in the image, to serve {', '.join(models)}: {unknown}. Nothing was recorded",
-            hint="without `--model` it gets its number; `builder pair` pairs a model with it then",
+            hint="adopt it without `--model`; `builder pair` can pair a model later",
         )
 
 
@@ -186,7 +186,7 @@ def _again(
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
             raise ImageStateError(
                 f"images.lock records this content as {name}, but that tag names another image in the engine",
-                hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` sets it free; then adopt again",
+                hint=f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again",
             )
         if tagged is None:
             transaction.announce(name)

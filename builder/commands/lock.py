@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 # ``lock --recover``: rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
-    "marks, notes, which images to keep, digests of what was pushed, and pairings that `pair` or `rollback` moved"
-    " are recorded nowhere else: each model is paired with the newest image that was built for it"
+    "only the lost file recorded marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback`"
+    " moved; each model is now paired with the newest image that was built for it"
 )
 
-_ANEW = "no record says what builds/ was built from: move its folders away to begin a new images.lock"
+_ANEW = "nothing records what builds/ was built from: to start a new images.lock, move the folders in builds/ away"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
         if not missing:
             reason = "neither the engine nor builds/ holds an image of this project: nothing to recover"
             if recoverable:
-                reason = "images.lock records every image of this project that is found: nothing to recover"
+                reason = "images.lock already records every image of this project that was found: nothing to recover"
             raise NothingToDoError("\n".join((reason, *findings)), hint=_ANEW if lock_file.is_lost(project) else "")
         aside = project.lock.with_name("images.lock.damaged")
         if damaged:  # the user may still make something of it

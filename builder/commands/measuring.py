@@ -78,7 +78,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
         # The memory may not suffice for another one.
         hint = f"`builder stop {server.name}` stops it; start it again afterwards"
         raise ConflictError(
-            f"{server.name} is being served: two numbers are measured in turn, each by itself", hint=hint
+            f"{server.name} is being served, but two numbers are measured in turn, each alone", hint=hint
         )
     chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
 
@@ -220,7 +220,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         memory.require_room(prepared, (), workspace.report)
     elif not memory.fits_beside(prepared):
         memory.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
-        workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
+        workspace.report(Message(f"stopping {own.name}: memory does not suffice for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
@@ -272,7 +272,7 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
         raise UsageError(f"{name} was not proven{which}", hint=f"`builder prove {name}` does that")
     if failed := [model for model, run in latest.items() if run and run.verdict == "fail"]:
         message = f"the proof of {name} failed for {', '.join(failed)}: a failure cannot be accepted"
-        raise UsageError(message, hint=f"`builder prove {name}` shows what it is")
+        raise UsageError(message, hint=f"`builder prove {name}` shows what failed")
     changed = [run for run in latest.values() if run and run.verdict == "changed"]
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")
@@ -294,7 +294,7 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
         elif used := build_target.find_target(project, text, lock.models).recipe:
             model = used.model or used.name
         else:
-            raise UsageError(f"`{text}` is an image definition; a recipe or a model can be proven")
+            raise UsageError(f"`{text}` is an image definition; only a recipe or a model can be proven")
         if used:
             is_any = True
             subject = standing.present_subject(

@@ -106,7 +106,7 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
             message = f"{each.kind}s/{each.name} already exists, and is not a copy"
         else:
             continue
-        raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
+        raise ConflictError(message, hint="`--force` replaces it anyway; `--as NAME` copies under another name")
 
 
 # ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
@@ -229,7 +229,7 @@ def check_pinned_mods(
             own = [verdict for verdict in own if verdict.is_hint] or own
             lacking = {name for name in definitions if not pinned[name]}
         for name in sorted(lacking):
-            missing = f"it is not pinned yet: `builder lock {name}` does that"
+            missing = f"it is not pinned yet; to pin it: `builder lock {name}`"
             own.append(ModVerdict(mod, name, missing=missing, requested=bool(own_uses)))
         patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
         missing = f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
@@ -404,7 +404,7 @@ def pin_mod_files(
     yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
     remote = {index: entry for index, entry in enumerate(entries) if mod_files.is_address(entry["from"])}
     if not remote:
-        raise NothingToDoError(f"mod {name} takes no file from an address")
+        raise NothingToDoError(f"mod {name} fetches no files")
     ca_file = git.read_index_settings(environ).ca_file
     pinned: list[tuple[str, str, str]] = []
     for index, entry in remote.items():

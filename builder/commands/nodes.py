@@ -275,9 +275,9 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         first = next(iter(there), "")
         like = "in images.lock" if fingerprint else f"on {first}"
         present, expected = there.get(node.name), fingerprint or there.get(first)
-        remedy = f"`builder copy {name} {node.name}` brings it"
+        remedy = f"`builder copy {name} {node.name}` copies it there"
         if fingerprint is None:
-            remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
+            remedy = f"give it a number with `builder adopt {name}`, then copy it with `builder copy`"
         if present is not None and present == expected:
             yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
@@ -290,7 +290,7 @@ def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Itera
     facts = {name: seen.facts for name, seen in looked.items() if not isinstance(seen.facts, BuilderError)}
     for model, revision in wanted.models.items():
         commits = facts[node.name].commits(model)
-        remedy = f"`builder download {model} --to {node.name}` brings it"
+        remedy = f"`builder download {model} --to {node.name}` copies it there"
         if commits and (revision is None or not hub_cache.is_commit(revision) or revision in commits):
             yield Diagnosis("model", "ok", model)
         elif commits:

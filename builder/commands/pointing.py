@@ -118,7 +118,7 @@ def pair_model(
         model = recipe.model
     if not checking.is_a("model-name", model):
         raise UsageError(
-            f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
+            f"`{model}` is not a model: expected a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
             hint="write the path of a folder as /PATH, ~/PATH or ./PATH",
         )
     name, image = status.named_number(workspace.project, lock, text)

@@ -287,7 +287,7 @@ def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, 
     the folders of this machine that a recipe mounts, as its server is root there, and why one cannot be served."""
     notes = mods.add_mods(project, planned)
     mounts = (
-        f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: what it serves is root there"
+        f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: its server has root access there"
         for each in planned
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
@@ -500,7 +500,7 @@ def export_recipe(
     selected = _selected(project, lock, request.text)
     warnings = [selection.selection_warning(selected)]
     if kind == "recipe":
-        lacking = (f"{mod} is not in {selected.name}: left for the launcher to apply" for mod in selected.missing_mods)
+        lacking = (f"{mod} is not in {selected.name}: the launcher must apply it" for mod in selected.missing_mods)
         warnings += lacking
         if selection.serve_settings(project, selected).keep_entrypoint:
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
@@ -519,7 +519,7 @@ def export_recipe(
         options, changed = preparation.settle_server_options(project, selected.recipe, request.container, environ)
         if kind == "recipe" and options.volumes:
             mounts = " ".join(f"-v {mount}" for mount in options.volumes)
-            warnings.append(f"other launchers know no `volumes` of a recipe: start yours with {mounts}")
+            warnings.append(f"other launchers do not read a recipe's `volumes`: start yours with {mounts}")
         texts = {"": _of_server(kind, request, replace(selected, recipe=changed), options, address)}
     return ExportedRecipe(texts, selected.name, tuple(filter(None, warnings)))
 
@@ -577,7 +577,7 @@ def _routed(
             warnings += notes
     if not models:
         hint = "`builder build RECIPE` pairs its model with the image that it makes"
-        raise UsageError("\n".join(["no model that is paired can be served", *warnings]), hint=hint)
+        raise UsageError("\n".join(["none of the paired models can be served", *warnings]), hint=hint)
     warnings += exports.shared_ports(models)
     if kind == "litellm":
         text = exports.render_litellm(models, address)

@@ -181,10 +181,12 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
         return RollbackSubject(text, repository, None)
     if ":" in text and status.named_repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
-        raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
+        raise UsageError(
+            f"rollback does not take an image such as `{text}`", hint=f"`builder rollback {name} --to {number}`"
+        )
     recipe = build_target.find_target(project, text, lock.models).recipe
     if recipe is None:
-        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+        raise UsageError(f"`{text}` is not a model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
     return RollbackSubject(text, recipe.repository, model)
 
@@ -217,7 +219,7 @@ def planned_moves(
             + ("; `--to N --force` moves both" if because else ""),
         )
     if not moves and to is not None:
-        raise NothingToDoError(f"{subject.text} is at number {to} already")
+        raise NothingToDoError(f"{subject.text} is already at number {to}")
     if not moves:
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
@@ -302,7 +304,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     rebuilt = rebuild.rebuild_image(workspace, str(name))
     if not rebuilt.same:
         raise ImageStateError(
-            f"{name} is missing from this engine, and building it again made other content, kept as {rebuilt.kept}",
+            f"{name} is missing from this engine, and building it again gave different content, kept as {rebuilt.kept}",
             hint=f"`builder adopt {rebuilt.kept}` gives that image a number of its own; `builder rebuild {name}` says"
             " what differs",
         )

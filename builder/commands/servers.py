@@ -190,7 +190,7 @@ def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: Starte
         raise
     bakes = " ".join(f"--mod {each.name}" for each in prepared.tried)
     target = prepared.selection.recipe.file
-    workspace.report(Message(f"tried in this server alone: `builder build {target} {bakes}` bakes it into an image"))
+    workspace.report(Message(f"tried in this server only; to bake it into an image: `builder build {target} {bakes}`"))
 
 
 def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
@@ -259,7 +259,7 @@ def _require_probes(workspace: Workspace, served: SelectedImage, server: Running
             if outcome.verdict == "fail":
                 starting.remove_server(server)
                 hint = f"`builder show {served.image}` has the result"
-                raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
+                raise ServeFailedError(f"{server.name} answers, but fails the probe {name}", hint=hint)
     except MeasuringError as error:
         workspace.report(Message(error.message))
 
@@ -282,9 +282,10 @@ def _serve_image_before(
     except BuilderError as also:
         also_reason = also.message.splitlines()[0]
         raise ServeFailedError(
-            f"{error.message}\n{before.image}, the one before, does not serve it either: {also_reason}",
+            f"{error.message}\n{before.image}, the previous image, does not serve it either: {also_reason}",
             log=error.log,
-            hint=f"`builder why {model}` says what changed since it worked",  # a rollback leads to an image that failed
+            # Not a rollback, which leads to an image that failed.
+            hint=f"`builder why {model}` shows what changed since it last worked",
         ) from None
     reason = "".join(char if char.isprintable() else " " for char in reason)
     reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"

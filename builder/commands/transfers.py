@@ -306,7 +306,7 @@ def _checkpoint(
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
         raise UsageError(
-            f"{recipe.model} is paired with its own weights, which no recipe of it names",
+            f"{recipe.model} is paired with its own weights, but none of its recipes names them",
             hint=f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`",
         )
     name = weights.checkpoint
@@ -352,7 +352,7 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
             return None
         raise
     if named.recipe is None:
-        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be downloaded")
+        raise UsageError(f"`{text}` is an image definition; only a recipe or a model can be downloaded")
     return named.recipe
 
 
@@ -375,7 +375,7 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     current = snapshot.size - needed
     if needed:
         revision = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
-        here = f", {words.size_text(current)} of it are here" if current else ""
+        here = f", {words.size_text(current)} of it already here" if current else ""
         files = words.counted(len(snapshot.files), "file")
         report(Message(f"downloading {revision}: {files}, {words.size_text(snapshot.size)}{here}"))
     lock = threading.Lock()

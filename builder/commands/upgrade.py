@@ -130,7 +130,7 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
         hint = (
             f"`builder build {text} --update SOURCE` builds a definition, `builder upgrade MODEL` upgrades its models"
         )
-        raise UsageError(f"`{text}` names no model", hint=hint)
+        raise UsageError(f"`{text}` does not name a model", hint=hint)
     definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
     chain = image.load_chain(project, definition, versions.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}
@@ -376,7 +376,7 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         lock = transaction.lock
         paired = lock.models.get(upgrade.model)
         if paired and before and paired.pairing.image != before:  # by the user
-            return (f"{upgrade.model} was moved to {paired.pairing.image} meanwhile",)
+            return (f"{upgrade.model} was meanwhile moved to {paired.pairing.image}",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
         moves = [PointerMove(upgrade.model, True, before, name)]

@@ -35,7 +35,7 @@ def server_logs(
     member = next((member for member in server.members if node in (None, member.node)), None)
     if member is None:
         nodes = ", ".join(server.nodes) or "none"
-        raise UsageError(f"{server.name} does not run on a node `{node}`", hint=f"its nodes: {nodes}")
+        raise UsageError(f"{server.name} does not run on node `{node}`", hint=f"its nodes: {nodes}")
     lines = containers.follow_log if follow else containers.container_log
     return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
 

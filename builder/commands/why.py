@@ -388,7 +388,7 @@ def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) 
     be blamed for what the machine does. ``subject`` is what the user typed."""
     if changes:
         raise ConflictError(
-            "\n".join([f"the machine changed since {name} worked, so that no image can be blamed", *changes]),
-            hint=f"`builder why {shlex.quote(subject)}` says how to go back; if {name} still works here,"
+            "\n".join([f"the machine changed since {name} worked, so no image can be blamed", *changes]),
+            hint=f"`builder why {shlex.quote(subject)}` shows how to go back; if {name} still works here,"
             " `builder restart` records that; `--machine-differs` goes ahead anyway",
         )

@@ -169,7 +169,7 @@ def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.Yam
             yield path, f'"{versions}" is not a range of versions, such as ">=0.30,<0.34"'
     yield from _condition_faults((name, "when"), entry.get("when", {}))
     if not entry.get("affects") and not entry.get("when"):
-        yield (name,), "it needs `affects` or `when`: else it would always apply"
+        yield (name,), "`affects` or `when` is required: otherwise the advisory would always apply"
 
 
 def _condition_faults(

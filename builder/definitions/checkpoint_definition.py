@@ -253,7 +253,7 @@ def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
     steps = data["steps"]
     wrong: list[tuple[yaml_file.YamlPath, str]] = []
     if _verb_of(steps[0]) != "take":
-        wrong.append((("steps", 0), "the first step takes something: `take: SOURCE`"))
+        wrong.append((("steps", 0), "the first step must take a source: `take: SOURCE`"))
     for number, step in enumerate(steps):
         wrong += ((("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
     used = {step.get(verb) for step in steps for verb in _OF_A_SOURCE}
@@ -264,18 +264,18 @@ def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
 def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     verbs = [key for key in step if key in _KEYS]
     if len(verbs) != 1:
-        yield (), f"one step is one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
+        yield (), f"a step is exactly one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
         return
     verb = verbs[0]
     for key in sorted(step.keys() - {verb} - _KEYS[verb]):
-        yield (key,), f"`{key}` means nothing to `{verb}`"
+        yield (key,), f"`{key}` has no effect with `{verb}`"
     if verb in _OF_A_SOURCE and step[verb] not in sources:
         suggestion = did_you_mean(step[verb], sources, code=True)
         yield (verb,), f"`{step[verb]}` is not one of the sources{suggestion and f'; {suggestion}'}"
     if verb == "add" and not step.get("file", "").endswith(".safetensors"):
         yield (), "`add` names a `file` of its source that ends with .safetensors"
     if step.get("quantize") == "int8-rows" and "block" in step:
-        yield ("block",), "`block` means nothing to int8-rows: its scales are of rows"
+        yield ("block",), "`block` has no effect with int8-rows: it has one scale per row"
     for old, new in (step.get("rename") or {}).items():
         if old.count("*") != new.count("*") or old.count("*") > 1:
-            yield ("rename", old), "one * on both sides, or none"
+            yield ("rename", old), "write one * on both sides, or none"

@@ -162,7 +162,7 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 
 def require_several(requested: Backend | None, nodes: int) -> None:
     if requested == "ray" and nodes < 2:
-        raise UsageError("--ray joins several nodes, and only one machine is named", hint="name the nodes with --node")
+        raise UsageError("--ray joins several nodes, but only one machine is named", hint="name the nodes with --node")
 
 
 def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
@@ -188,7 +188,9 @@ def cluster_of(
         message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
         raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
     if recipe.max_nodes and count > recipe.max_nodes:
-        message = f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), and its command {count}"
+        message = (
+            f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), but its command takes {count}"
+        )
         raise UsageError(message, hint="set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
@@ -259,7 +261,7 @@ _WORKER = 'until "$@"; do sleep 2; done'
 # The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
 _DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
-ENDED_ELSEWHERE = "another node has ended: so does this one"
+ENDED_ELSEWHERE = "another node has ended, so this one ends too"
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 

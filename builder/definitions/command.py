@@ -264,7 +264,7 @@ def _number_fault(name: str, value: str) -> str:
     if name not in {*_LEAST, "seed", _SHARE} or re.search(r"[$`]", value):
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
-        return f"a number has no comma; write {value.replace(',', '.' if name == _SHARE else '')}"
+        return f"a number cannot contain a comma; write {value.replace(',', '.' if name == _SHARE else '')}"
     if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
         return "expected a whole number"
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
@@ -290,7 +290,7 @@ def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             written += f" {value if len(value) <= 40 else f'{value[:39]}…'}"
         earlier, earlier_written = latest.get(switch, (value, ""))
         if name not in _COLLECTED and earlier != value:
-            message = f"`{written}` CONTRADICTS `{earlier_written}` before it; vLLM takes the last one"
+            message = f"`{written}` CONTRADICTS `{earlier_written}` before it; vLLM uses the last one"
             yield Problem(of_option(recipe, used), message)
         latest[switch] = (value, written)
 

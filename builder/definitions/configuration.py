@@ -384,7 +384,7 @@ def present_text(project: Project) -> str:
 def write_change(project: Project, change: ConfigurationChange) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     if present_text(project) != change.before:
-        raise UsageError(f"{FILE} was changed in the meantime, and was not written", hint="run this again")
+        raise UsageError(f"{FILE} was changed in the meantime, so it was not written", hint="run this again")
     try:
         files.write_atomically(project.root / FILE, change.after.encode())
     except OSError as error:

@@ -275,7 +275,7 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     """Raises UsageError where a variable should come from ``environ`` and is not there."""
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
-        hint = f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere"
+        hint = f"set it, or give `--env {missing[0]}=…`; a value that looks like a secret is not stored"
         raise UsageError(f"{', '.join(missing)}: not set in your environment", hint=hint)
 
 
@@ -441,7 +441,9 @@ def settings(
     folder = "" if isinstance(image, str) else compile_cache(environ, *(compiled or image))
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
-        message = f"the server listens on {command.host}: only its own container reaches it, whatever is published"
+        message = (
+            f"the server listens on {command.host}: only its own container can reach it, even if ports are published"
+        )
         raise UsageError(message, hint="`--host 0.0.0.0` makes it listen on all addresses of its container")
     gpus = serving.gpus == "all"
     network = "bridge" if options.publish else serving.network

@@ -203,11 +203,11 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
-        yield (), "either `base` (an image of a registry) or `from` (another definition) is required, and not both"
+        yield (), "exactly one of `base` (an image of a registry) and `from` (another definition) is required"
     if "from" in data and BaseSource() in sources.values():
         yield (
             ("sources",),
-            f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out",
+            f"`base` names a base image, but this image is built on the definition {data['from']}: remove `base`",
         )
     written = data.get("sources", {})
     for name, source in sources.items():
@@ -218,7 +218,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
-        yield (), f"{wheel.requirement} is installed with the Python packages: say for which Python in `python`"
+        yield (), f"{wheel.requirement} is installed with the Python packages: name the Python version under `python`"
     as_of = data.get("python", {}).get("as_of", AS_OF_TODAY)
     try:
         date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
@@ -229,11 +229,11 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
 def _version_problem(name: str, written: dict[str, Any]) -> str:
     """The reason why the source ``name`` cannot follow the pinned vLLM, or nothing."""
     if name != "flashinfer":
-        return f"{FROM_VLLM} is for flashinfer: give {name} a `ref`"
+        return f"{FROM_VLLM} works only for flashinfer: give {name} a `ref`"
     if "ref" in written[name]:
-        return f"either `ref` or `version: {FROM_VLLM}` can be there"
+        return f"`ref` and `version: {FROM_VLLM}` exclude each other"
     if not isinstance(written.get("vllm"), dict):
-        return f"no `vllm` source from git or a wheel exists that {FROM_VLLM} could follow: give a `ref`"
+        return f"{FROM_VLLM} requires a `vllm` source from git or a wheel: give a `ref` instead"
     return ""
 
 
@@ -349,7 +349,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
         if not isinstance(value, ArgumentValue):
-            raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
+            raise UsageError(f"`--set {key}={overrides.args[key]}` is not a single plain value")
     build_jobs(overrides.args)
     # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
@@ -364,7 +364,7 @@ def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefini
         if parent not in definition_names(project):
             message = f"there is no definition `{parent}`"
         elif parent in {definition.name for definition in chain}:
-            message = f"`{parent}` is built on this one: a cycle"
+            message = f"`{parent}` is itself built on this definition"
         else:
             chain.insert(0, load_image(project, parent, host_platform))
             if chain[0].platform != child.platform:

@@ -193,7 +193,7 @@ def load_mod(project: Project, text: str) -> Mod:
     is_zip = archive.is_file()
     contents = read_zip(archive, f"mods/{name}.zip") if is_zip else read_folder(folder, f"mods/{name}")
     if not NAME.fullmatch(name):
-        message = "the name of a mod has only letters, digits and . _ + -"
+        message = "the name of a mod may contain only letters, digits and . _ + -"
         raise FileProblemsError((Problem(Location(contents.shown), message),))
     described = contents.yaml is not None
     data: dict[str, Any] = {"run": "run.sh"}
@@ -291,7 +291,7 @@ _REMEDY = "list larger files in `packages`, or download them in a script with `n
 _ENCRYPTED = 0x1
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
-_CRLF = "its lines end in CRLF, and a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
+_CRLF = "its lines end in CRLF, but a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -409,10 +409,12 @@ def _unfit_name(name: str) -> str:
 def _unfit_file(path: Path, folder: str, room: int) -> str:
     """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
     if not Path(os.path.realpath(path)).is_relative_to(folder):
-        return "a link that leaves the mod's folder; copy the file in"
+        return "a link that leaves the mod's folder; copy the file into the mod"
     if not path.is_file():
         return (
-            "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod contains plain files only"
+            "a link to a folder; copy the folder into the mod"
+            if path.is_dir()
+            else "not a file; a mod contains plain files only"
         )
     return _too_large(path.stat().st_size, room)
 
@@ -505,7 +507,7 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
         if fault := chat_template.fault(file.content):
             line, reason = fault
             path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
-            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template cannot be compiled: {reason}")
+            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template does not compile: {reason}")
 
 
 def _wrong_copies(mod: Mod) -> Iterator[Problem]:
@@ -519,7 +521,7 @@ def _wrong_copies(mod: Mod) -> Iterator[Problem]:
             message = f"has no sha256; `builder mods pin {mod.name}` downloads the file and writes its digest"
             yield Problem(mod.location("files", index, "from"), f"{copy.source} {message}")
         elif copy.sha256 and not copy.is_remote:
-            message = "only a file from an address takes a sha256; remove it"
+            message = "only a file from an address can have a sha256; remove it"
             yield Problem(mod.location("files", index, "sha256"), message)
 
 
@@ -532,7 +534,7 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
     named += [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
     for name, at in named:
         if name.startswith("/") or ".." in name.split("/"):
-            yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
+            yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file into the mod")
         elif name not in files and not (at[0] == "files" and name in folders):
             yield Problem(mod.location(*at), f"no file {name} in mods/{mod.name}")
 
@@ -543,7 +545,7 @@ def _unfit_target(to: str) -> str:
         return "a path cannot contain `..`"
     inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
     if inside and inside[0] in HOST_MOUNTS:
-        return f"a folder of the host is mounted over {inside[0]} when the image serves, and hides it"
+        return f"when the image serves, a folder of the host is mounted over {inside[0]} and hides the file"
     return f"an image does not keep what is written below {inside[0]}" if inside else ""
 
 
@@ -555,9 +557,7 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             location = mod.location("patches", index, "version")
             ranges.append((patch.package, patch.version, location))
             if canonical(patch.package) not in required:
-                yield Problem(
-                    location, f"name {canonical(patch.package)} in `requires` as well, so that an image pins it"
-                )
+                yield Problem(location, f"also name {canonical(patch.package)} in `requires`, so that an image pins it")
     if not ranges:
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -707,14 +707,16 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
 
 def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool) -> Iterator[RunTimeUse]:
     if prints_text:
-        yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
+        yield RunTimeUse("only prints text", "leave the mod out; it changes nothing")
     if _DROP_CACHES in settings:
-        yield RunTimeUse(f"writes {_DROP_CACHES}", f"on the machine that serves, while a model loads: `{_DROP_LOOP}`")
+        yield RunTimeUse(
+            f"writes {_DROP_CACHES}", f"run this on the machine that serves while a model loads: `{_DROP_LOOP}`"
+        )
     if others := [each for each in settings if each != _DROP_CACHES]:
         yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", _ON_THE_HOST)
     if starts_process:
         # Dropping caches is such a loop itself, and needs nothing beside the server.
-        yield RunTimeUse("starts a process that outlives it", "" if _DROP_CACHES in settings else _BESIDE)
+        yield RunTimeUse("starts a process that outlives the script", "" if _DROP_CACHES in settings else _BESIDE)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:

@@ -108,7 +108,9 @@ def load_recipe(project: Project, path: Path) -> Recipe:
     if parsed.recipe is None or parsed.problems:
         raise FileProblemsError(parsed.problems)
     if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
-        message = "images.lock takes no name that begins like an option, or has a backslash or control character"
+        message = (
+            "images.lock cannot hold a name that begins like an option, or contains a backslash or control character"
+        )
         raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
     return parsed.recipe
 
@@ -276,9 +278,9 @@ def recorded(project: Project, file: str | None) -> Path | None:
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        hint = "name the recipe itself, if it is yours: a file may lie anywhere"
+        hint = "if the recipe is yours, name its file: it may be in any folder"
         raise UnsafePathError(
-            f"images.lock names {file}, which is not a file in recipes/: builder does not follow it", hint=hint
+            f"images.lock names {file}, which is not a file in recipes/, so builder does not read it", hint=hint
         )
     return path
 
@@ -341,9 +343,9 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
         name = ".".join(map(str, repetition.path))
         location = Location(file, repetition.line, repetition.column)
         if repetition.same:
-            yield Problem(location, f"`{name}` stands in line {repetition.earlier_line} already, with the same value")
+            yield Problem(location, f"`{name}` is already in line {repetition.earlier_line}, with the same value")
             continue
-        how = " as a whole, and nothing of the earlier one does"
+        how = " as a whole, and the earlier one is ignored"
         if repetition.values:
             lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
             earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
@@ -422,7 +424,9 @@ def pasted_problem(text: str, file: str) -> Problem | None:
         if old != new:
             column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
             mend = f"builder recipes add --mend {shlex.quote(file)}"
-            return Problem(Location(file, line, column), f"this recipe was pasted from a page: `{mend}` corrects that")
+            return Problem(
+                Location(file, line, column), f"this recipe was pasted from a web page; to correct it: `{mend}`"
+            )
     return None
 
 

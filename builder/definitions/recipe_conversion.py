@@ -38,7 +38,7 @@ def converted(recipe: Recipe, version: int) -> str:
     document, lost = _to_2(recipe, data) if version == 2 else _to_1(recipe, data)
     document = {key: value for key, value in document.items() if value not in (None, "", [], (), {})}
     head = f"# Version {version} of {_one_line(recipe.file)}, written by `builder recipes convert`.\n"
-    missing = [f"# What version {version} cannot say:\n", *map(_comment, lost)] if lost else []
+    missing = [f"# What version {version} cannot express:\n", *map(_comment, lost)] if lost else []
     text = f"{head}{''.join(missing)}{yaml_file.dump(document)}"
     _require_same(recipe, text)
     return text
@@ -62,8 +62,8 @@ def _require_same(recipe: Recipe, text: str) -> None:
     before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
     if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
         raise UsageError(
-            f"{recipe.file} cannot be converted: the result would start another server",
-            hint="write the new command by hand; `builder recipes show` shows the one that is started",
+            f"{recipe.file} cannot be converted: the result would start a different server",
+            hint="write the new command by hand; `builder recipes show` shows the command that is started",
         )
 
 
@@ -75,7 +75,7 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
 
 
 def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    lost = [f"`{key}` is this program's: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
+    lost = [f"only this program knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
     units, _ = shell.parse_placeholders(recipe.command)
     with suppress(FileProblemsError):
         rendered = command.render_command(recipe, {})
@@ -169,7 +169,7 @@ def _written_doubled(units: tuple[Unit, ...]) -> Iterator[str]:
 
 def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Iterator[str]:
     if recipe.min_nodes > 2:
-        yield f"`min_nodes` {recipe.min_nodes}: version 1 knows one machine or several"
+        yield f"`min_nodes` {recipe.min_nodes}: version 1 distinguishes only one machine and several"
     if recipe.max_nodes and recipe.max_nodes > 1:
         yield f"`max_nodes` {recipe.max_nodes}: version 1 has no limit"
     for step in recipe.before:

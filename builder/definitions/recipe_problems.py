@@ -111,7 +111,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
         yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
         return
     suggestion = did_you_mean(recipe.repository, existing, code=True, near=0.88)
-    ways = f"an image of that name that the engine has is served; `builder adopt {recipe.container}` numbers it"
+    ways = f"the engine's image of that name is served; to give it a number: `builder adopt {recipe.container}`"
     yield Problem(location, f"no image definition makes `{recipe.container}`; {suggestion or ways}")
 
 
@@ -145,7 +145,7 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
             hint = "write single quotes around the whole value, and double quotes in it"
             if value.startswith("{{"):  # as version 1 writes them
-                hint = "its braces are doubled: write single ones"
+                hint = "its braces are doubled: write single braces"
             message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)
         except RecursionError:
@@ -279,7 +279,7 @@ def unknown_names(
             continue
         there = did_you_mean(value, known_names, code=True) or f"it knows: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
-        yield Problem(command.of_value(recipe, used), f"{label} knows no {called} `{value}`; {there}")
+        yield Problem(command.of_value(recipe, used), f"{label} has no {called} `{value}`; {there}")
 
 
 def unknown_fields(
@@ -322,7 +322,7 @@ def find_launch_problems(
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
     notes = [
-        Problem(problem.location, f"{problem.message}, as far as is known: {who} may bring it")
+        Problem(problem.location, f"{problem.message}, as far as is known: {who} may add it")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
     ]
@@ -416,4 +416,4 @@ def _block_size(
     if is_hybrid and "--no-enable-prefix-caching" not in rendered.words:
         message = f"a block of {block} tokens is more than a step takes (--max-num-batched-tokens {batch})"
         location = command.of_value(recipe, options["block-size"])
-        yield Problem(location, f"{message}: vLLM refuses that for a hybrid model such as this one")
+        yield Problem(location, f"{message}: vLLM refuses this for hybrid models, and this model is one")

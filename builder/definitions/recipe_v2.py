@@ -97,7 +97,7 @@ def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     if named in _RUNTIMES and isinstance(written, str | None):
         return None
     shown = named if len(named) <= 40 else f"{named[:39]}…"
-    message = f"this recipe is for the runtime `{shown}`; builder serves with vLLM alone"
+    message = f"this recipe is for the runtime `{shown}`; builder serves only with vLLM"
     return Problem(yaml_file.location_of(path, text, file), message)
 
 
@@ -248,7 +248,7 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
         parts += (template[at : match.start()], replacing.get(match[0].strip("{}"), match[0]))
         at, length = match.end(), length + len(parts[-2]) + len(parts[-1])
         if length > _LONGEST:
-            raise ValueError("the values that its values stand for are longer than 128 KiB together")
+            raise ValueError("its values, with all placeholders filled in, are longer than 128 KiB")
     return "".join((*parts, template[at:]))
 
 
@@ -261,14 +261,14 @@ CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
 
 # Notes on what builder does in another way, or not at all.
 
-_OTHER_IMAGE = "the image is the one that `container` names, and builder makes it by its own definition"
+_OTHER_IMAGE = "the image is the one that `container` names; builder makes it from its own definition"
 _WITHOUT_EFFECT = {
     "builder": _OTHER_IMAGE,
     "builder_config": _OTHER_IMAGE,
     "benchmark": "`builder bench` has profiles of its own",
-    "post_exec": "no command is run once the server answers",
-    "post_commands": "no command is run on this machine",
-    "stop_after_post": "the server goes on until `builder stop`",
+    "post_exec": "builder runs no command after the server answers",
+    "post_commands": "builder runs no command on this machine",
+    "stop_after_post": "the server runs until `builder stop`",
 }
 # Settings that the containers of builder have in their own way.
 _AS_HERE = frozenset({"auto_remove", "restart_policy", "gpus", "ipc", "network", "cap_add", "devices", "ulimit"})
@@ -299,7 +299,7 @@ def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
 def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Notes on commands, files and models that the machines get before the server starts."""
     for index, step in enumerate(data.get("pre_exec") or ()):
-        message = "builder copies no file into the container: use a mod or `volumes:`"
+        message = "builder copies no files into the container: use a mod or `volumes:`"
         if isinstance(step, str):
             message = "this command runs in the container before each start of the server; a mod runs once, at build"
         yield ("pre_exec", index), message
@@ -316,11 +316,11 @@ def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         message = ""
         if _of_caller(name, value):
             # Every server gets the token.
-            message = "" if name == "HF_TOKEN" else f"{name} comes from your environment: give it by `--env {name}`"
+            message = "" if name == "HF_TOKEN" else f"{name} comes from your environment: pass it with `--env {name}`"
         elif isinstance(value, dict):
-            message = f"{name} is {value}, as sparkrun has it: YAML takes bare braces for a mapping; quote them"
+            message = f"{name} is {value}, as in sparkrun: YAML reads bare braces as a mapping; quote them"
         elif re.search(r"\$\{?[A-Za-z_]", str(value)):
-            message = f"{name}: variables in its value are not expanded; a recipe reads nothing of your environment"
+            message = f"{name}: variables in its value are not expanded; a recipe does not read your environment"
         if message:
             yield ("env", name), message
 

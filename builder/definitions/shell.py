@@ -232,7 +232,7 @@ class _Reader:
                 self._report(at, opened, f"the quote {opened} that opens here is never closed")
         if self.cut_off:
             first, *others = self.cut_off
-            more = f"; further lines like it: {len(others)}" if others else ""
+            more = f"; similar lines: {len(others)}" if others else ""
             self._report(first, "-", f"the line before this option lacks the backslash at its end{more}")
         return ParsedCommand(tuple(self.tokens), tuple(self.wrong), *_commands(self.tokens))
 
@@ -360,7 +360,9 @@ class _Reader:
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
-            message = "spaces follow the backslash: it continues the command only as the last character of its line"
+            message = (
+                "spaces follow the backslash; it continues the command only if it is the last character of its line"
+            )
             self._report(self.at, "\\", message)
             self._put("gap")
         else:
@@ -496,7 +498,7 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     if serving or len(parsed.ends) == 1:
         return tuple(serving or parsed.ends)
     raise UsageError(
-        "the recipe's command is a script without `vllm serve`, so further arguments have no place in it",
+        "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments",
         hint='write "$@" in the command where they belong',
     )
 

@@ -124,7 +124,7 @@ def _files(project: Path, folder: Path, path: str) -> Iterator[tuple[str, int]]:
         if name and re.fullmatch(FILE, name) and strip and len(options) < 2:
             yield f"{path.rstrip('/')}/{name}", int(strip[1])
         elif name:
-            expected = "expected the name of a patch file in this folder, and at most -p0 to -p9 after it"
+            expected = "expected the name of a patch file in this folder, optionally followed by -p0 to -p9"
             problems.append(
                 Problem(Location(str(series.relative_to(project)), number), f"`{line.strip()}`: {expected}")
             )

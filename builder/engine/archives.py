@@ -178,7 +178,7 @@ def save_archive(
             hint="`docker info` shows whether it runs; then run this again",
         ) from None
     if top is None:
-        raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
+        raise ValueError("the engine's archive is not an OCI image layout: the engine is older than Docker 25")
     image, named = read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
     if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):

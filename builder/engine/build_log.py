@@ -214,8 +214,8 @@ _CANCELLED = 130
 _KILLED = 137
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
-    "look at the network and at `docker login`; `builder lock --update base` pins the base again: what the registry, "
-    "or else this engine, has under its name"
+    "check the network and `docker login`; to pin the base again, from the registry or else from this engine: "
+    "`builder lock --update base`"
 )
 
 
@@ -230,7 +230,9 @@ def build_error(
             memory = log.memory(step.step)
             memory = replace(memory, killed=memory.killed or step.exit_code == _KILLED)
             killed = (
-                ": a process of it was killed, so the machine most likely ran out of memory" if memory.killed else ""
+                ": one of its processes was killed, so the machine most likely ran out of memory"
+                if memory.killed
+                else ""
             )
             head = f"the build failed in step {_short(step)}, with exit code {step.exit_code}{killed}"
             return _failed([head, *_indented(log, step)], _last_error(other_lines, exit_code), memory, path)
@@ -283,7 +285,7 @@ def _failed(lines: Sequence[str], reason: str, memory: StepMemory, path: str) ->
     if memory.killed and memory.jobs > 1:
         hint = (
             f"{memory.jobs} compilers at once were too many: `--set build_jobs={memory.jobs // 2}` runs fewer, and the "
-            "build goes on with what is finished"
+            "build continues with what is finished"
         )
     elif memory.killed:
         hint = "free memory on the machine that builds: stop a model that is served there, or add swap"

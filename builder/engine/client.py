@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
-NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"
+NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run this again"
 
 
 class EngineHTTPError(EngineError):
     """An HTTP error status from the engine, 400 or above; ``explanation`` is the engine's own message."""
 
     def __init__(self, explanation: str) -> None:
-        super().__init__(f"the Docker engine says: {explanation}")
+        super().__init__(f"the Docker engine reports: {explanation}")
         self.explanation = explanation
 
 
@@ -61,7 +61,7 @@ def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
     if isinstance(error, PermissionError):
         return EngineError(
             f"no permission to use the Docker engine at {where}",
-            hint="add yourself to its group, then log in again: `sudo usermod -aG docker $USER`",
+            hint="add yourself to the group docker, then log in again: `sudo usermod -aG docker $USER`",
         )
     why = getattr(error, "strerror", None) or str(error)
     return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)
@@ -162,7 +162,7 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
     if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
         raise EngineError(
             f"the docker context `{name}` (from {origin}) does not exist or names no engine",
-            hint="`docker context ls` shows those there are, `docker context use default` goes back to the local one",
+            hint="`docker context ls` lists all contexts; `docker context use default` goes back to the local one",
         )
     tls = contexts / "tls" / folder / "docker"
     verify = not docker.get("SkipTLSVerify", False)
@@ -195,7 +195,7 @@ def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[
     except ValueError as error:
         raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
     if not name or name.startswith("-"):
-        raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
+        raise EngineError(f"{host} is not an address: it does not name a machine", hint=_FORM)
     user = ("-l", address.username) if address.username else ()
     return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
 

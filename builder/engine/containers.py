@@ -319,7 +319,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
-        hint = f"`docker rm -f {name}` removes it, or give the recipe another name"
+        hint = f"remove it with `docker rm -f {name}`, or give the recipe another name"
         raise ConflictError(f"another container is called {name}", hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 

@@ -61,7 +61,7 @@ def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") ->
     if image is None:
         return None
     if platform and not _same_platform(platform, image.platform):
-        raise SourceError(f"the engine's image {reference} is for {image.platform}, and {platform} is asked for")
+        raise SourceError(f"the engine's image {reference} is for {image.platform}, but {platform} is required")
     return fingerprint(image)
 
 
@@ -142,7 +142,7 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     try:
         return records.parse(result.last_line, GpuFacts)
     except records.RecordError:
-        raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
+        raise ImageStateError(f"its Python did not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
 
 
 # The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a

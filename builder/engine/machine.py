@@ -47,7 +47,7 @@ def run_on_machine(
         argv = client.ssh_argv(host, _OPTIONS, command)
     else:
         raise NodeError(
-            f"its engine is reached at {host}, but no command can run on that machine",
+            f"its engine is reached at {host}, but builder cannot run commands on that machine",
             hint="name the node in builder.yaml as ssh://USER@HOST",
         )
     try:
@@ -76,7 +76,9 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
     if done.returncode != _SSH_FAILED or is_here(host):
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
-    hint = f"run `ssh {login}` once: compare the key that it shows, or use `ssh-copy-id {login}` if it asks a password"
+    hint = (
+        f"run `ssh {login}` once: compare the key that it shows, or use `ssh-copy-id {login}` if it asks for a password"
+    )
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
 
 

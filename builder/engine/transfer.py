@@ -159,7 +159,7 @@ def _hint(error: str) -> str:
         return "log in first: `docker login REGISTRY`"
     if "server gave http response to https client" in lowered:
         return 'add the registry to "insecure-registries" in the daemon.json of this engine: it has no TLS'
-    return "does the registry run, and is its name right? Run it again: transferred layers are not transferred again"
+    return "check that the registry runs and its name is right, then run this again: layers that were sent stay"
 
 
 # A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
@@ -207,7 +207,7 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
             pull_layers(endpoint, repository, tag, {}, on_progress)
         except TransferError as error:
             raise TransferError(
-                f"no registry for the copy: {error.message}",
+                f"no registry is available for the copy: {error.message}",
                 hint="set `registry:` in builder.yaml, or name an image of a registry in BUILDER_REGISTRY_IMAGE",
             ) from None
     body = {

@@ -98,9 +98,9 @@ def compared(
     if isinstance(run, str):
         return run
     if isinstance(before, str):
-        return f"{of_current.image}, the current one, {before}"
+        return f"the current image, {of_current.image}, {before}"
     if differing := ", ".join(unlike(before, run)):
-        return f"{of_current.image}, the current one, cannot be compared: {differing}"
+        return f"the current image, {of_current.image}, cannot be compared: {differing}"
     sides = [[e for e in side.rounds(wanted) if not any(unlike(run, e))] for side in (of_current, of_image)]
     rounds = min(MOST_ROUNDS, *map(len, sides))
     beside = []
@@ -112,7 +112,7 @@ def compared(
             for side in sides
         ]
         if any(sum(map(len, side)) < LEAST_SAMPLES for side in values):
-            return f"{of_current.image}, the current one, has no such figure to compare with"
+            return f"the current image, {of_current.image}, has no such figure to compare with"
         comparison = compare_runs(values[0], values[1], "higher" if wanted.at_least else "lower", len(measured))
         means = [sum(map(sum, side)) / sum(map(len, side)) for side in values]
         beside.append(FigureBeside(figure.unit, means[1], means[0], rounds, comparison))
@@ -271,7 +271,7 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
     if run.counts.get("answers_differ"):
         return f"its answers differ{first_finding(run.findings, 'fail')}", True
     if run.counts.get("prompts_differ") and _verdict(of_image.latest("prove")) != "pass":
-        return f"its prompts differ{first_finding(run.findings, 'changed')}, and no proof accepts that", False
+        return f"its prompts differ{first_finding(run.findings, 'changed')}, and no proof accepts the change", False
     means = {figure.name: figure.mean for figure in run.figures}
     try:
         change = PerplexityChange(*(means[f"perplexity_{each.name}"] for each in fields(PerplexityChange)))

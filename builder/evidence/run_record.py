@@ -140,14 +140,12 @@ def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
     if dict(run.sampling) != dict(other.sampling):
         yield "other sampling"
     if dict(run.subject.overrides) != dict(other.subject.overrides):
-        yield "other options in the command"
+        yield "different options in the command"
 
 
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
-HINT = (
-    "restore the committed file with git, or delete it: each file is one run, and the other runs are independent of it"
-)
+HINT = "restore the committed file with git, or delete it: each file is one run, independent of the others"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
 _FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")

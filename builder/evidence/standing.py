@@ -50,9 +50,9 @@ def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = No
 def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Iterator[str]:
     then = evidence.subject
     if present.fingerprint and then.fingerprint != present.fingerprint:
-        yield "the image has other content"
+        yield "the image has different content"
     if _differ(then.model, present.model):
-        yield f"the model is {present.model} now"
+        yield f"the model is now {present.model}"
     before, now = then.revision or "", present.revision or ""
     if before != now and is_commit(before) and is_commit(now):
         yield f"the model's revision is {now[:12]} now, it was {before[:12]}"
@@ -64,7 +64,7 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
     if _differ(then.arguments, present.arguments):
         yield "the recipe's options changed"
     if dict(then.overrides) != dict(present.overrides):
-        yield "it ran with other options than the recipe's" if then.overrides else "it ran without these options"
+        yield "it ran with different options than the recipe's" if then.overrides else "it ran without these options"
     if then.machine and present.machine:
         yield from _of_machine(then.machine, present.machine)
     if _differ(evidence.set, set_now):

@@ -216,7 +216,7 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
     }
     if image.adopted:
         inside = adopted.read_adopted(build_directory.path_of(project, name))
-        fault = inside.unknown if inside else f"what was read out of {name} is gone"
+        fault = inside.unknown if inside else f"the record of what {name} contains is gone"
         return ComparedImage(name, image, None, inside, pairings), fault
     try:
         return ComparedImage(name, image, build_directory.read_build_directory(project, name), None, pairings), ""

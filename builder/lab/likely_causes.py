@@ -148,7 +148,7 @@ def machine_causes(
             reasons.append("the kernel has no memory left for devices (CmaTotal 0 kB)")
         if any(each.get((part, change.name)) == change.after for each in seen):
             weight += _WORKED
-            reasons.append("it has worked like this before")
+            reasons.append("it has worked in this state before")
         where = f" on {node}" if node else ""
         yield LikelyCause("machine", f"{change}{where}", _undo(change, where), weight, reasons=tuple(reasons))
 
@@ -161,14 +161,14 @@ def _undo(change: MachineChange, where: str) -> str:
         "driver": f"install driver {before} again{where} (`sudo apt install nvidia-driver-{major}-open`), then restart",
         "firmware": f"`sudo fwupdmgr downgrade`{where} lists what can be put back: {change.name} was {before}",
         "parameters": f"start the kernel with {before!r} again{where}: /etc/default/grub, then `sudo update-grub`",
-        "CMA": f"boot the kernel before{where}, or add `kho=off` to its parameters where no crash kernel is loaded",
-        "links": f"look at the cable and both ends{where}: `ibstat {change.name}`",
-        "GPU": f"look for the GPU{where}: `nvidia-smi`, `builder doctor`",
+        "CMA": f"boot the previous kernel{where}, or add `kho=off` to its parameters where no crash kernel is loaded",
+        "links": f"check the cable and both ends{where}: `ibstat {change.name}`",
+        "GPU": f"check the GPU{where}: `nvidia-smi`, `builder doctor`",
         "toolkit": f"`sudo apt install nvidia-container-toolkit={before}-1`{where}",
         "engine": f"install {before} again{where}: `apt list -a docker-ce` shows its package",
         "governor": f"`sudo cpupower frequency-set -g {before.partition(',')[0]}`{where}",
         "power": f"`sudo nvidia-smi -pl {before.partition('.')[0]}`{where}",
-        "memory": f"look at the memory{where}: `free -h`, `sudo dmidecode -t memory`",
+        "memory": f"check the memory{where}: `free -h`, `sudo dmidecode -t memory`",
         "free memory": f"stop what else uses the memory{where}: `builder status`, `ps aux --sort -rss`",
     }
     return by_part.get(change.part, f"`/var/log/apt/history.log`{where} names the update that brought it")
@@ -266,7 +266,7 @@ def served_causes(
             if own.get(name) != new:
                 weight += _TYPED
                 reasons.append("the recipe does not say so")
-                undo = f"`builder run {shlex.quote(file)}` starts as it says, after `builder stop` if it runs"
+                undo = f"`builder run {shlex.quote(file)}` starts it as the file says; if it runs, `builder stop` first"
             elif old is None:
                 undo = f"take `{mark}{name}` out of {file} again; {log}"
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"

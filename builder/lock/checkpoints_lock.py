@@ -162,7 +162,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as damaged:
         version, error = None, damaged
     if type(version) is int and version > VERSION:
-        message = f"{file} is of version {version}, which this program does not know"
+        message = f"{file} has version {version}, which this program does not know"
         raise NewerLockError(message, hint="update builder")
     place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     hint = f"git has the previous version: `git log -p {file}`"

@@ -58,8 +58,8 @@ class PackagesFile:
             entry = name.partition(".")[0].replace("base-packages", "base")
             raise LockError(
                 f"{self.path} {state}",
-                hint=f"`git checkout -- {self.path}` restores the committed file; without one, remove the entry"
-                f" `{entry}` of {definition} from images.lock, and `builder lock {definition}` resolves it again",
+                hint=f"`git checkout -- {self.path}` restores the committed file; if none is committed, remove"
+                f" the entry `{entry}` of {definition} from images.lock, then run `builder lock {definition}`",
             )
         return content
 

@@ -70,8 +70,8 @@ def journal_entries(project: Project) -> Iterator[Entry]:
             continue
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise LockError(
-                f"{project.relative(path)} announces no change that this program makes",
-                hint="find out where it came from, and remove it; `builder verify` then reports what does not agree",
+                f"{project.relative(path)} does not describe a change that this program makes",
+                hint="find out where it came from, and remove it; `builder verify` then shows what does not match",
             ) from None
 
 
@@ -179,7 +179,7 @@ def read_bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        hint = "give it to the user who runs this" if isinstance(error, PermissionError) else TAKE_BACK
+        hint = "make it readable for the user who runs this" if isinstance(error, PermissionError) else TAKE_BACK
         raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
@@ -220,7 +220,7 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
     version = tree.data.get("version") if isinstance(tree.data, dict) else None
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
         problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
-        older = "remove it, and `builder lock --recover` makes it again from builds/ and the engine"
+        older = "remove it, then rebuild it from builds/ and the engine: `builder lock --recover`"
         other = older if len(version) < 3 and int(version) < VERSION else "update builder"
         raise NewerLockError(str(problem), hint=f"{other}; or restore with git a lock that this builder wrote")
     wrong = checking.problems(tree.data)
@@ -337,7 +337,7 @@ def writing(
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(f"{path} cannot be followed: {error}", hint="replace the link by the file") from None
+        raise LockError(f"the link {path} cannot be followed: {error}", hint="replace the link by the file") from None
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
@@ -346,11 +346,11 @@ def writing(
             who = "another process" if error.holder is None else f"process {error.holder}"
             raise LockBusyError(
                 f"{who} has been writing images.lock for more than {wait_seconds:g} s",
-                hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
+                hint="wait for it, or stop it if it hangs, then run this again; no file needs to be deleted",
             ) from None
         except files.LockFileError as error:
             raise LockError(
                 f"{file} cannot be locked: {error.strerror}",
-                hint=f"images.lock needs a folder that can be written, on a file system that has locks: {file.parent}",
+                hint=f"images.lock needs a writable folder on a file system with locks: {file.parent}",
             ) from None
         yield LockWriter(real, root or path.parent, writer, read)

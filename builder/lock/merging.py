@@ -29,7 +29,7 @@ def refused(part: Lock) -> str:
     except (LockError, UsageError) as error:
         return error.message.splitlines()[0]
     except (TypeError, ValueError, AttributeError):
-        return "its labels hold values of other kinds than this program writes"
+        return "its labels hold values that this program does not write"
     return ""
 
 
@@ -52,7 +52,7 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
     Raises ValueError where the number is taken."""
     repository = lock.images[name.repository]
     if number in repository.numbers:
-        raise ValueError(f"{name.repository}:{number} is given already")
+        raise ValueError(f"{name.repository}:{number} is already taken")
 
     def moved(old: int) -> int:
         return number if old == name.number else old
@@ -106,11 +106,11 @@ def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
     for repository in sorted(kept.images):
         now, elsewhere = (side.images[repository].current for side in (kept, other))
         if now != elsewhere:
-            yield f"{repository}:{now} as the image in use, where the other side has {repository}:{elsewhere}"
+            yield f"{repository}:{now} as the image in use, while the other side has {repository}:{elsewhere}"
     for model in sorted(kept.models):
         pairing, other_pairing = (side.models[model].pairing for side in (kept, other))
         if pairing.image != other_pairing.image:
-            yield f"{pairing.image} as the image of {model}, where the other side has {other_pairing.image}"
+            yield f"{pairing.image} as the image of {model}, while the other side has {other_pairing.image}"
         elif pairing != other_pairing:
             yield f"the pairing of {model} with {pairing.image}"
 

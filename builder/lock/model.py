@@ -257,7 +257,7 @@ class Repository:
             if not image.adopted and not (image.definition and image.input_hash):
                 yield f"{name}:{number} lacks `{'inputs' if image.definition else 'definition'}`"
         if self.next <= max(self.numbers, default=0):
-            yield f"`next` of {name} is {self.next}, which is given already"
+            yield f"`next` of {name} is {self.next}, which is already taken"
         order = [number for number in (self.current, *self.previous) if number is not None]
         if self.current is None and order:
             yield f"`latest` of {name} names no number in use, and numbers that were in use before"

@@ -34,7 +34,7 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
     def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise yaml_file.refused(parent, "blocks within blocks, too deep")
+            raise yaml_file.refused(parent, "blocks are nested too deeply")
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -60,14 +60,14 @@ def read_tree(text: str, file: str) -> Tree:
     finally:
         loader.dispose()
     if root is None:
-        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
+        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     tree = Tree()
     seen: set[int] = set()
 
     def data_of(node: yaml.Node, where: yaml.Node, path: ValuePath) -> Data:
         tree.places[path] = place = _place(file, where)
         if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
-            raise lock_error([Problem(place, "an alias has no place in this file")], TAKE_BACK)
+            raise lock_error([Problem(place, "an alias is not allowed in this file")], TAKE_BACK)
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
@@ -79,7 +79,9 @@ def read_tree(text: str, file: str) -> Tree:
                 tree.problems.append(Problem(_place(file, key), "a key must be plain text"))
             elif key.value in block:
                 first = tree.places[*path, key.value]
-                tree.problems.append(Problem(_place(file, key), f"`{key.value}` stands twice, first in {first}"))
+                tree.problems.append(
+                    Problem(_place(file, key), f"the key `{key.value}` is repeated; it is first in {first}")
+                )
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))
         return block

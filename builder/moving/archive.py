@@ -121,7 +121,7 @@ def damaged(path: Path, why: str) -> TransferError:
 
 def refused(path: Path, why: str) -> TransferError:
     return TransferError(
-        f"{path} is not taken: {why}",
+        f"{path} cannot be imported: {why}",
         hint="`builder export-image` does not write such a file: ask its author",
     )
 
@@ -313,14 +313,14 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
         except FileProblemsError as error:
             return error.message
         if wrong := next(build_directory.deviations(directory, image.platform), ""):
-            return f"`bake.json`: {wrong} is not as any version of this program writes it"
+            return f"`bake.json`: {wrong} does not have the form that any version of this program writes"
         mods = build_directory.mods_by_definition(directory)
     for path, file in build.items():
         if not (plan_model.belongs(path, mods) if mods else path in {plan_model.ADOPTED, plan_model.RECORD}):
             return f"`{printable(path)}` belongs to no build"
         if file.executable and not plan_model.may_be_executable(path, mods):
             return f"`{printable(path)}` is executable"
-    return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
+    return "its images.lock is about other images" if _is_of_others(name, image, build, mods.keys()) else ""
 
 
 def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:

@@ -150,7 +150,7 @@ def parse_env_file(text: str, file: str) -> EnvFile:
         problem = "no assignment NAME=VALUE: left out"
         if match := _ASSIGNMENT.fullmatch(line):
             name = match["name"]
-            problem = f"{name} stands in line {lines[name]} already: the last one counts" if name in lines else ""
+            problem = f"{name} is already in line {lines[name]}: the last one counts" if name in lines else ""
             try:
                 values[name], lines[name] = _value(match["value"]), number
             except ValueError as error:
@@ -173,7 +173,7 @@ def _value(text: str) -> str:
         kind, written = part.lastgroup, part[part.lastgroup] if part.lastgroup else part[0]
         computed = _EXPANSION.search(re.sub(r"\\.", " ", written)) if kind == "quoted" else _EXPANSION.match(text, at)
         if computed and kind in ("quoted", None):
-            raise ValueError("bash would compute its value, which is not done here")
+            raise ValueError("bash would compute its value, but builder does not")
         collected += re.sub(r'\\(["\\$`])', r"\1", written) if kind == "quoted" else written
         at = part.end()
     return collected
@@ -281,7 +281,7 @@ def _variables(
             continue
         shell = f"`export {name}=…` in your shell's profile"
         if name in container.SECRETS:
-            outcomes[key] = f"none: a server gets {name} from the environment of whoever starts it; {shell}"
+            outcomes[key] = f"not taken over: a server gets {name} from the environment of whoever starts it; {shell}"
             continue
         wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
         if wanted is None:
@@ -300,7 +300,7 @@ def _other(key: str) -> str:
     if key == "CLUSTER_NODES":
         return "empty"
     suggestion = words.did_you_mean(key, ("CLUSTER_NODES", *_NOT_HERE))
-    return f"not taken over: nothing here reads it{f'; {suggestion}' if suggestion else ''}"
+    return f"not taken over; nothing here reads it{f'; {suggestion}' if suggestion else ''}"
 
 
 # Git never ends where a setting includes a pipe that nobody writes to.
@@ -410,7 +410,7 @@ def plan_part(
     project: Project, checkout: Checkout, kind: copies.Kind, name: str, path: Path, upstream: UpstreamCommit | None
 ) -> PlannedCopy:
     if kind == "mod" and not mod.NAME.fullmatch(name):
-        return PlannedCopy("mod", name, reason="a mod's name has letters, digits and . _ + - in it")
+        return PlannedCopy("mod", name, reason="the name of a mod may contain only letters, digits and . _ + -")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
         return PlannedCopy("recipe", name, reason="a link that leaves the checkout")
     try:

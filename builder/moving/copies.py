@@ -143,7 +143,7 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     try:
         return records.record(Origin, data)
     except records.RecordError as error:
-        hint = f"take it back with git, or remove it: `builder {kind}s add` makes it again"
+        hint = f"take it back with git, or remove it: `builder {kind}s add` makes a new one"
         raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
 
 
@@ -246,8 +246,19 @@ class PlannedCopy:
 
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
-    """Looks up a repository. Raises SourceError where it does not answer, or has no such ref."""
+    """Looks up a repository. Raises SourceError where it does not answer, has no such ref, or is another file or folder
+    of this machine, for which git would only say that it failed."""
+    place = Path(address.url)
+    if (place.suffix == ".zip" and place.is_file()) or (place.is_dir() and not _is_repository(place)):
+        hint = "to use a mod's folder or zip, copy it into mods/; to use a recipe, copy it into recipes/"
+        if around := next(filter(_is_repository, place.parents), None):
+            hint = f"name its folder within the repository {around}: {around}//{place.relative_to(around)}"
+        raise SourceError(f"{place} is not a git repository", hint=hint)
     return Upstream(address, *foreign_files.find_commit(project.mirrors, address.url, address.ref, notify))
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").exists() or (folder / "HEAD").is_file()
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:
@@ -352,7 +363,7 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
         project.state.mkdir(parents=True, exist_ok=True)
         with locked(project.state / "copies.lock"):
             if read_copy_files(project, kind, name) != before:
-                raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
+                raise ConflictError(f"{kind} {name} has meanwhile changed", hint="run this again")
             fresh = place.with_name(f".{place.name}.new")
             shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
             if before != files:

@@ -81,7 +81,7 @@ def ask_machines(
         answers[node] = result
     overdue = NodeError(
         f"it did not answer within {seconds:g} s",
-        hint=f"`--timeout SECONDS` waits longer, as does `node_timeout` in {configuration.FILE}",
+        hint=f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}",
     )
     return {node: answers.get(node, overdue) for node in engines}
 
@@ -119,7 +119,7 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     except NodeError as error:
         silence = error.message
     if not silence and not re.fullmatch(r"\d+\.\d+", capability):
-        capability, silence = "", f"it says {capability or 'nothing'}"
+        capability, silence = "", f"it reports {capability or 'nothing'}"
     return SparkFacts(
         driver=machine.driver,
         kernel=machine.kernel,
@@ -184,7 +184,7 @@ def address_problems(facts: MachineFacts) -> tuple[str, ...]:
     subnet, since the system would answer for both on one."""
     linked = [interface for link in facts.links if link.is_up and (interface := facts.interface(link.interface))]
     missing = [each.name for each in linked if not each.addresses and not _is_second(each.name)]
-    problems = [f"{name} is up and has no IPv4 address" for name in missing]
+    problems = [f"{name} is up but has no IPv4 address" for name in missing]
     names = {interface.name for interface in linked}
     others = [each for each in facts.interfaces if each.is_up and each.name != "lo"]
     for first, second in combinations(others, 2):
@@ -369,12 +369,14 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
         meant = did_you_mean(name, names, code=True) or f"up are: {', '.join(names) or 'none'}"
         return Diagnosis("interface", "error", f"there is no {name}", meant)
     if not interface.is_up:
-        return Diagnosis("interface", "error", f"{name} is down", "is the cable in, and the other end up?")
+        return Diagnosis(
+            "interface", "error", f"{name} is down", "check that the cable is in, and that the other end is up"
+        )
     addresses = [str(address.ip) for address in interface.addresses]
     if not addresses:
         return Diagnosis("interface", "error", f"{name} has no IPv4 address", "give it one (netplan)")
     if _ip(node.address) and node.address not in addresses:
-        message = f"{name} has {', '.join(addresses)}, and builder.yaml says {node.address}"
+        message = f"{name} has {', '.join(addresses)}, but builder.yaml says {node.address}"
         return Diagnosis("interface", "error", message, _DISCOVER)
     return Diagnosis("interface", "ok", f"{name}, {node.address or addresses[0]}")
 
@@ -384,7 +386,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
     if node.rdma is None and facts.links:
         yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
     elif node.rdma is None:
-        remedy = "`rdma: []` in builder.yaml says so, and the nodes talk over TCP"
+        remedy = "`rdma: []` in builder.yaml states this; the nodes then talk over TCP"
         yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
     elif not node.rdma:
         yield Diagnosis("devices", "ok", "none: over TCP")
@@ -394,7 +396,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
             yield Diagnosis("devices", "error", f"there is no {name}", meant)
         elif not links[name].is_up:
             message = f"the link of {name} ({links[name].interface}) is down"
-            yield Diagnosis("devices", "error", message, "is the cable in, and the other end up?")
+            yield Diagnosis("devices", "error", message, "check that the cable is in, and that the other end is up")
     if node.rdma and not facts.verbs:
         remedy = "`sudo modprobe ib_uverbs`, on the node"
         yield Diagnosis("devices", "error", "/dev/infiniband is missing or empty", remedy)
@@ -445,7 +447,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
     if available >= MEMORY_TO_BUILD:
         yield Diagnosis("memory", "ok", message)
     else:
-        remedy = "a build from source needs memory: `builder status` shows the servers, and `builder stop` ends one"
+        remedy = "a build from source needs memory: `builder status` shows the servers, and `builder stop` stops one"
         yield Diagnosis("memory", "warning", message, remedy)
     total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
     message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
@@ -454,7 +456,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
     elif total - free <= SWAP_IN_USE * total:
         yield Diagnosis("swap", "ok", message)
     else:
-        remedy = "end what holds the memory, then `sudo swapoff -a && sudo swapon -a` brings back what was moved out"
+        remedy = "stop what holds the memory, then `sudo swapoff -a && sudo swapon -a` brings the swapped memory back"
         yield Diagnosis("swap", "warning", message, remedy)
     if facts.earlyoom:
         yield Diagnosis("earlyoom", "ok", "running")
@@ -467,7 +469,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
 def check_driver(version: str) -> Diagnosis:
     """Checks the ``version`` of a GB10's driver; empty where the kernel has not loaded one."""
     if not version:
-        return Diagnosis("driver", "error", "the kernel has a GB10, and no version of NVIDIA's driver", _UPDATE)
+        return Diagnosis("driver", "error", "the kernel reports a GB10, but no version of NVIDIA's driver", _UPDATE)
     if int(version.partition(".")[0]) < OLDEST_DRIVER:
         message = f"NVIDIA {version}; CUDA 13, which the images have, requires {OLDEST_DRIVER} or later"
         return Diagnosis("driver", "error", message, _UPDATE)
@@ -486,7 +488,7 @@ def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
         if capability not in (part.rstrip("af+PTX") for part in architecture.replace(";", " ").split())
     ]
     if others:
-        message = f"compute capability {capability}, and these definitions build for another GPU: {', '.join(others)}"
+        message = f"compute capability {capability}, but these definitions build for another GPU: {', '.join(others)}"
         remedy = f"`gpu_arch: {capability}a` under `args:` in their image.yaml"
         return Diagnosis("GPU arch", "warning", message, remedy)
     return Diagnosis("GPU arch", "ok", f"compute capability {capability}")

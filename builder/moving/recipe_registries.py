@@ -62,7 +62,7 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
     or without folders. Raises UsageError for another form or an ambiguous name, SourceError for an unknown one."""
     match = _NAMED.fullmatch(text)
     if not match:
-        raise UsageError(f"`{text}` names no recipe of a registry", hint=_FORM)
+        raise UsageError(f"`{text}` does not name a recipe of a registry", hint=_FORM)
     address = registry_address(project, match["registry"])
     address = replace(address, ref=match["ref"] or address.ref)
     upstream = copies.find_repository(project, address, notify)
@@ -110,7 +110,7 @@ def plan_vllm_recipe(
     not answer, FileProblemsError for a recipe that cannot be read."""
     match = _ASKED.fullmatch(text)
     if not match:
-        raise UsageError(f"`{text}` names no recipe of vLLM", hint=_VLLM_FORM)
+        raise UsageError(f"`{text}` does not name a recipe of vLLM", hint=_VLLM_FORM)
     chosen = hardware or HARDWARE
     if not _HARDWARE.fullmatch(chosen):
         raise UsageError(f"--hardware {chosen}: not a name such as {HARDWARE}")
@@ -223,7 +223,7 @@ class _Making:
         profiles = _mapping(self.taxonomy, "hardware_profiles")
         if hardware not in profiles:
             hint = did_you_mean(hardware, profiles) or f"there are {', '.join(profiles)}"
-            raise UsageError(f"vLLM's recipes know no hardware {hardware}", hint=hint)
+            raise UsageError(f"vLLM's recipes do not know the hardware {hardware}", hint=hint)
         self.profile = _mapping(profiles, hardware)
         generation = self.profile.get("generation") or self.profile.get("gpu_generation")
         self.generation = str(generation[0] if isinstance(generation, list) and generation else generation)
@@ -241,9 +241,9 @@ class _Making:
     def _require_served(self) -> None:
         """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
         if str(self.profile.get("brand", "")).lower() != _BRAND:
-            raise UsageError(f"--hardware {self.hardware}: builder serves on NVIDIA's GPUs alone")
+            raise UsageError(f"--hardware {self.hardware}: builder serves only on NVIDIA's GPUs")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
-            raise UsageError(f"{self.file} is served by vllm-omni: builder serves with vLLM alone")
+            raise UsageError(f"{self.file} is served by vllm-omni: builder serves only with vLLM")
         supported = _texts(self.variant.get("supported_hardware")) or [self.hardware]
         needs = _mapping(self.variant, "precision_hardware")
         if not self.variant.get("precision_hardware") and self.variant.get("precision") in ("nvfp4", "fp4"):

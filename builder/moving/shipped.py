@@ -154,7 +154,7 @@ def read_shipped_record(project: Project) -> InitRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, records.RecordError) as error:
-        hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
+        hint = "restore it from git; or delete it: then every file that differs from this release counts as edited"
         raise FileProblemsError((Problem(Location(FILE), str(error)),), hint=hint) from None
 
 
@@ -216,7 +216,7 @@ def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], go
     except (FileNotFoundError, NotADirectoryError):
         before = None
     except IsADirectoryError:
-        raise UnsafePathError(f"{file.path} is a folder here, and a file is to be written") from None
+        raise UnsafePathError(f"{file.path} is a folder here, but a file must be written there") from None
     written, after = digests.get(file.path), file.content
     state: FileState
     if file.path in LINES:

@@ -107,9 +107,9 @@ def take(
     alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
     try:
         if compile_caches.warm_from(workspace.project, environ, name):
-            why = "there are some already"
+            why = "some already exist there"
         elif not alike and caches.chips == compile_caches.chips_of():
-            why = "they were compiled from other parts"
+            why = "they were compiled from different parts"
         else:
             if machine.is_here(workspace.engine.host):
                 Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
@@ -232,10 +232,10 @@ def place(
     with containers.running(endpoint, image, labels={"builder.caches": "1"}, mounts={folder: INSIDE}) as container:
         seen = container.run(["sh", "-c", _LOOK], timeout=_WAIT)
         if seen.exit_code:
-            return "there are some already"
+            return "some already exist there"
         chips = compile_caches.parse_chips(seen.output)
         if chips != caches.chips:
-            return f"they were compiled for {', '.join(caches.chips)}, and there is {', '.join(chips)}"
+            return f"they were compiled for {', '.join(caches.chips)}, but this machine has {', '.join(chips)}"
         try:
             container.run(_CLEAN, timeout=_WAIT)
             containers.put_archive(container, INSIDE, *_tar(caches, pieces))
@@ -256,7 +256,7 @@ def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> t
             digest.update(piece)
             yield piece
         if digest.hexdigest() != entries[path][1]:
-            raise TransferError(f"{path} of the compile caches is not as it was recorded", hint="try again")
+            raise TransferError(f"{path} of the compile caches does not match its record", hint="try again")
 
     contents: list[tuple[str, int, int, Iterable[bytes]]] = [
         (path, size, at // _NANO, verified(path)) for path, (size, _, at) in entries.items()

@@ -66,14 +66,14 @@ def read_adopted(directory: Path) -> AdoptedContents | None:
 def way_back(name: ImageName, image: NumberedImage) -> str:
     """Returns what brings a number back that the engine lacks: the registry first, then what it was made from."""
     if image.digest:
-        return f"with `registry:` in builder.yaml, `builder pull {name}` gets it back"
+        return f"to pull it from a registry, set `registry:` in builder.yaml, then run `builder pull {name}`"
     if image.adopted is None:
         return f"`builder rebuild {name}` builds it again"
     if image.adopted.digests:
         source = image.adopted.digests[0]
         return f"`docker pull {source}`, then `builder adopt {source} --as {name.repository}` gives it its number again"
     again = f"`builder adopt IMAGE --as {name.repository}`"
-    return f"bring it back from where it was built; then {again} gives it its number again"
+    return f"copy it back from where it was built; then {again} gives it its number again"
 
 
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
@@ -85,7 +85,7 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
     if images.fingerprint(details) != recorded.fingerprint:
         raise ImageStateError(
             f"{name} is not the image that images.lock records: its tag was moved",
-            hint="`builder verify` shows what is wrong; `builder rebuild` makes a number again",
+            hint="`builder verify` shows what is wrong; `builder rebuild` rebuilds a number",
         )
 
 
@@ -101,7 +101,7 @@ def look_into(
     read, which is no error."""
     from builder.engine import installed
 
-    workspace.report(Message(f"looking into {image}"))
+    workspace.report(Message(f"reading what {image} contains"))
     entrypoint = tuple(map(str, details.config.get("Entrypoint", ())))
     contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels), entrypoint=entrypoint)
     try:
@@ -110,7 +110,9 @@ def look_into(
         why = _plain(error.message.splitlines()[0].replace(details.id, image))
         return replace(contents, unknown=why), {}
     except BuildFailedError:  # its message is the whole script
-        return replace(contents, unknown=f"{image} did not tell in {installed.READ_SECONDS} seconds what is in it"), {}
+        return replace(
+            contents, unknown=f"{image} did not report what it contains within {installed.READ_SECONDS} seconds"
+        ), {}
     packages = {_plain(name): _plain(version) for name, version in software.packages.items()}
     contents = replace(contents, python=_plain(software.python), packages=packages, metadata=software.metadata)
     if "vllm" not in software.sources:
@@ -165,8 +167,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
         if len(tagged) != 1 and wanted is None:
             several = f"it is tagged in {', '.join(tagged)}" if tagged else "it has no name"
             raise UsageError(
-                f"{typed} belongs to no one repository: {several}",
-                hint="say which repository it gets a number of: `--as REPOSITORY`",
+                f"{typed} does not belong to a single repository: {several}",
+                hint="name the repository whose number it gets: `--as REPOSITORY`",
             )
         repository, source = (tagged or [""])[0], details.id
     chosen = repository if wanted is None else wanted
@@ -175,8 +177,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
     if not _REPOSITORY.fullmatch(chosen):
         what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
         raise UsageError(
-            f"{what} is no name of a repository here: lower-case letters and digits, with . _ - or / between them",
-            hint="`--as REPOSITORY` gives it a number of another one, such as `--as vllm-node`",
+            f"{what} is not a valid repository name: use lower-case letters and digits, with . _ - or / between them",
+            hint="name another repository with `--as REPOSITORY`, such as `--as vllm-node`",
         )
     return chosen, source
 

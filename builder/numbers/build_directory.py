@@ -47,7 +47,7 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
     if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
         location = Location(f"{directory.shown}/{making.FILE}")
         raise FileProblemsError(
-            tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
+            tuple(Problem(location, f"{what} does not have the form that this program writes") for what in wrong),
             hint="it was not run; `git log` shows who changed it, and `git checkout` restores it",
         )
     return dict(_expected_targets(directory, platform))
@@ -61,7 +61,7 @@ def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
     expected = dict(_expected_targets(directory, platform))
     document = directory.bake_file
     if making.TARGET not in expected:
-        yield f"target {making.TARGET}, of which the plan knows nothing,"
+        yield f"target {making.TARGET}, which the plan does not contain,"
     yield from (f"`{key[:_LONGEST]}`" for key in sorted(document.keys() - {"group", "target"}))
     if document.get("group", making.bake_groups()) != making.bake_groups():
         yield "`group`"

@@ -193,10 +193,10 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
     claimed = _claim(endpoint, volume, labels, passes)
     if claimed.get(FINGERPRINT) != fingerprint:
         raise ImageStateError(
-            f"{name} is another image in this engine: {of_labels(claimed)} gave it that number, which is never"
-            " given to other content",
-            hint="projects that build in one engine need a repository each (`repository:` in image.yaml); where that"
-            f" project is no more, `docker volume rm {volume}` sets the number free",
+            f"{name} is another image in this engine: {of_labels(claimed)} gave it that number, and a number"
+            " never changes its content",
+            hint="projects that build in one engine need a repository each (`repository:` in image.yaml); if that"
+            f" project no longer exists, free the number with `docker volume rm {volume}`",
         )
 
 
@@ -416,9 +416,9 @@ def reason(workspace: Workspace, name: ImageName) -> str:
     project = workspace.project
     for folder in (project.builds, project.evidence):
         if (path := folder / before.repository / str(before.number)).is_dir():
-            return f"{project.relative(path)} is there, so {before.number} was given before"
+            return f"{project.relative(path)} exists, so {before.number} was given before"
     if images.inspect_image(workspace.engine, str(before)):
-        return f"the engine has {before}, which images.lock does not"
+        return f"the engine has {before}, but images.lock does not"
     return f"{before} was given before on this engine, by another project or an earlier images.lock"
 
 

@@ -113,11 +113,11 @@ def push(
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
     actual = manifest_digest(endpoint, reference)
     if actual is None:
-        raise TransferError(f"{reference} was pushed, and the registry does not have it")
+        raise TransferError(f"{reference} was pushed, but the registry does not have it")
     if actual != digest:
         raise TransferError(
             f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
-            hint=f"`builder push {name}` again says whether that is the same content",
+            hint=f"`builder push {name}` again shows whether that is the same content",
         )
     return Pushed(digest, already=False)
 
@@ -129,8 +129,8 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
     registry_state = state(endpoint, registry, name, recorded)
     if registry_state == "moved":
         raise TransferError(
-            f"{reference} holds other content than images.lock records for {name}: not overwritten",
-            hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
+            f"{reference} has different content than images.lock records for {name}, and was not overwritten",
+            hint="if another project pushed that number, give this one its own path under `registry:` in builder.yaml",
         )
     return manifest_digest(endpoint, reference) if registry_state == "present" else None
 
@@ -164,15 +164,15 @@ def pull(
     there = images.inspect_image(endpoint, str(name))
     if there is not None and images.fingerprint(there) != recorded.fingerprint:
         raise ImageStateError(
-            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
-            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
+            f"in the engine at {endpoint.host}, {name} is not the image that images.lock records: not overwritten",
+            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there frees the name",
         )
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
                 f"{pulled} is not the image that images.lock records for {name}: not kept",
-                hint="`builder rebuild` makes a number again from its build directory",
+                hint="`builder rebuild` rebuilds a number from its build directory",
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers

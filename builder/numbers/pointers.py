@@ -66,7 +66,7 @@ def unfit_reason(lock: Lock, name: ImageName, now: ImageName) -> str:
     if image.pruned:
         return f"was pruned on {image.pruned[:10]}"
     if left and "vllm" in left.versions and "vllm" not in image.versions and image.status != "good":
-        return "holds no vLLM that is known"
+        return "contains no known vLLM"
     return ""
 
 

@@ -80,7 +80,7 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     """
     image, stayed = lock.image(to), lock.image(origin)
     if image is None or stayed is None:
-        raise ValueError(f"{origin} and {to} are both in the lock by now")
+        raise ValueError(f"{origin} and {to} are both already in the lock")
     with _scratch_folder(project) as folder:
         destination = project.build_directory(to.repository, to.number)
         candidates = [*_candidates(project, origin, folder), destination]
@@ -194,7 +194,7 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
             if name in built:
                 recoverable[name] = _from_build(name, built[name], details)
             elif owner := claims.holder_of(others, name):
-                workspace.report(Message(f"{name} is left out: {owner} has it"))
+                workspace.report(Message(f"{name} is left out: it belongs to {owner}"))
             elif own := labels_of(name, details):
                 tagged = images.last_tagged(engine, str(name)) or details.created
                 part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
@@ -262,10 +262,12 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
     number = RecoverableImage(name, part)
     if local is None:
         pruned = replace(number.image, pruned=words.now())
-        unknown = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
+        unknown = f"{name} is not in this engine, since an unknown date: recorded as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
     if images.fingerprint(local) != number.image.fingerprint:
-        return replace(number, unknown=(f"{name} names other content in this engine than was built: it was moved",))
+        return replace(
+            number, unknown=(f"{name} has different content in this engine than was built: its tag was moved",)
+        )
     return number
 
 

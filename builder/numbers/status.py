@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Names of numbered images as the user types them (``vllm-node-tf5:7``, ``tf5:7``), looked up in images.lock.
 
-_HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives one that is in the engine a number"
+_HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives a number to an image of the engine"
 
 
 def named_repository(project: Project, lock: Lock, text: str) -> str | None:

@@ -181,10 +181,10 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     hint = "write a tag, branch or commit of it: `ref: v0.7.2`"
     if named is None:
         which = f"vllm {vllm.version}" if vllm else "a vllm whose version is not known yet, or that is no source here,"
-        raise SourceError(f"`version: from-vllm`: {which} names no version of FlashInfer", hint=hint)
+        raise SourceError(f"`version: from-vllm`: {which} does not name a version of FlashInfer", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
-        raise SourceError(f"`version: from-vllm`: {named.by} names {text}, which is no single version", hint=hint)
+        raise SourceError(f"`version: from-vllm`: {named.by} names {text}, which is not a single version", hint=hint)
     return f"v{version}"
 
 
@@ -249,8 +249,10 @@ def _python_version(definition: ImageDefinition) -> str:
 _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
 _BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
-_HINT = "write the version that the pinned vllm names, or leave the requirement out"
-_HINT_FOR_PATCHES = "packages are those of the commit without its patches: drop that one, or take a commit with it"
+_HINT = "write the version that the pinned vllm names, or remove the requirement"
+_HINT_FOR_PATCHES = (
+    "packages come from the commit without its patches: remove that patch, or use a commit that contains it"
+)
 _END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -297,8 +299,8 @@ def check_rust(project: Project, definition: ImageDefinition, named: str, patche
     location = image.location(project, definition.name, "args", "rust")
     version = "" if named[:1].isalpha() else f"write `rust: {named}` and its `rust_sha256` under `args:`, or "
     raise SourceError(
-        f"{location}: Rust {rust}, and the front end of the pinned vllm is written for Rust {named}",
-        hint=f"{version}take `rust` out: vllm is then built without that front end",
+        f"{location}: Rust {rust}, but the front end of the pinned vllm requires Rust {named}",
+        hint=f"{version}remove `rust`: vllm is then built without that front end",
     )
 
 
@@ -314,7 +316,7 @@ def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, na
     exact = exact_version(named.specifiers)
     other = f", or `ref: v{exact}`" if exact else ""
     message = f"{location}: FlashInfer is at {pin.version} ({pin.commit[:12]}), and {named.text(FLASHINFER)}"
-    return {message: f"write `version: from-vllm` in place of FlashInfer's `ref`{other}"}
+    return {message: f"write `version: from-vllm` instead of FlashInfer's `ref`{other}"}
 
 
 def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[Mention]:
@@ -368,7 +370,7 @@ def misfit_kernels(packages: Iterable[LockedPackage]) -> str:
         if own and version != own.partition("+")[0]:
             return f"{name} is {version}, and {FLASHINFER} {own}: FlashInfer refuses kernels of another version"
         if runtime and cuda and not cuda.startswith(f"cu{runtime.partition('.')[0]}"):
-            return f"{name} {version}+{cuda} is for another CUDA than {runtime}, which the packages bring"
+            return f"{name} {version}+{cuda} is for a different CUDA than {runtime}, which the packages install"
     if len({cuda for _, _, cuda in ready.values()}) > 1:
         return f"{' and '.join(sorted(ready))} are for several versions of CUDA"
     return ""

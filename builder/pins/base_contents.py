@@ -49,7 +49,7 @@ def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: 
     cannot be pulled, is not what is pinned, or cannot be run here."""
     with _read_errors(pin):
         details = _pulled(endpoint, pin, platform, report)
-        report(Message(f"reading what {pin.requested} brings"))
+        report(Message(f"reading what {pin.requested} contains"))
         software = installed.read_installed(endpoint, reference(pin), containers.reading_labels(), platform)
     sources = {name: Version(package.version, package.commit) for name, package in software.sources.items()}
     packages = tuple(LockedPackage(name, version, ()) for name, version in software.packages.items())
@@ -89,7 +89,7 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
 def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
     if details := _present(endpoint, pin, platform):
         return details
-    report(Message(f"pulling {pin.requested}, to read what it brings"))
+    report(Message(f"pulling {pin.requested}, to read what it contains"))
     _pull(endpoint, reference(pin), platform, report)
     if details := _present(endpoint, pin, platform):
         return details
@@ -109,7 +109,7 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     if not digest:
         raise SourceError(
             f"{name} differs from the pinned image, and no registry has it",
-            hint="`builder lock --update base` pins the base again",
+            hint="to pin the base again: `builder lock --update base`",
         )
 
     def on_progress(progress: LayerProgress) -> None:

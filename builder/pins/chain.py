@@ -87,7 +87,7 @@ def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[s
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
             raise UsageError(
                 f"{targets} has no source `{name}`",
-                hint=f"it has {', '.join(sorted(sources))}; image.yaml says under `sources:` what it is made from",
+                hint=f"it has {', '.join(sorted(sources))}; see `sources:` in image.yaml",
             )
         for definitions in filter(None, having):
             updates[definitions[-1].name][name] = ref

@@ -115,7 +115,7 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     address = next((by_name[package].git for by_name in sources if package in by_name), "")
     if not address:
         raise UsageError(
-            f"`{ref}` is no version, and no definition takes {package} from git",
+            f"`{ref}` is not a version, and no definition takes {package} from git",
             hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
         )
     pin = mirror.resolve_ref(reach.mirrors, address, ref, reach.say)
@@ -247,7 +247,7 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
     except NoAnswerError as error:
         raise SourceError(f"{shown} does not answer: {error}") from None
     if not answer.is_success:
-        raise SourceError(f"{shown}: the server says {http_client.status(answer)}")
+        raise SourceError(f"{shown}: the server answers {http_client.status(answer)}")
     versions: dict[str, set[str]] = {}
     for name, sha256 in _listed(answer.text):
         with contextlib.suppress(InvalidWheelFilename):

@@ -208,18 +208,18 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
         if name in definition.base_sources:
             raise UsageError(
                 f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
-                hint="`--update base` moves the two together",
+                hint="to move both together: `--update base`",
             )
         if name == "base" and ref is not None:
             if images.split_day(str(definition.base))[1] or not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
                 raise UsageError(
                     f"`--update base={ref}`: expected a day such as 2026-09-20, or a tag of {definition.base}",
-                    hint=f"where the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
+                    hint=f"if the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
                 )
         elif ref is not None and name in definition.wheel_sources:
             if parse_version(ref) is None:
                 raise UsageError(
-                    f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is no version",
+                    f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is not a version",
                     hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
                 )
         elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
@@ -303,7 +303,7 @@ def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseC
     wants = definition.python
     if wants and not contents.python.startswith(f"{wants.version}."):
         raise SourceError(
-            f"the Python of {base.requested} is {contents.python}, and packages are asked for {wants.version}",
+            f"the Python of {base.requested} is {contents.python}, but the packages are requested for {wants.version}",
             hint=f"set `python.version` in {where}",
         )
 
@@ -620,7 +620,9 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
     pin = pins.sources.get(name)
     made = _made(task, wants, name, pins, pin.version if stays and pin else task.update.get(name))
     if not made:
-        task.resolver.say(f"{definition.name}: the day of its {name} is not known, so its packages are those of today")
+        task.resolver.say(
+            f"{definition.name}: the date of its {name} is not known, so its packages are resolved as of today"
+        )
         return ""
     end = words.timestamp_of(datetime.fromisoformat(made) + timedelta(days=DAYS))
     if not stays or before.python is None:

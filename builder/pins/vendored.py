@@ -86,7 +86,7 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
         raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=_HINT) from None
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
-            f"{file} was edited: it is not {_kind(patch)} that images.lock pins",
+            f"{file} was edited: it is no longer {_kind(patch)} that images.lock pins",
             hint=f"restore it: `git checkout -- {file}`",
         )
     return content
@@ -138,7 +138,7 @@ def _fetch(
     def notify(text: str) -> None:
         report(Message(text))
 
-    notify(f"the project does not have the patch of {name}: it is fetched from there")
+    notify(f"the project does not have the patch of {name}; fetching it")
     try:
         now, diff = pulls.vendor(project.mirrors, url, pull, pin.commit, earlier, notify)
     except SourceError as error:
@@ -147,7 +147,7 @@ def _fetch(
         ) from None
     if now.sha256 != pull.sha256:
         raise LockError(
-            f"{name} gives another patch now, of SHA-256 {now.sha256[:12]}, and {pull.sha256[:12]} is pinned",
+            f"{name} now gives another patch, with SHA-256 {now.sha256[:12]}, but {pull.sha256[:12]} is pinned",
             hint=_HINT,
         )
     notify(f"{name} gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}…")

@@ -272,7 +272,7 @@ def render_dockerfile(
         # An expression in a template may fail in any way that Python can.
         raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
-        raise _problem(Location(own), f"it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does")
+        raise _problem(Location(own), f"it does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -439,7 +439,7 @@ def load_bake(text: str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = dict(pairs)
         if len(keys) != len(pairs):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key is repeated")
         return keys
 
     def literal(text: str) -> str:
@@ -629,9 +629,11 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
         for name, value in mod.env.items():
             before, owner = latest.get(name, (value, mod.name))
             if before != value and mod in mods:
-                messages.append(f"mod {mod.name} sets {name} to {value!r} in place of {before!r} of mod {owner}")
+                messages.append(
+                    f"mod {mod.name} sets {name} to {value!r} instead of {before!r}, which mod {owner} sets"
+                )
             latest[name] = (value, mod.name)
     if recipe and recipe.ignored_build_args:
         ignored = " ".join(recipe.ignored_build_args)
-        messages.append(f"{recipe.file}: build_args mean nothing here and are ignored: {ignored}")
+        messages.append(f"{recipe.file}: build_args have no effect here and are ignored: {ignored}")
     return tuple(messages)

@@ -242,7 +242,7 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
                     yield Problem(_at_after(mod, name), no_mod(name, existing))
                 elif baked.get(name, 0) > number:
                     own, child = level.definition, levels[baked[name]].definition
-                    message = f"{mod.name} is baked into {own}, and {name} only into {child}, which is built on it"
+                    message = f"{mod.name} is baked into {own}, but {name} only into {child}, which is built on it"
                     yield Problem(_at_after(mod, name), message)
 
 

@@ -63,7 +63,7 @@ def shared_memory(record: Machine) -> MachineMemory | None:
 
 # The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
 
-_FORCE = "`--force` starts it nevertheless"
+_FORCE = "to start it anyway: `--force`"
 
 
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
@@ -77,7 +77,7 @@ def require_room(prepared: PreparedServer, leaving: Collection[Service], report:
     reasons = list(dict.fromkeys(reason for reason, _ in shortages))
     if prepared.force:
         for reason in reasons:
-            report(Message(f"{reason}; started nevertheless"))
+            report(Message(f"{reason}; started anyway"))
     elif reasons:
         raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 

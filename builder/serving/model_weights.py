@@ -58,7 +58,7 @@ def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, r
     if now is None or before == now or model.pairing.revision == recipe.revision:
         return ""
     now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
-    return f"{recipe.model} is at revision {now} now; it was paired at {before}"
+    return f"{recipe.model} is now at revision {now}; it was paired at {before}"
 
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
@@ -229,7 +229,7 @@ def _require_mods(
     image: str, record: NumberedImage, name: CheckpointName, made: CheckpointRevision, hint: str = ""
 ) -> None:
     if lacking := [mod for mod in made.mods if mod not in record.mods]:
-        raise ConflictError(f"{image} does not carry {', '.join(lacking)}, which {name.short} needs", hint=hint)
+        raise ConflictError(f"{image} does not contain {', '.join(lacking)}, which {name.short} needs", hint=hint)
 
 
 def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
@@ -336,12 +336,12 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         raise ImageStateError(
             f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}",
-            hint=fetches if written.model else f"the files belong into {folder}",
+            hint=fetches if written.model else f"the files belong in {folder}",
         )
     for name, file in recorded.files.items():
         if (folder / name).stat().st_size != file.size:
             raise ImageStateError(
-                f"{folder / name} has another size than when the checkpoint was made from it",
+                f"{folder / name} does not have the size that it had when the checkpoint was made from it",
                 hint="`builder checkpoints build NAME --update` makes the checkpoint from the present source",
             )
 
@@ -369,14 +369,14 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
 
     if shutil.which("rsync") is None:
         raise UsageError(
-            "rsync is not installed on this machine, and it copies models to nodes",
+            "rsync is not installed on this machine, but is needed to copy models to nodes",
             hint="`sudo apt-get install rsync`, here and on the nodes",
         )
     address = client.of_node(environ, node.name, node.engine).host
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
         raise UsageError(
-            f"node {node.name} is reached at {address}, and models are copied over ssh",
+            f"node {node.name} is reached at {address}, but models are copied over ssh",
             hint=f"name it in builder.yaml as ssh://USER@HOST, or run `builder download` on {node.name}",
         )
     home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")

@@ -240,7 +240,7 @@ def settle_server_options(
         if typed.publish:
             raise UsageError(
                 "ports can be published on one machine only: several nodes use the network of their machines",
-                hint="`--port N` has the server listen on another port",
+                hint="to make the server listen on another port: `--port N`",
             )
         configured = replace(configured, publish=())
     return container.settle_container_options(configured, recipe, typed, environ, (project.root, Path.cwd()))
@@ -298,7 +298,7 @@ def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], im
         if (facts := mod.read_script_facts(each)) and facts.instead:
             raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")
         if each.run and not each.network:
-            workspace.report(Message(f"mod {each.name} has the server's network here, and none in a build"))
+            workspace.report(Message(f"mod {each.name} has the server's network here, but none in a build"))
     software = installed.read_installed(engine, image_name, containers.reading_labels())
     pinned = {**software.packages, "python": software.python}
     pinned |= {name: package.version for name, package in software.sources.items()}
@@ -346,7 +346,7 @@ def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> 
         elif is_numbered:
             problems.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
         else:
-            problems.append(f"{name} is another image in {where} than in the first engine")
+            problems.append(f"{name} is a different image in {where} than in the first engine")
     if problems:
         hint = _way_to(selection, on_nodes=any(engine.node for engine in engines))
         raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
@@ -358,13 +358,13 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
     name, recipe = selection.name, selection.recipe
     if isinstance(selection, UnnumberedImage):
         if on_nodes:
-            return f"`builder adopt {name}` gives it a number, and `builder copy` brings that to a node"
-        pull = f"`docker pull {name}` gets it from a registry"
+            return f"`builder adopt {name}` gives it a number, and `builder copy` copies it to a node"
+        pull = f"get it from a registry: `docker pull {name}`"
         return f"`builder build {recipe.file}` builds it, or {pull}" if selection.definition else pull
     if on_nodes:
-        return f"`builder copy {name} NODE` brings it to a node"
+        return f"`builder copy {name} NODE` copies it to a node"
     back = adopted.way_back(selection.image, selection.record)
-    return f"{back}; `builder rollback {recipe.model or recipe.file}` goes to the one before"
+    return f"{back}; `builder rollback {recipe.model or recipe.file}` goes to the previous image"
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
@@ -374,7 +374,7 @@ def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: Co
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
             raise UsageError(
                 f"the volume {mount} cannot be mounted: {mount.source} does not exist",
-                hint=f"`mkdir -p {mount.source}` if an empty folder is wanted",
+                hint=f"to mount an empty folder: `mkdir -p {mount.source}`",
             )
     if not options.earlyoom:
         return
@@ -429,7 +429,7 @@ def _require_on_hub(container: ContainerSettings, environ: Mapping[str, str], mo
     except ModelUnavailableError as error:
         hint = error.hint
         if _OFFLINE & {*settings} and not _OFFLINE & {*environ}:
-            hint = f"`builder download {model}` brings it; the recipe turns the hub off for the server"
+            hint = f"download it first with `builder download {model}`: the recipe turns the hub off for the server"
         raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
         return  # a hub that does not answer may do so in a minute

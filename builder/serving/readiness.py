@@ -64,8 +64,8 @@ def wait_until_ready(
     service = server.head.service
     if service.status == "running" and service.health in {"healthy", "unhealthy"} and not answers(server):
         raise ConflictError(
-            f"{server.name} is up and does not answer",
-            hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it again",
+            f"{server.name} is running but does not answer",
+            hint=f"`builder logs {server.name}` may show why; `builder restart {server.name}` starts it again",
         )
     try:
         return _watch(workspace, started, crashes, limit)
@@ -116,7 +116,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
             reached = f"; the last phase in its log: {phase}" if phase else ""
             log = project.relative(_keep_log(project, server, head)[0])
             message = f"{server.name} did not answer within {most}{reached}"
-            raise ServeFailedError(message, log=log, hint="the log says how far the start got")
+            raise ServeFailedError(message, log=log, hint="the log shows how far the start got")
         time.sleep(_POLL_SECONDS)
 
 
@@ -169,7 +169,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if _is_own(project, server):
         if selected.recipe.model:
-            hints.append(f"`builder why {selected.recipe.model}` says what changed since it worked")
+            hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
         hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
@@ -213,8 +213,8 @@ def _rollback_hint(project: Project, name: str | None) -> str:
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"no earlier image of {name} can take its place: look at the log"
-    return f"{name or 'it'} was never paired with another image: look at the log"
+        return f"no earlier image of {name} can take its place: see the log"
+    return f"{name or 'it'} was never paired with another image: see the log"
 
 
 # The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:

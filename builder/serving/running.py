@@ -306,7 +306,7 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
     if len(matches) > 1:
         raise UsageError(
             f"`{text}` is served several times" if text else "several are served",
-            hint=f"say which: {', '.join(server.name for server in matches)}",
+            hint=f"name one: {', '.join(server.name for server in matches)}",
         )
     return matches[0] if matches else None
 

@@ -38,7 +38,7 @@ class SelectedImage:
 
     @property
     def missing_mods(self) -> tuple[str, ...]:
-        """The recipe's mods that the image does not carry."""
+        """The recipe's mods that the image does not contain."""
         return tuple(mod for mod in self.recipe.mods if name_of(mod) not in self.record.mods)
 
 
@@ -57,7 +57,7 @@ class UnnumberedImage:
 
     @property
     def missing_mods(self) -> tuple[str, ...]:
-        """The recipe's mods: the image is not known to carry any of them."""
+        """The recipe's mods: the image is not known to contain any of them."""
         return self.recipe.mods
 
 
@@ -94,7 +94,7 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet."""
     name, reason = _image(lock, recipe)
     if name is None:
-        adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
+        adopts = f"`builder adopt {recipe.container}` gives a number to an image that is here"
         raise ImageStateError(
             f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
         )
@@ -133,18 +133,18 @@ def selection_warning(selection: ServedImage) -> str:
     recipe = selection.recipe
     if isinstance(selection, UnnumberedImage):
         adopts = f"`builder adopt {recipe.container}` gives it one"
-        return f"{recipe.container} has no number, so nothing leads back to it once that name moves: {adopts}"
+        return f"{recipe.container} has no number, so you cannot go back to it once that name moves: {adopts}"
     if selection.reason != "current":
         return ""
-    return f"{recipe.model or recipe.name} is paired with no image; {selection.image} is the current one"
+    return f"{recipe.model or recipe.name} is not paired with an image; the current image {selection.image} is used"
 
 
 def mods_warning(selection: ServedImage) -> str:
-    """A warning about the recipe's mods that the image does not carry; empty if it has all of them."""
+    """A warning about the recipe's mods that the image does not contain; empty if it has all of them."""
     if not selection.missing_mods:
         return ""
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
-    lacks = f"{selection.name} {'does not carry' if built_here else 'is not known to carry'}"
+    lacks = f"{selection.name} {'does not contain' if built_here else 'is not known to contain'}"
     bakes = f"`builder build {selection.recipe.file}` bakes them"
     if isinstance(selection, UnnumberedImage) and selection.definition is None:
         bakes = f"a definition with `base: {selection.name}` bakes them"

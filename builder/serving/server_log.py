@@ -61,7 +61,7 @@ _KNOWN = (
         r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
         r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
         r"|couldn't connect to 'http|Cannot find the requested files in the",
-        "the model is not there: `builder download {model}` fetches it, or says why it cannot",
+        "the model is missing: `builder download {model}` fetches it, or reports why it cannot",
     ),
     KnownCause(
         r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error",

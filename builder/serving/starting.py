@@ -127,13 +127,13 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
             image = service.labels.get(f"{LABEL}.image", service.image)
             raise ConflictError(
                 f"port {port} is in use: {service.name} serves there from {image}",
-                hint=f"`builder stop {service.name}` ends it; `--port N` takes another port",
+                hint=f"`builder stop {service.name}` stops it; to use another port: `--port N`",
             )
     host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
         raise ConflictError(
             f"port {port} is in use on this machine",
-            hint=f"`ss -ltnp 'sport = :{port}'` shows by what; `--port N` takes another port",
+            hint=f"to see by what: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
         )
 
 
@@ -223,7 +223,7 @@ def is_running(prepared: PreparedServer) -> bool:
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
             raise ConflictError(
-                f"a container that is not builder's is called {service.name}",
+                f"another container, not made by builder, is called {service.name}",
                 hint=f"`docker rm -f {service.name}` removes it, or give the recipe another name",
             )
         if service is not None and service.is_up:
@@ -235,7 +235,7 @@ def is_running(prepared: PreparedServer) -> bool:
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
     does = "applies them" if now == image else "changes over"
     raise ConflictError(
-        f"{name} is being served already, {how}", hint=f"`builder restart {name}` with these options {does}"
+        f"{name} is already being served, {how}", hint=f"`builder restart {name}` with these options {does}"
     )
 
 
@@ -270,7 +270,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
     if member.service.image_id != planned.image_id:
-        raise ImageStateError(f"the tag {planned.settings.image} was moved at this moment: nothing was started")
+        raise ImageStateError(f"the tag {planned.settings.image} was just moved: nothing was started")
 
 
 def _start(member: ServerMember) -> None:

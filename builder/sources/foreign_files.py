@@ -71,7 +71,7 @@ def read_foreign_files(
         wrong = dict.fromkeys(folders & set(entries), "a file and a folder at once")
         for name, entry in entries.items():
             is_file = entry.mode in _PLAIN or entry.mode == _LINK
-            kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "no plain file"
+            kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
             if reason := _unfit_path(name) or kind:
                 wrong[name] = reason
         _refuse(repository, wrong)
@@ -152,7 +152,7 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
     if repository.status:
-        raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
+        raise UsageError(f"{folder} is not in a git repository", hint="revisions of images.lock need its history")
     commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
         hint = "`git log images.lock` shows the revisions that changed it"
@@ -251,7 +251,9 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     commit = commit_of(folder) if top else ""
     if not commit or not folder.samefile(top):
         reason = f"{folder} lies inside the checkout {top}" if top else f"{folder} is not a git checkout with a commit"
-        raise SourceError(f"`path` names no checkout: {reason}", hint="correct the `path` of the source in image.yaml")
+        raise SourceError(
+            f"`path` does not name a checkout: {reason}", hint="correct the `path` of the source in image.yaml"
+        )
     # An index of its own, which begins as that of the checkout: git then reads only what was changed since.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -297,8 +299,8 @@ def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[st
     dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
     if changed := sorted({*moved, *dirty}):
         raise SourceError(
-            f"{folder} has a submodule or another repository that is not as its commit has it: {', '.join(changed)}",
-            hint="commit it there and here, or put it back: `git submodule update`",
+            f"{folder} has a submodule or another repository that differs from its commit: {', '.join(changed)}",
+            hint="commit it there and here, or restore it: `git submodule update`",
         )
 
 

@@ -132,7 +132,7 @@ _RULES = (
         r"(?im)No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
         r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
         "git cannot write its mirror of {url}",
-        "make room, or make the folder writable, and run this again",
+        "make room, or make the folder writable, then run this again",
     ),
     _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),
     _Rule(
@@ -140,7 +140,7 @@ _RULES = (
         r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
         r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed",
         "{url} refuses access",
-        "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
+        "check the address; a private repository needs a token in the address (https://TOKEN@host/…), "
         "a credential helper of git, or an ssh key",
     ),
     _Rule(
@@ -148,7 +148,7 @@ _RULES = (
         r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
         r"|repository '.*' does not exist|not valid: is this a git repository",
         "there is no git repository at {url}",
-        "correct its address in the definition's image.yaml",
+        "correct the address that you typed, or that image.yaml names",
     ),
     _Rule(
         "refused",
@@ -170,7 +170,7 @@ _RULES = (
         r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
         r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
         "{url} does not answer",
-        "look at the network and at HTTPS_PROXY, and run this again",
+        "check the network and HTTPS_PROXY, then run this again",
     ),
     _Rule(
         "damaged",
@@ -379,8 +379,8 @@ def run_remote(
         timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
         if _TOO_LARGE.search(result.stderr):
             raise SourceError(
-                f"{url} sends more than {_LARGEST_PACK >> 30} GiB: it is not fetched",
-                hint="is the address right? No repository of source code is that large",
+                f"{url} sends more than {_LARGEST_PACK >> 30} GiB, so it was not fetched",
+                hint="check the address: no repository of source code is that large",
             )
         kind, error = classify(result.stderr + timed_out, url, tries=tries)
         if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
@@ -401,7 +401,7 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     if kind == "local":
         return error
     message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
-    return DamagedError(message, hint=f"delete {repository.path}: it is made again when it is needed")
+    return DamagedError(message, hint=f"delete {repository.path}: builder fetches it again when needed")
 
 
 def run_in_project(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:

@@ -90,7 +90,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     with translated_errors(environ, model, revision):
         info = api.model_info(hub_cache.repository(model), revision=revision, files_metadata=True)
     if info.sha is None or not hub_cache.is_commit(info.sha):
-        raise SourceError(f"{_hub_address(environ)} does not say which commit of {model} `{revision}` is")
+        raise SourceError(f"{_hub_address(environ)} does not say which commit `{revision}` of {model} is")
     listed = tuple(
         ModelFile(sibling.rfilename, sibling.size or 0, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id)
         for sibling in info.siblings or ()
@@ -294,8 +294,8 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
         hf_raise_for_status(response)
         if begin and response.status_code != 206:
             raise SourceError(
-                f"{_hub_address(environ)} sends whole files only, and a part of {snapshot.model}'s {path} is needed",
-                hint="`builder download` fetches the model; then its headers are read here",
+                f"{_hub_address(environ)} sends only whole files, but a part of {snapshot.model}'s {path} is needed",
+                hint="fetch the whole model first: `builder download`",
             )
         for chunk in response.iter_bytes(1 << 16):
             content += chunk
@@ -356,15 +356,15 @@ def _explained(
         # https: addresses only; HF_ENDPOINT may name an http: one.
         if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not has_token):
             private = "its token may not see it" if has_token else "HF_TOKEN is not set"
-            hint = f"is the name right? If it is private: {private}"
+            hint = f"check the name; if the model is private: {private}"
             return ModelUnavailableError, f"{hub} has no model `{model}`", hint
         if status == 401:
             hint = f"set HF_TOKEN to a valid token ({hub}/settings/tokens), or unset it"
             return SourceError, f"{hub} refuses the token", hint
         return SourceError, f"{hub} answers {status}: {line}", f"later, {_AGAIN}"
     if isinstance(error, HTTPError):
-        advice = f"look at the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
-        return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses the cache alone"
+        advice = f"check the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
+        return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses only the cache"
     if isinstance(error, OSError) and error.errno:
         hint = f"make room, or name a folder that you may write to in HF_HOME, and {_AGAIN}"
         return SourceError, f"{error.filename or model}: {error.strerror}", hint

@@ -157,9 +157,9 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
             f"`{ref}` is not a branch or tag of {url}, and a commit has 40 digits",
-            hint=f"write {whole or 'all 40 digits of the commit: part of them may mean another later'}",
+            hint=f"write {whole or 'all 40 digits of the commit: a part of them may later mean another commit'}",
         )
-    hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "look at the branches and tags there"
+    hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "check the branches and tags there"
     raise MissingError(f"{url} has no branch or tag `{ref}`", hint=hint)
 
 
@@ -342,7 +342,9 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Pa
         index.unlink(missing_ok=True)
         if result.status:
             reason = shorten(result.stderr)
-            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {reason}")
+            raise SourceError(
+                f"the mirror of {repository.address.url} does not contain all files of {commit}: {reason}"
+            )
         return _submodules(repository, commit)
 
     if not locate(mirrors, url).path.exists():
@@ -421,7 +423,7 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
             try:
                 return action(repository)
             except DamagedError as error:
-                notify(f"{error.message}; it is kept as {repository.path.name}.damaged, and fetched again")
+                notify(f"{error.message}; keeping it as {repository.path.name}.damaged, and fetching it again")
                 rebuild(repository)
                 return action(repository)
     except OSError as error:
@@ -463,7 +465,7 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
         if "unadvertised" not in error.message:
             raise MissingError(
                 f"{repository.address.url} has no commit {commit}",
-                hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
+                hint="check that it was pushed; a commit that was force-pushed away is only in mirrors that fetched it",
             ) from None
         # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)

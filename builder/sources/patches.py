@@ -101,7 +101,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
-        raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch again")
+        raise SourceError(message, hint="the file was changed by hand, or cut off: make the patch again")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}
     # Written without a/ and b/.
@@ -121,7 +121,9 @@ def refuse_hostile(name: str, patch: bytes, strip: int) -> None:
     if outside:
         raise SourceError(f"{name} leads out of the source: {printable(outside[0])}", hint="do not use it")
     if _NO_FILE.search(patch):
-        raise SourceError(f"{name} makes a link or a submodule", hint="leave that out of it: patches change files")
+        raise SourceError(
+            f"{name} makes a link or a submodule", hint="remove that from the patch: patches can only change files"
+        )
 
 
 def failures(stderr: str, patch: bytes, strip: int = 1) -> str:

@@ -47,7 +47,7 @@ def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: 
         mirror.ensure_commit(repository, head)
     if pull.repository and not merge_base(repository, commit, head):
         message = f"{pull.label} shares no history with {repository.address.url}: it belongs to another project"
-        raise SourceError(message, hint="`pulls:` takes requests of the repository itself and of its forks")
+        raise SourceError(message, hint="`pulls:` takes requests only of the repository itself and of its forks")
     if is_ancestor(repository, head, commit):
         raise _already_included(pull.label, commit[:7])
     own = own_commits(repository, pull, head, commit)
@@ -62,12 +62,12 @@ def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: 
     if merged:
         repository.notify(f"{pull.label} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
     if present:
-        repository.notify(f"{pull.label}: these of its changes are in {commit[:7]} already: {listing(present)}")
+        repository.notify(f"{pull.label}: some of its changes are already in {commit[:7]}: {listing(present)}")
     return replace(pull, head=head, sha256=hashlib.sha256(diff).hexdigest()), diff
 
 
 def _already_included(name: str, holder: str) -> SourceError:
-    return SourceError(f"{name} is already in {holder}: drop it", hint="take it out of `pulls:` in image.yaml")
+    return SourceError(f"{name} is already in {holder}", hint="remove it from `pulls:` in image.yaml")
 
 
 def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> bytes:
@@ -185,7 +185,7 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
     if files := foreign[start]:
         count = "a file" if len(files) == 1 else f"{len(files)} files"
         what = f"{count} that it does not touch itself: {listing(files)}"
-        raise SourceError(f"{pull.label}: compared with {name} its diff holds {what}", hint=name_branch)
+        raise SourceError(f"{pull.label}: compared with {name}, its diff contains {what}", hint=name_branch)
     return OwnCommits(start, head)
 
 
@@ -317,7 +317,7 @@ def _merged_after(
 
 
 def _conflict(reason: str) -> MergeConflictError:
-    return MergeConflictError(reason, hint="in `pulls:` of image.yaml, drop it, or one of two that conflict")
+    return MergeConflictError(reason, hint="under `pulls:` in image.yaml, remove it, or one of two that conflict")
 
 
 def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits) -> _Progress:
@@ -408,7 +408,7 @@ def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) ->
             else:
                 applied.append(patch.label)
     if problems:
-        hint = "in image.yaml, drop changes that are included already, and one of two that conflict"
+        hint = "in image.yaml, remove changes that are already included, and one of two that conflict"
         raise SourceError("\n".join(problems), hint=hint)
 
 

@@ -136,13 +136,13 @@ def resolve_closure(
         hint = "change `python:` in image.yaml, or check whether the package index answers"
         if undated is not None and "Failed to fetch" not in messages:
             hint = (
-                f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
-                " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
+                f"packages newer than {as_of} are used only if `python.packages` names their exact version"
+                " (NAME==VERSION): name those that must be newer, or write `as_of: today` under `python:`"
             )
         if only_wheels() and _NO_WHEEL.search(messages):
             hint = (
-                "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
-                " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
+                "request a version that has a wheel. To find out what a source distribution needs, its own code would"
+                " run on this machine. `UV_NO_BUILD=0` in the environment allows this for all packages"
             )
         raise SourceError(
             f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}",
@@ -272,9 +272,9 @@ def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
 
 def _own_address(name: str) -> SourceError:
     return SourceError(
-        f"the Python package {name} comes from an address of its own: packages are pinned by the version and the"
-        " hashes that an index has",
-        hint=f"request `{name}==VERSION`; a wheel that no index has is found in a folder of PIP_FIND_LINKS",
+        f"the Python package {name} comes from an address of its own, but packages are pinned by the version and"
+        " the hashes of an index",
+        hint=f"request `{name}==VERSION`; put a wheel that no index has into a folder of PIP_FIND_LINKS",
     )
 
 
@@ -395,7 +395,7 @@ def download_web_file(address: str, largest: int, ca_file: Path | None, notify: 
                 raise SourceError(f"{shown} cannot be fetched: {error}") from None
             if tries > len(_PAUSES):
                 message = f"{shown} does not answer ({tries} tries): {error}"
-                raise SourceError(message, hint="look at the network and at HTTPS_PROXY, and run this again") from None
+                raise SourceError(message, hint="check the network and HTTPS_PROXY, then run this again") from None
             notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
             time.sleep(_PAUSES[tries - 1])
 
@@ -404,10 +404,10 @@ def _receive(address: str, largest: int, ca_file: Path | None) -> bytes:
     with http_client.following(ca_file) as client:
         answer = http_client.send(client, "GET", address, largest=largest, headers={"Accept-Encoding": "identity"})
     if answer.status_code in _BUSY:
-        raise NoAnswerError(f"the server says {http_client.status(answer)}", transient=True)
+        raise NoAnswerError(f"the server answers {http_client.status(answer)}", transient=True)
     if not answer.is_success:
         raise SourceError(
-            f"{git.split(address).url}: the server says {http_client.status(answer)}",
-            hint="does the address lead to the file itself, and may anybody read it?",
+            f"{git.split(address).url}: the server answers {http_client.status(answer)}",
+            hint="check that the address leads to the file itself, and that anybody may read it",
         )
     return answer.content

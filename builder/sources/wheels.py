@@ -72,7 +72,7 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
-        raise SourceError(f"none of the wheels of {request.requirement} that are found is the pinned one")
+        raise SourceError(f"no wheel that was found for {request.requirement} is the pinned wheel")
     return wheel
 
 
@@ -91,8 +91,8 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         error = error or "the index has only its source code"
-        hint = f"name a version in image.yaml that the index has a wheel of for {request.platform}"
-        raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint=hint)
+        hint = f"name a version in image.yaml for which the index has a wheel for {request.platform}"
+        raise SourceError(f"no wheel of {request.requirement} was found:\n{error}", hint=hint)
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
 
 
@@ -177,7 +177,7 @@ def read_upload_date(requirement: str, wants: PythonRequirements, platform: str,
     options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
     lock, error = python.compile_closure(request, settings, (), options)
     if not lock:
-        raise SourceError(f"{requirement} is not found:\n{error}")
+        raise SourceError(f"{requirement} was not found:\n{error}")
     files = [file for package in lock["packages"] for file in package.get("wheels", ())]
     times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
     return min(times, default="")
@@ -369,8 +369,8 @@ class _RemoteFile(io.RawIOBase):
         plain = {"Accept-Encoding": "identity", **headers}
         with self._client.stream(method, self._address, headers=plain) as answer:
             if not answer.is_success:
-                raise NoAnswerError(f"the server says {http_client.status(answer)}")
+                raise NoAnswerError(f"the server answers {http_client.status(answer)}")
             if method == "GET" and answer.status_code != 206:
-                raise NoAnswerError("the server sends whole files only")
+                raise NoAnswerError("the server sends only whole files")
             # An answer that is read to its end leaves the connection for the next request.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

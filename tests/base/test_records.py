@@ -98,7 +98,7 @@ def test_a_journal_belongs_to_one_process_and_says_what_is_wrong_in_it(tmp_path:
     with journal().hold():
         journal().write(Inner("a"))
         assert journal().is_held
-        with pytest.raises(ConflictError, match="a walk is under way, process"), journal().hold():
+        with pytest.raises(ConflictError, match="a walk is already running, process"), journal().hold():
             pass
     assert not journal().is_held
     assert journal().read() == Inner("a")

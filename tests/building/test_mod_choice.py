@@ -88,7 +88,7 @@ def test_another_content_is_an_error_with_both_hashes(tmp_path: Path, web: Web) 
     with pytest.raises(SourceError) as caught:
         fetch(project, f"{web.url}/model/chat.jinja")
     assert caught.value.message == (
-        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has other content:\n"
+        f"mods/chat/mod.yaml:3:6: {web.url}/model/chat.jinja has different content:\n"
         f"  sha256 {hashlib.sha256(CHANGED).hexdigest()} was downloaded,\n"
         f"  sha256 {DIGEST} is in mod.yaml"
     )
@@ -108,7 +108,7 @@ def test_a_content_that_is_gone_comes_from_an_earlier_build(tmp_path: Path, web:
     project = Project(tmp_path)
     projects.write(project.builds / f"small/1/lower/mods/chat/.fetched/{DIGEST}/chat.jinja", TEMPLATE.decode())
     assert fetch(project, f"{web.url}/gone/chat.jinja").fetched[0].content == TEMPLATE
-    with pytest.raises(SourceError, match="the server says 404"):
+    with pytest.raises(SourceError, match="the server answers 404"):
         fetch(project, f"{web.url}/gone/chat.jinja", "0" * 64)
 
 
@@ -118,7 +118,7 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, web: Web) -> None:
     web.redirects["/latest/chat.jinja"] = f"{web.url}/model/chat.jinja"
     assert fetch(Project(tmp_path), f"{web.url}/latest/chat.jinja").fetched[0].content == TEMPLATE
     web.busy = 3
-    with pytest.raises(SourceError, match=r"does not answer \(3 tries\): the server says 503"):
+    with pytest.raises(SourceError, match=r"does not answer \(3 tries\): the server answers 503"):
         fetch(Project(tmp_path / "other"), f"{web.url}/model/chat.jinja")
 
 
@@ -220,7 +220,7 @@ def test_one_of_a_recipe_that_an_image_cannot_keep_is_left_out_with_a_word(mod_s
     assert loop.startswith("mod loop is left out: run.sh writes /proc/sys/vm/drop_caches and starts a process")
     assert words == (
         "mod words is left out: run.sh only prints text, which no image keeps. "
-        "Instead: leave the mod out, as it changes nothing"
+        "Instead: leave the mod out; it changes nothing"
     )
 
 

@@ -77,8 +77,8 @@ def test_what_is_in_place_or_fits_in_part_is_said(there: ModProject) -> None:
     there.add_mod("fix")
     require(there, "0.24.0", "fix")
     require(there, "0.22.0", "fix")
-    assert there.said[0] == "mod fix: a.patch is in vllm 0.24.0 already"
-    assert there.said[1].startswith(f"mod fix: a.patch fits vllm 0.22.0 in part: {INC}: at line 3")
+    assert there.said[0] == "mod fix: a.patch is already in vllm 0.24.0"
+    assert there.said[1].startswith(f"mod fix: a.patch applies to vllm 0.22.0 with less context: {INC}: at line 3")
 
 
 def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> None:

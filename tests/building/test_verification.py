@@ -183,4 +183,4 @@ def test_another_platform_that_cannot_run_here_is_reported(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:
     _, messages, _ = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
-    assert f"checks not run: this engine is {host}, and does not emulate {foreign}" in messages
+    assert f"checks not run: this engine is {host} and does not emulate {foreign}" in messages

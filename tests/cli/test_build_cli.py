@@ -29,7 +29,7 @@ def test_the_way_to_an_image_that_is_there_leads_to_it(
 ) -> None:
     """`rollback` stays in the repository that the model is in, and ended in "is at number 2 already"."""
     build_cli._print_existing(BuildOutcome("tf5:2", "tf5:2", (ModelOutcome("Org/M", "elsewhere", image),)))
-    assert capsys.readouterr().out.splitlines()[-1] == f"Org/M stays paired with {image}; `{advice}` moves it"
+    assert capsys.readouterr().out.splitlines()[-1] == f"Org/M stays paired with {image}; to move it: `{advice}`"
 
 
 def test_a_model_that_comes_from_another_repository_is_told_with_that(capsys: pytest.CaptureFixture[str]) -> None:

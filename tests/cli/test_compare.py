@@ -35,7 +35,7 @@ def test_a_difference_is_printed_and_is_json(
     compare_cli.print_likeness(result, "")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:15])) <= 80  # the table; what comes below is folded
-    assert lines[0].startswith("small:2 beside small:1, Org/Model: different (")
+    assert lines[0].startswith("small:2 compared with small:1, Org/Model: different (")
     assert lines[1].split() == ["texts", "to", "1k"]
     assert "arithmetic  different" in lines
     assert 'they part at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)

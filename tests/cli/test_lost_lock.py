@@ -20,7 +20,7 @@ def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -
     projects.make(tmp_path)
     projects.write(tmp_path / "builds/small/1/bake.json", "{}")
     for command in ("list", "doctor"):
-        assert "`builder lock --recover` makes it again" in " ".join(run(command, cwd=tmp_path).stdout.split())
+        assert "rebuild it with `builder lock --recover`" in " ".join(run(command, cwd=tmp_path).stdout.split())
     for_programs = run("list", "--json", cwd=tmp_path)
     assert json.loads(for_programs.stdout)["images"] == []
     assert "images.lock is lost" in for_programs.stderr
@@ -67,5 +67,5 @@ def test_nothing_is_decided_by_a_lost_lock(tmp_path: Path, command: str) -> None
     message = " ".join(done.stderr.split())
     assert (done.returncode, done.stdout) == (4, ""), message
     assert message.startswith("error: images.lock is lost, while builds/ has images what to do: ")
-    assert "`git checkout -- images.lock`, or `builder lock --recover` makes it again" in message
+    assert "`git checkout -- images.lock`, or rebuild it with `builder lock --recover`" in message
     assert not project.lock.exists()

@@ -386,12 +386,12 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
     [
         (errno.ENOSPC, "make room (`df -h {folder}`; `builder prune` shows which images could go)"),
         (errno.EDQUOT, "make room (`df -h {folder}`"),
-        (errno.EIO, "look after the disk that holds {folder}"),
+        (errno.EIO, "check the disk that holds {folder}"),
         (errno.EROFS, "{folder} is mounted read-only"),
         (errno.EMFILE, "`ulimit -n 4096`"),
         (errno.ENOMEM, "the machine has no memory left"),
-        (errno.ECONNRESET, "look at the network"),
-        (errno.EISDIR, "look at {folder}"),
+        (errno.ECONNRESET, "check the network"),
+        (errno.EISDIR, "check {folder}"),
     ],
 )
 def test_each_kind_has_its_advice_for_the_folder_that_is_there(tmp_path: Path, number: int, expected: str) -> None:

@@ -141,7 +141,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
     assert (document["edited"], document["source"]["path"]) == (["house.jinja"], "mods/house")
     output = typed.run("mods", "update", "--yes", code=1)
     assert "these files were edited here, and the edits would be lost: house.jinja" in output
-    assert "`--force` replaces it all the same" in output
+    assert "`--force` replaces it anyway" in output
     assert typed.template() == "mine\n"
     typed.run("mods", "update", "--yes", "--force")
     assert typed.template() == "one\n"
@@ -160,7 +160,7 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
     projects.add_mod(typed.upstream.work, "loop", "nohup sh -c 'while sleep 9; do date; done' &\n", {})
     typed.upstream.commit("Another")
     output = typed.run("mods", "add", f"{typed.url}//mods/loop")
-    assert "note: mod loop cannot be baked: run.sh starts a process that outlives it" in output
+    assert "note: mod loop cannot be baked: run.sh starts a process that outlives the script" in output
 
 
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
@@ -196,9 +196,7 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     typed.ship()
     recipe = f"{typed.url}//recipes/chat.yaml"
     output = typed.run("recipes", "add", recipe)
-    assert (
-        "house: the project has the mod that came with builder; --with-mods copies the one of the repository" in output
-    )
+    assert "house: the project has the mod that came with builder; --with-mods copies the repository's" in output
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
     assert "replaces the copy that came with builder, which nobody edited" in output
@@ -263,7 +261,7 @@ def test_all_versions_after_against_are_tried(there: ModProject) -> None:
         "0.20.0": "applies",
         "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
         "0.23.0": f"FAILS: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
-        "0.24.0": "in place already",
+        "0.24.0": "already applied",
         "0.25.0": f"excluded: it requires vllm <0.25; FAILS: {INC} does not exist",
     }
     versions = (f"  vllm {version}  {output}" for version, output in rows.items())
@@ -364,7 +362,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         "loose",
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  a hint only: run.sh applies the patches itself, perhaps elsewhere, perhaps not all",
+        "  only a hint: run.sh applies the patches itself, perhaps to other files, perhaps not all",
         "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
@@ -381,9 +379,9 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     first, second = run(there, "check", "loop").stdout.splitlines()
     assert first == "loop"
     assert second.startswith(
-        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives it, "
+        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, "
     )
-    assert "Instead: on the machine that serves, while a model loads: `sudo sh -c '" in second
+    assert "Instead: run this on the machine that serves while a model loads: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
@@ -408,7 +406,7 @@ def test_a_chat_template_that_cannot_be_compiled_fails_the_check(there: ModProje
     yaml = "description: A template\nfiles: [{from: ours.jinja, to: .}]\n"
     projects.add_mod(there.project.root, "chat", "", {"ours.jinja": "{% for m in messages %}\n"}, yaml)
     done = run(there, "check", *named, code=2)
-    assert "mods/chat/ours.jinja:1:1: this chat template cannot be compiled: Unexpected end of" in done.stderr
+    assert "mods/chat/ours.jinja:1:1: this chat template does not compile: Unexpected end of" in done.stderr
     assert run(there, "list").returncode == 0
 
 

@@ -128,7 +128,7 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     projects.write(tmp_path / "shared/b.yaml", "name: x\ncontainer: small\ncommand: x {y}\n")
     done = run(project, "recipes", "check", str(tmp_path / "shared"), code=2)
     assert done.stdout.splitlines() == [
-        "shared/a.yaml:5:7: this recipe was pasted from a page: "
+        "shared/a.yaml:5:7: this recipe was pasted from a web page: "
         "`builder recipes add --mend shared/a.yaml` corrects that",
         "shared/b.yaml:3:12: no value for {y}; there are: none",
         "2 recipes checked: 2 problems in 2 of them",
@@ -209,7 +209,7 @@ def test_export_takes_an_image_of_others_as_it_is_called(project: Project) -> No
     notes = " ".join(done.stderr.split())
     assert "host/vllm:v1 has no number" in notes
     assert "`builder adopt host/vllm:v1` gives it one" in notes
-    assert "is not known to carry mods/template: a definition with `base: host/vllm:v1` bakes them" in notes
+    assert "is not known to contain mods/template: a definition with `base: host/vllm:v1` bakes them" in notes
     assert "container: host/vllm:v1\n" in run(project, "export", "other", "--format", "recipe").stdout
     refused = run(project, "build", "other", code=2).stderr
     assert "no image definition makes `host/vllm:v1`" in refused
@@ -243,8 +243,8 @@ def test_an_exported_recipe_serves_the_same_here(project: Project) -> None:
 def test_export_says_what_is_not_as_it_should_be(project: Project) -> None:
     locks.write(project, (1,), current=1)
     assert run(project, "export", "chat", "--format", "recipe").stderr.splitlines() == [
-        "Org/Model-1B is paired with no image; small:1 is the current one",
-        "mods/template is not in small:1: left for the launcher to apply",
+        "Org/Model-1B is not paired with an image; the current image small:1 is used",
+        "mods/template is not in small:1: the launcher must apply it",
     ]
 
 

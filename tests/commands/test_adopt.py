@@ -158,7 +158,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert f"as {repository}:1" in done.stdout
     built = builder("build", "chat")
     assert built.stdout.startswith(f"built {repository}:2 in ")
-    assert "it is the first one that is built here: the others were adopted" in built.stderr
+    assert "it is the first image that is built here: the others were adopted" in built.stderr
     moved = builder("rollback", "chat").stdout
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
     assert f"{MODEL}: {repository}:2 → {repository}:1" in moved
@@ -167,7 +167,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
     # What was built here is a test's image without a vLLM, which rollback goes to only where it is asked for.
     refused = builder("rollback", "chat", code=1).stderr
-    assert f"{repository}:2 holds no vLLM that is known" in refused
+    assert f"{repository}:2 contains no known vLLM" in refused
     assert "is already" not in builder("rollback", "chat", "--to", "2").stdout
     tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:2"]
@@ -274,7 +274,7 @@ def test_an_image_is_named_by_tag_digest_or_id(
     assert caught.value.hint.startswith("it has: ")
     assert caught.value.hint.endswith(name)
     images.tag_image(endpoint, name, f"{own}-other:v1")
-    with pytest.raises(UsageError, match="belongs to no one repository"):
+    with pytest.raises(UsageError, match="does not belong to a single repository"):
         keeping.adopt_image(context, details.id)
 
 
@@ -572,7 +572,7 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_its_id(
     yesterday = nameless("0.33.0")
     before = lock_file.read_lock(small.lock)
     done = builder("adopt", yesterday, "--as", repository, "--no-promote")
-    assert f"  current is {repository}:1; `builder promote {repository}:2` makes" in done.stdout
+    assert f"  current is {repository}:1; to use this one: `builder promote {repository}:2`" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models

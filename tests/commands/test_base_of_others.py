@@ -79,7 +79,7 @@ def test_a_tag_that_moves(
     projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
     first = builder("build", "small")
-    assert f"pulling {base}, to read what it brings" in first.stderr
+    assert f"pulling {base}, to read what it contains" in first.stderr
     pins = lock_file.read_lock(small.lock).pins["small"]
     (pin,) = (platform.sources["vllm"] for platform in pins.values())
     assert isinstance(pin, IncludedPin)
@@ -140,7 +140,7 @@ def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built
     assert "vllm/config.py" in checked.stdout
     alone = builder("lock", "small", "--update", "vllm", code=2)
     assert "comes with its base image" in alone.stderr
-    assert "`--update base` moves the two together" in alone.stderr
+    assert "to move both together: `--update base`" in alone.stderr
 
 
 AS_OTHERS_LIKE_IT = """\

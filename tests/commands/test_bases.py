@@ -225,7 +225,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
             assert only_here() == {f"{repository}:3"}
             registries.withdraw(theirs, NAME, digest)
             upstream = " ".join(builder("doctor", "--upstream").stdout.split())
-            assert f"{repository}:1: this image exists nowhere but here" in upstream
+            assert f"{repository}:1: this image exists only here" in upstream
             assert f"{image}:20260920: the base of small, {repository}:1: its registry no longer has it" in upstream
             assert only_here() == {f"{repository}:{number}" for number in (1, 2, 3)}
             shown = builder("list")

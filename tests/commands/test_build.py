@@ -149,8 +149,8 @@ def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builde
     done = builder("build", "chat")
     assert done.stdout.splitlines() == [
         f"already built as {repository}:2",
-        f"current is {repository}:1; `builder rollback {repository} --to 2` makes {repository}:2 current",
-        f"Org/Model-1B stays paired with {repository}:1; `builder rollback Org/Model-1B --to 2` moves it",
+        f"current is {repository}:1; to use this one: `builder rollback {repository} --to 2`",
+        f"Org/Model-1B stays paired with {repository}:1; to move it: `builder rollback Org/Model-1B --to 2`",
     ]
     assert small.lock.read_bytes() == before
 

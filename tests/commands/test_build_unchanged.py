@@ -52,9 +52,7 @@ def test_a_changed_mod_is_built_and_changed_back_is_there(
     path.write_text("version two\n")
     assert f"built {repository}:2 in" in build("chat")
     path.write_text("version one\n")
-    back = (
-        f"{remembered}current is {repository}:2; `builder rollback {repository} --to 1` makes {repository}:1 current\n"
-    )
+    back = f"{remembered}current is {repository}:2; to use this one: `builder rollback {repository} --to 1`\n"
     assert build("chat").startswith(f"(thought) {back}")
     assert build("chat").startswith(back)
 
@@ -76,7 +74,7 @@ def test_a_tag_that_means_another_image_is_seen(
 @pytest.mark.long
 def test_a_mark_is_said(remembered: str, build: Build, builder: Command, repository: str) -> None:
     builder("mark", f"{repository}:1", "bad")
-    said = f"already built as {repository}:1, which is marked bad: --force builds it again\n"
+    said = f"already built as {repository}:1, which is marked bad; to build it again: --force\n"
     assert build("chat") == f"(thought) {said}"
     assert build("chat") == said
 

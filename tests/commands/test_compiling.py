@@ -68,7 +68,7 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
         assert container.run(["cat", "/jobs"], timeout=60).output == "3\n"
     again = builder("rebuild", "small:1", "--set", "build_jobs=2", "--verbose")
     assert "built again" in again.stdout
-    assert "would make another image" in builder("rebuild", "small:1", "--set", "greeting=x", code=2).stderr
+    assert "would make a different image" in builder("rebuild", "small:1", "--set", "greeting=x", code=2).stderr
     assert builder("build", "small", "--set", "build_jobs=2").stdout == f"already built as {repository}:1\n"
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
 
@@ -86,7 +86,7 @@ def test_a_build_that_the_kernel_killed_says_so_and_what_to_try(
 ) -> None:
     use(small, upstream, body)
     failed = builder("build", "small", "--set", "build_jobs=6", code=6).stderr
-    assert "a process of it was killed, so the machine most likely ran out of memory" in failed
+    assert "one of its processes was killed, so the machine most likely ran out of memory" in failed
     assert "--set build_jobs=3" in failed
     alone = builder("build", "small", "--set", "build_jobs=1", code=6).stderr
     assert "free memory on the machine that builds" in alone

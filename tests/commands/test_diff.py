@@ -144,7 +144,7 @@ def test_the_way_back_tells_what_went(numbers: Kept, vllm: Vllm) -> None:
 
 @pytest.mark.parametrize("path", ["/etc", "..", "../x", "vllm/../../x", ""])
 def test_a_path_outside_the_sources_is_a_mistake(numbers: Kept, path: str) -> None:
-    assert "is no path within the sources" in said(numbers, "a", "b", "--path", path, code=2)
+    assert "is not a path within the sources" in said(numbers, "a", "b", "--path", path, code=2)
 
 
 def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_diff_has_the_figures_side_by_side(project: Project) -> None:
     add(project, SECOND, proof("changed", goldens={"parallel calls": "fedcba9876543210"}))
     output = run(project, "diff", "small:1", "small:2")
     assert re.search(r"tg at depth 32768, concurrency 1 +51\.2 ± 1\.26 +41 ± 1 +-19\.9%, tokens/s", output)
-    assert re.search(r"prove behaviour +pass +changed +Org/Model-1B; 1 conversation with other tokens", output)
+    assert re.search(r"prove behaviour +pass +changed +Org/Model-1B; 1 conversation with different tokens", output)
     (first, second) = json.loads(run(project, "diff", "small:1", "small:2", "--json"))["evidence"]
     assert (first["kind"], first["after"]["verdict"]) == ("bench", "fail")
     assert first["figures"][0]["change"] == pytest.approx(-0.1987, abs=1e-4)

@@ -135,7 +135,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     record = far.lock.images[repository]
     # Number 2 was given on the other machine: it is not given again here.
     assert (record.current, record.next) == (1, 3)
-    assert f"1 run of others came along: `builder show {repository}:1`" in output
+    assert f"1 run from elsewhere imported; to see: `builder show {repository}:1`" in output
     (received,) = store.of_image(far.project, ImageName(repository, 1))
     assert replace(received, foreign="") == run
     assert received.foreign == "archive one.tar"
@@ -171,7 +171,7 @@ def test_a_number_is_never_given_to_other_content(
     # Somebody's own image, that no images.lock knows.
     number(far.endpoint, repository, 1)
     before = far.state()
-    assert "in this engine has other content" in far("import-image", str(file), code=7).stderr
+    assert "in this engine differs from the image in the file" in far("import-image", str(file), code=7).stderr
     assert far.state() == before
     images.remove_image(far.endpoint, f"{repository}:1")
     # A build of that machine.

@@ -104,7 +104,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds more than a project"):
+    with pytest.raises(UsageError, match="contains other files"):
         init.init_project(tmp_path, None, {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 
@@ -197,7 +197,7 @@ def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     cli(tmp_path, "init", "--minimal")
-    assert cli(tmp_path, "init", "--update").stdout.startswith("every file is the one in ")
+    assert cli(tmp_path, "init", "--update").stdout.startswith("every file is the same as in ")
     planned = json_outputs.parsed("init", cli(tmp_path, "init", "--update", "--cpu", "--json").stdout)
     assert {"path": "dockerfiles/cpu/image.yaml", "state": "new"} in planned["files"]
     assert (planned["pins"], planned["written"]) == (["cpu"], [])

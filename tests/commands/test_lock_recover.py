@@ -41,11 +41,11 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
     evidence = runs.keep(lived, ImageName(repository, 1), ImageName(repository, 3))
     lived.lock.unlink()
     for arguments in (["build", "chat"], ["build", "small", "--dry-run"], ["lock"], ["restart", "chat"]):
-        assert "`builder lock --recover` makes it again" in " ".join(builder(*arguments, code=4).stderr.split())
+        assert "rebuild it with `builder lock --recover`" in " ".join(builder(*arguments, code=4).stderr.split())
     assert not lived.lock.exists()
     done = builder("lock", "--recover").stdout
     assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")
-    assert "marks, notes, which images to keep" in done
+    assert "marks, notes, kept images" in done
     assert lived.lock.read_bytes() == before
     assert runs.files(lived) == evidence
     assert "nothing to recover" in builder("lock", "--recover", code=1).stderr
@@ -55,7 +55,7 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
 def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
     projects.write(small.builds / "gone/1/bake.json", "{}")
     output = builder("lock", "--recover", code=1).stderr
-    assert "move its folders away" in output
+    assert "move the folders in builds/ away" in output
     small.builds.rename(small.root / "away")
     builder("build", "chat")
     assert [*lock_file.read_lock(small.lock).images[repository].numbers] == [1]
@@ -80,7 +80,7 @@ def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
     damaged = whole[: len(whole) // 2]
     lived.lock.write_bytes(damaged)
     assert "--recover" in builder("list", code=4).stderr
-    assert "the damaged one is kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
+    assert "the damaged file was kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
     assert lived.lock.read_bytes() == whole
     assert (lived.root / "images.lock.damaged").read_bytes() == damaged
 

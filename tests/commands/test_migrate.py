@@ -79,7 +79,7 @@ def files(project: Project) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     done = builder("migrate", str(theirs))
-    assert "nothing was written; --yes does it" in done.stdout
+    assert "nothing was written; to write without asking: --yes" in done.stdout
     assert "+    address: 203.0.113.7" in done.stdout
     assert ".env:8:1: no assignment NAME=VALUE: left out" in done.stderr
     assert "no Docker engine answers" in done.stderr

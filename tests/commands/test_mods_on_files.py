@@ -204,7 +204,7 @@ def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> Non
     with pytest.raises(ConflictError, match="mods/house already exists, and is not a copy"):
         mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
-    with pytest.raises(ConflictError, match="mod house has changed meanwhile"):
+    with pytest.raises(ConflictError, match="mod house has meanwhile changed"):
         mods.add_mods(community.project, planned)
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
@@ -244,6 +244,24 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
     assert [each.name for each in planned] == ["other"]
     with pytest.raises(SourceError, match="there is no git repository at .*gone.git"):
         mods.raise_all(faults)
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("folder", "copy it into mods/"),
+        ("mod.zip", "copy it into mods/"),
+        ("repository/mods/house", "/repository//mods/house"),
+    ],
+)
+def test_a_folder_or_a_zip_is_no_repository_to_copy_from(tmp_path: Path, place: str, hint: str) -> None:
+    projects.write(tmp_path / "repository/.git/HEAD", "ref: refs/heads/main\n")
+    for folder in ("folder", "repository/mods/house"):
+        projects.write(tmp_path / folder / "run.sh", "true\n")
+    projects.write(tmp_path / "mod.zip", "PK")
+    with pytest.raises(SourceError, match="is not a git repository") as raised:
+        mods.plan_copies(Project(tmp_path), str(tmp_path / place), None, ignore, everything=False)
+    assert hint in raised.value.hint
 
 
 @pytest.mark.slow
@@ -407,7 +425,7 @@ def test_all_that_is_no_version_is_told_at_once(there: ModProject) -> None:
 
 def test_mistakes_are_told_with_what_to_do(there: ModProject) -> None:
     there.add_mod("fix")
-    with pytest.raises(UsageError, match="`main` is no version, and no definition takes vllm from git"):
+    with pytest.raises(UsageError, match="`main` is not a version, and no definition takes vllm from git"):
         run(there, "main")
     with pytest.raises(UsageError, match="no mod `fx`"):
         run(there, "0.20.0", names=("fx",))
@@ -548,7 +566,7 @@ def test_what_is_not_pinned_is_said(mods_check_pinned_there: ModProject) -> None
     ]
     assert (
         mods_check_pinned_run(mods_check_pinned_there)[1].missing
-        == "it is not pinned yet: `builder lock git` does that"
+        == "it is not pinned yet; to pin it: `builder lock git`"
     )
 
 
@@ -695,7 +713,7 @@ def test_nothing_is_written_before_all_are_here(tmp_path: Path, web: Web) -> Non
     project = projects.make(tmp_path)
     yaml = f"description: x\nfiles: [{{from: {web.url}/a.jinja, to: .}}, {{from: {web.url}/none, to: .}}]\n"
     projects.write(project.mods / "m/mod.yaml", yaml)
-    with pytest.raises(SourceError, match="the server says 404"):
+    with pytest.raises(SourceError, match="the server answers 404"):
         mods.pin_mod_files(project, "m", {}, ignore)
     assert (project.mods / "m/mod.yaml").read_text() == yaml
 

@@ -49,7 +49,7 @@ def test_it_shows_and_writes_on_agreement(project: Path, builder: Builder) -> No
     assert "+    address: 10.0.0.2" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
-    assert "builder.yaml is written" in builder("nodes", "discover", "--yes").stdout
+    assert "builder.yaml was written" in builder("nodes", "discover", "--yes").stdout
     assert file.read_text() == (
         "nodes:\n  # here\n  one:\n    engine: unix:///var/run/docker.sock\n    address: 10.0.0.1\n"
         "    interface: enp1s0f1np1\n    rdma: [rocep1s0f1, roceP2p1s0f1]\n"

@@ -48,7 +48,7 @@ def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked,
     }
     shown = builder("nodes", "check").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert f"→ `builder copy {image} three` brings it" in shown
+    assert f"→ `builder copy {image} three` copies it there" in shown
 
 
 def test_known_faults_of_a_nodes_driver_and_kernel(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
@@ -133,7 +133,7 @@ def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Lin
     errors = found(done, "error")
     assert ("one", "interface", "there is no enp1s0f1np2") in errors
     assert ("one", "devices", "there is no rocep1s0f2") in errors
-    assert ("two", "interface", f"{linked.INTERFACE} has {two.address}, and builder.yaml says 10.0.0.1") in errors
+    assert ("two", "interface", f"{linked.INTERFACE} has {two.address}, but builder.yaml says 10.0.0.1") in errors
     assert ("two", "devices", "the link of rocep1s0f0 (enp1s0f0np0) is down") in errors
     assert any(each[:2] == ("two", "subnets") and "share the subnet" in each[2] for each in errors)
     assert any(each[:2] == ("three", "ssh") and "fails" in each[2] for each in errors)

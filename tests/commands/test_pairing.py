@@ -52,7 +52,7 @@ def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, r
         "differences": [],
         "weights": None,
     }
-    assert builder("pair", NEW, second).stdout == f"{NEW} was paired with {second} already\n"
+    assert builder("pair", NEW, second).stdout == f"{NEW} is already paired with {second}\n"
     lock = locks.undated(lock_file.read_lock(stocked.lock))
     pairings = (Pairing(ImageName(repository, n), "recipes/chat.yaml") for n in (2, 1))
     assert (lock.models[NEW].pairing, *lock.models[NEW].previous) == tuple(pairings)
@@ -145,10 +145,10 @@ def test_pairing_by_a_recipe_records_it_also_where_the_image_stays(
     for name in ("chat", "terse"):
         projects.add_recipe(stocked.root, name, repository, MODEL, [])
         assert builder("pair", name, third).stdout == (
-            f"{MODEL} is paired with {third} as before, and recipes/{name}.yaml serves it now\n"
+            f"{MODEL} is still paired with {third}; recipes/{name}.yaml serves it now\n"
         )
         assert lock_file.read_lock(stocked.lock).models[MODEL].pairing.recipe == f"recipes/{name}.yaml"
-    assert builder("pair", "terse", third).stdout == f"{MODEL} was paired with {third} already\n"
+    assert builder("pair", "terse", third).stdout == f"{MODEL} is already paired with {third}\n"
 
 
 def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder: Command, repository: str) -> None:
@@ -179,7 +179,7 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
     ]
     assert latest(endpoint, repository) == ["1"]
     assert lock_file.read_lock(stocked.lock).images[repository].previous == (3, 2)
-    assert builder("promote", "small:1").stdout == f"{repository}:1 was current already\n"
+    assert builder("promote", "small:1").stdout == f"{repository}:1 is already current\n"
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:1 → {repository}:3\n")
 
 

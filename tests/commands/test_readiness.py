@@ -51,7 +51,7 @@ def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint,
 def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     check = {"Test": ["CMD", "false"], "Interval": 10**8, "Retries": 1}
     sick = started(endpoint, kitchen, "sleep 600", Healthcheck=check)
-    with pytest.raises(ConflictError, match=f"{kitchen.name} is up and does not answer"):
+    with pytest.raises(ConflictError, match=f"{kitchen.name} is running but does not answer"):
         readiness.wait_until_ready(workspace(endpoint, kitchen), sick)
     assert containers.find_container(endpoint, kitchen.name) is not None
 

@@ -111,16 +111,16 @@ def test_where_it_came_from_is_shown(registries: Registries) -> None:
         ("@house/chatt", SourceError, "the registry house has no recipe chatt"),
         ("@house/twice", UsageError, "has several recipes twice: stable/1x/twice.yaml, stable/2x/twice.yml"),
         ("@hous/chat", UsageError, "no registry of recipes is called `hous`"),
-        ("@house", UsageError, "names no recipe of a registry"),
-        ("@house/../chat", UsageError, "names no recipe of a registry"),
-        ("@../chat", UsageError, "names no recipe of a registry"),
-        ("@house/chat@--upload-pack=touch x", UsageError, "names no recipe of a registry"),
-        ("@house/a\nb", UsageError, "names no recipe of a registry"),
+        ("@house", UsageError, "does not name a recipe of a registry"),
+        ("@house/../chat", UsageError, "does not name a recipe of a registry"),
+        ("@../chat", UsageError, "does not name a recipe of a registry"),
+        ("@house/chat@--upload-pack=touch x", UsageError, "does not name a recipe of a registry"),
+        ("@house/a\nb", UsageError, "does not name a recipe of a registry"),
         ("vllm:House/Nobody-1B", UsageError, "vLLM has no recipe for House/Nobody-1B"),
         ("vllm:House/Voice-1B", UsageError, "is served by vllm-omni"),
         ("vllm:House/Garden-27B:broad", UsageError, "has no variant broad"),
-        ("vllm:../../etc/passwd", UsageError, "names no recipe of vLLM"),
-        ("vllm:House/Garden-27B@--upload-pack=x y", UsageError, "names no recipe of vLLM"),
+        ("vllm:../../etc/passwd", UsageError, "does not name a recipe of vLLM"),
+        ("vllm:House/Garden-27B@--upload-pack=x y", UsageError, "does not name a recipe of vLLM"),
     ],
 )
 def test_what_a_registry_does_not_have_is_told(
@@ -224,7 +224,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     registries.add("vllm:House/Garden-27B", hardware="eight_big")
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words
     for hardware, told in (
-        ("of_another_brand", "on NVIDIA's GPUs alone"),
+        ("of_another_brand", "only on NVIDIA's GPUs"),
         ("toaster", "know no hardware toaster"),
         ("--x", "a name such as"),
         ("../x", "a name such as"),
@@ -335,7 +335,7 @@ def test_each_machine_of_two_is_shown_with_sparkrun_s_variables(tmp_path: Path) 
     assert "2 to 3" in builder(project, "recipes", "show", "two")
     assert "say `cluster_only`" not in builder(project, "recipes", "check", "two")
     text = builder(project, "recipes", "show", "two", "--tp", "4", *nodes, "--node", "10.0.0.3", "--node", "n4", code=2)
-    assert "takes 3 machines at most (`max_nodes`), and its command 4" in text
+    assert "takes 3 machines at most (`max_nodes`), but its command takes 4" in text
 
 
 def test_a_recipe_of_version_2_is_exported_as_version_1(tmp_path: Path) -> None:

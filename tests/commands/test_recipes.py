@@ -93,7 +93,7 @@ def test_formats_of_one_model_want_its_name(export_project: Project) -> None:
 
 
 def test_nothing_paired_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no model that is paired"):
+    with pytest.raises(UsageError, match="none of the paired models"):
         export_recipe(projects.make(tmp_path), "litellm", ServeRequest("", {}), NO_HOME)
 
 
@@ -289,7 +289,7 @@ def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
     served.repository.commit(MAIN, "Mount", {"recipes/mounts.yaml": text})
     planned = recipes.together(served.plan("//recipes/mounts"), with_mods=True)
     (note,) = recipes.add_recipes(served.project, planned)
-    assert note == "recipes/mounts mounts /:/host, ~/.ssh:/keys:ro of this machine: what it serves is root there"
+    assert note == "recipes/mounts mounts /:/host, ~/.ssh:/keys:ro of this machine: its server has root access there"
     assert recipes.add_recipes(served.project, recipes.together(served.plan("//recipes/small"), with_mods=True)) == ()
 
 

@@ -56,9 +56,9 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     first, second = (f"{repository}:{number}" for number in (1, 2))
 
     lines = builder("build", "chat").stdout.splitlines()
-    assert f"  {MODEL} stays at {first}; once its evidence is there: `builder pair {MODEL} {second}`" in lines
+    assert f"  {MODEL} stays at {first}; once its evidence exists: `builder pair {MODEL} {second}`" in lines
     assert any(line.startswith("    prove: ") and f"`builder prove {second} {MODEL}`" in line for line in lines)
-    latest = f"  {repository}:latest stays at {first}; once its evidence is there: `builder promote {second}`"
+    latest = f"  {repository}:latest stays at {first}; once its evidence exists: `builder promote {second}`"
     assert latest in lines
     assert where(small, repository) == (1, 1)
     details = images.inspect_image(endpoint, f"{repository}:latest")
@@ -66,7 +66,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     assert first in details.tags
 
     again = builder("build", "chat").stdout
-    assert f"{MODEL} stays at {first}; once its evidence is there" in again
+    assert f"{MODEL} stays at {first}; once its evidence exists" in again
     before = small.lock.read_bytes()
     for arguments in (("promote", second), ("pair", MODEL, second), ("rollback", "small", "--to", "2")):
         refused = builder(*arguments, code=1)
@@ -101,7 +101,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
 ) -> None:
     require(small)
     first = builder("build", "chat").stdout
-    assert f"{MODEL} points to no image yet; once its evidence is there" in first
+    assert f"{MODEL} points to no image yet; once its evidence exists" in first
     assert where(small, repository) == (None, None)
     assert images.inspect_image(endpoint, f"{repository}:latest") is None
     assert f"`builder promote {repository}:1` makes {repository}:1 current" in builder("build", "chat").stdout
@@ -121,7 +121,7 @@ def test_others_of_the_same_build_move_at_once(small: Project, builder: Command,
     lines = builder("build", "chat", "--model", "Org/Other").stdout.splitlines()
     assert f"  paired with {MODEL}" in lines
     assert (
-        f"  Org/Other points to no image yet; once its evidence is there: `builder pair Org/Other {repository}:2`"
+        f"  Org/Other points to no image yet; once its evidence exists: `builder pair Org/Other {repository}:2`"
         in lines
     )
     assert where(small, repository) == (1, 2)
@@ -182,7 +182,7 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert f"  {repository}:latest stays at {first}: {second} did not pass" in lines
     assert any(line.startswith("    prove: failed") for line in lines)
     said = " ".join(failed.stderr.split())
-    assert f"{second} did not pass for {MODEL}: the number is kept, and nothing was moved to it" in said
+    assert f"{second} did not pass for {MODEL}: the number is kept, but nothing was moved to it" in said
     for remedy in (f"`builder diff {first} {second}`", f"`builder prove {second} {MODEL}`", "`--promote-anyway --note"):
         assert remedy in said
     assert where(proven, repository) == (1, 1)

@@ -166,7 +166,7 @@ def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
         assert {move.to.number for move in planned_moves(start, subject, None)} == {1}
         assert {move.to.number for move in planned_moves(start, subject, 2)} == {2}
     without = with_vllm(lock("untested", "untested"), 2)
-    with pytest.raises(NothingToDoError, match=f"{REPO}:1 holds no vLLM that is known"):
+    with pytest.raises(NothingToDoError, match=f"{REPO}:1 contains no known vLLM"):
         planned_moves(without, TAG, None)
     good = with_vllm(lock("good", "untested"), 2)
     assert [move.to.number for move in planned_moves(good, TAG, None)] == [1]
@@ -184,9 +184,9 @@ def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
         (["nothing"], 2, "`nothing` is not a model, definition, repository or recipe"),
         (["chat", "--to", "7"], 2, "images.lock has no image small:7"),
         (["small"], 1, "small has no image to go back to"),
-        (["small", "--to", "2"], 1, "small is at number 2 already"),
+        (["small", "--to", "2"], 1, "small is already at number 2"),
         (["chat"], 1, "chat has no image to go back to"),
-        (["Org/Model-1B", "--to", "2"], 1, "Org/Model-1B is at number 2 already"),
+        (["Org/Model-1B", "--to", "2"], 1, "Org/Model-1B is already at number 2"),
     ],
 )
 def test_what_cannot_go_back_is_said_before_an_engine_is_asked(

@@ -160,7 +160,7 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
         time.sleep(0.2)
     containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -STOP -1"], 10)
     assert status(builder, "chat")["state"] == "unhealthy"
-    assert "is up and does not answer" in builder("run", "chat", code=1).stderr
+    assert "is running but does not answer" in builder("run", "chat", code=1).stderr
     containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -CONT -1"], 10)
     assert status(builder, "chat")["state"] == "healthy"
     assert " already: " in builder("run", "chat").stdout
@@ -214,7 +214,7 @@ def test_a_model_without_a_pairing_gets_the_current_image_and_is_told(
 ) -> None:
     kitchen.recipe(file="new", model="Org/New")
     done = builder("run", "new", "--detach")
-    assert f"Org/New is paired with no image; {kitchen.repository}:2 is the current one" in done.stderr
+    assert f"Org/New is not paired with an image; the current image {kitchen.repository}:2 is used" in done.stderr
     assert inspect(endpoint, kitchen.name)["Config"]["Image"] == f"{kitchen.repository}:2"
 
 
@@ -466,7 +466,7 @@ def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpo
         done = builder("run", "chat", code=1)
     finally:
         client.request(endpoint, "DELETE", f"/containers/{kitchen.name}")
-    assert f"a container that is not builder's is called {kitchen.name}" in done.stderr
+    assert f"another container, not made by builder, is called {kitchen.name}" in done.stderr
 
 
 def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
@@ -495,7 +495,7 @@ def test_interrupted_while_it_starts_nothing_is_left(
 
 def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builder) -> None:
     done = builder("run", "chat", "--detach", "--", "--slow", "60")
-    assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` says how far it is\n"
+    assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` shows its progress\n"
     end = time.monotonic() + 30
     while (service := status(builder, "chat"))["phase"] is None and time.monotonic() < end:
         time.sleep(0.1)

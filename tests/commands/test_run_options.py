@@ -119,7 +119,7 @@ def test_a_published_port_leads_to_a_server_with_a_network_of_its_own(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
     refused = builder("run", "chat", "--publish", "9000:8000", code=2)
-    assert "the server listens on 127.0.0.1: only its own container reaches it" in refused.stderr
+    assert "the server listens on 127.0.0.1: only its own container can reach it" in refused.stderr
 
     file = kitchen.project.recipes / "chat.yaml"
     file.write_text(file.read_text().replace("--host 127.0.0.1", "--host 0.0.0.0"))

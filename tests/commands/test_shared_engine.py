@@ -120,7 +120,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     latest = content(endpoint, f"{repository}:latest")
     done = run_command(other, "build", "small")
     assert done.stdout.startswith(f"built {repository}:2 in ")
-    assert f"it is number 2: the engine has {repository}:1, which images.lock does not" in done.stdout
+    assert f"it is number 2: the engine has {repository}:1, but images.lock does not" in done.stdout
     told = " ".join(done.stderr.split())
     assert f"{repository}:latest was not moved: it belongs to the project in {small.root} on " in told
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told

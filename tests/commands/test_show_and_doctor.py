@@ -131,7 +131,7 @@ def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> N
     assert found["swap"].message == "0.0 of 16 GiB in use"
     assert (
         found["GPU arch"].message
-        == "compute capability 12.0, and these definitions build for another GPU: small (12.1a)"
+        == "compute capability 12.0, but these definitions build for another GPU: small (12.1a)"
     )
     assert found["GPU arch"].remedy.startswith("`gpu_arch: 12.0a`")
     assert "apt install earlyoom" in found["earlyoom"].remedy

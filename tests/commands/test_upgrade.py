@@ -71,7 +71,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert [run.verdict for run in store.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
-    assert "nothing newer: with everything resolved again, a build makes" in again
+    assert "nothing newer: after resolving everything again, a build makes" in again
     assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
     builder("rollback", "chat")
     assert paired(kitchen) == before
@@ -112,7 +112,7 @@ def test_a_new_image_that_fails_a_required_probe_as_it_is_served_gives_way(
     assert paired(kitchen) != before
     projects.write(configuration, requires)
     told = " ".join(builder("restart", "chat").stdout.split())
-    assert f"→ {before}, because {kitchen.name} answers, and fails the probe own" in told
+    assert f"→ {before}, because {kitchen.name} answers, but fails the probe own" in told
     assert paired(kitchen) == before
     assert served(endpoint, kitchen)[0] == str(before)
 

@@ -293,7 +293,7 @@ def test_without_a_record_it_says_what_makes_one(tmp_path: Path) -> None:
 def test_as_text(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, THREADS["kernel breaks RoCE"])
     lines = run_command(project, "why", MODEL, environ=variables).stdout.splitlines()
-    assert lines[0].startswith("the last start says: NCCL WARN Call to ibv_reg_mr_iova2 failed")
+    assert lines[0].startswith("the last start reports: NCCL WARN Call to ibv_reg_mr_iova2 failed")
     assert lines[1] == f"{MODEL} worked at {THEN} on small:1: it answered"
     assert lines[2].startswith("1. kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia (")
     assert "   to undo it: boot kernel 6.17.0-1032-nvidia from the boot menu" in lines

@@ -55,7 +55,7 @@ def test_a_start_records_the_machine_and_a_changed_one_keeps_images_from_blame(
     bisect = ("bisect", MODEL, "--good", good, "--bad", bad, "--run", str(judge))
     for command in (bisect, ("upgrade", MODEL)):
         refused = run_command(kitchen.project, *command, code=1, environ=changed).stderr
-        assert "so that no image can be blamed" in refused
+        assert "so no image can be blamed" in refused
         assert "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia, since" in refused
         assert "`--machine-differs` goes ahead anyway" in refused
     ended = run_command(kitchen.project, *bisect, "--machine-differs", "--json", code=1, environ=changed).stdout
@@ -120,7 +120,7 @@ def test_the_arguments_of_a_start_that_failed_stand_first(kitchen: Kitchen, tmp_
     ]
     assert (
         answer["causes"][1]["undo"]
-        == "`builder run recipes/chat.yaml` starts as it says, after `builder stop` if it runs"
+        == "`builder run recipes/chat.yaml` starts it as the file says; if it runs, `builder stop` first"
     )
     # Without a name, the report is on the server that failed last, and knows its image and its options.
     text = run_command(kitchen.project, "logs", "--report", environ=environ).stdout

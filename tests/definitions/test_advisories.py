@@ -84,7 +84,7 @@ def test_a_fault_is_told_at_its_place(before: str, after: str, problem: str) -> 
 
 def test_one_without_a_condition_would_always_apply() -> None:
     bare = "".join(line for line in ENTRY.splitlines(True) if "affects" not in line and "when" not in line)
-    with pytest.raises(FileProblemsError, match="it needs `affects` or `when`"):
+    with pytest.raises(FileProblemsError, match="`affects` or `when` is required"):
         advisories.parse_advisories(bare, "own.yaml")
 
 
@@ -235,4 +235,4 @@ def test_what_is_certain_is_refused_with_the_way_out() -> None:
     certain = Diagnosis("advisory", "error", "own: it never starts", "take another")
     with pytest.raises(ConflictError, match="advisory own: it never starts") as raised:
         advice.refuse_certain((Diagnosis("advisory", "warning", "other: it is slow", ""), certain))
-    assert raised.value.hint == "take another; `silenced: {own: WHY}` in builder.yaml does it nevertheless"
+    assert raised.value.hint == "take another; `silenced: {own: WHY}` in builder.yaml allows it anyway"

@@ -123,7 +123,7 @@ def test_a_definition_has_a_name_that_messages_can_propose(project: Project, nam
 def test_a_recipe_has_a_name_that_the_lock_can_hold(project: Project, name: str) -> None:
     path = project.recipes / f"{name}.yaml"
     (project.recipes / "chat.yaml").rename(path)
-    with pytest.raises(BuilderError, match="images.lock takes no name"):
+    with pytest.raises(BuilderError, match="images.lock cannot hold a name"):
         recipe.load_recipe(project, path)
 
 

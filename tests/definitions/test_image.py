@@ -128,7 +128,7 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
 def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
-    assert "either `base` (an image of a registry) or `from`" in problems(tmp_path, text)[0]
+    assert "exactly one of `base` (an image of a registry) and `from`" in problems(tmp_path, text)[0]
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ python:
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
         ("main", '`sources.vllm`: "main" is not one of base; expected: `base`, where'),
-        ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
+        ("{wheel: vllm}", "vllm is installed with the Python packages: name the Python version under `python`"),
     ],
 )
 def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:
@@ -232,7 +232,7 @@ def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: 
     write_definition(tmp_path, "c", "small", "linux/amd64")
     write_definition(tmp_path, "d", "nothing")
     for name, message in {
-        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is built on this one: a cycle",
+        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is itself built on this definition",
         "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
@@ -266,7 +266,7 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
+    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not a single plain")]
 )
 def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -42,7 +42,7 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
         (compared(0, 0, reference="sha256:other"), ["same small:1: has not been run"]),
         (compared(0, 0, foreign="archive x.tar"), ["same small:1: only archive x.tar has run it"]),
         (compared(0, 0, subject=subject(NEW, overrides={"--": "--dtype half"})), [
-            "same small:1: is stale: it ran with other options than the recipe's"
+            "same small:1: is stale: it ran with different options than the recipe's"
         ]),
         (compared(0, 0, counts={"answers_differ": 1}), ["same small:1: its answers differ"]),
         (compared(0, 0, figures=()), ["same small:1: its run has no 'perplexity_change'"]),

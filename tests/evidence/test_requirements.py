@@ -69,7 +69,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
     [
         (PROVE, (), "prove: has not been run"),
         (PROVE, (proof(foreign="archive x.tar"),), "prove: only archive x.tar has run it"),
-        (PROVE, (proof(OLD),), "prove: is stale: the image has other content"),
+        (PROVE, (proof(OLD),), "prove: is stale: the image has different content"),
         (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
         (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the number before"),
         (PROVE, (proof(verdict="unclear"),), "prove: came to no verdict"),

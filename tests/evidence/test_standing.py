@@ -31,8 +31,8 @@ def test_a_part_that_was_not_looked_at_is_not_compared(part: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"fingerprint": "sha256:9"}, "the image has other content"),
-        ({"model": "Org/Other"}, "the model is Org/Other now"),
+        ({"fingerprint": "sha256:9"}, "the image has different content"),
+        ({"model": "Org/Other"}, "the model is now Org/Other"),
         ({"revision": "cd" * 20}, "the model's revision is cdcdcdcdcdcd now, it was abababababab"),
         ({"template": f"sha256:{9:064x}"}, "the chat template changed"),
         ({"recipe": "recipes/b.yaml"}, "it is served by b now, it was chat"),

@@ -75,7 +75,7 @@ def test_what_has_worked_before_moves_down() -> None:
     seen = [BEFORE, replace(after, power="140.00", governor="performance")]
     causes = likely_causes.ranked(likely_causes.machine_causes(changes, "", {}, 1, seen))
     assert [cause.text.partition(":")[0] for cause in causes] == ["power", "kernel", "governor"]
-    assert causes[1].reasons == ("it has worked like this before",)
+    assert causes[1].reasons == ("it has worked in this state before",)
 
 
 def test_the_node_is_named() -> None:
@@ -138,5 +138,5 @@ def test_an_option_that_was_typed_stands_first_and_the_recipe_starts_without_it(
     causes = likely_causes.ranked(likely_causes.served_causes(before, after, alone, "Org/M", "", ""))
     assert [each.text for each in causes] == ["--max-model-len: 2048 → 999999", "--enforce-eager: given → not given"]
     assert causes[0].reasons == ("the recipe does not say so",)
-    assert causes[0].undo == "`builder run recipes/m.yaml` starts as it says, after `builder stop` if it runs"
+    assert causes[0].undo == "`builder run recipes/m.yaml` starts it as the file says; if it runs, `builder stop` first"
     assert causes[1].undo.startswith("give `--enforce-eager` again, in recipes/m.yaml or typed; ")

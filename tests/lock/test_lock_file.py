@@ -275,9 +275,9 @@ WRONG = [
         "  ▶vllm-node-cpu:\n    latest: {now: 3,",
         "`latest` names vllm-node-cpu:3, which is not among the images",
     ),
-    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
+    ("    next: 4", "    next: 4\n    ▶next: 5", "the key `next` is repeated; it is first in images.lock:{line}:5"),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
-    ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias has no place in this file"),
+    ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias is not allowed in this file"),
 ]
 
 
@@ -308,7 +308,11 @@ def test_another_version_is_named_before_all_else(golden: str, version: str, col
     text = golden.replace("version: 3\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
     lines, error = faults_of(text)
     assert lines == [f"images.lock:8:{column}: images.lock is version {version}; this builder reads 3"]
-    assert ("update builder" if version == "17" else "remove it, and `builder lock --recover`") in error.hint
+    assert (
+        "update builder"
+        if version == "17"
+        else "remove it, then rebuild it from builds/ and the engine: `builder lock --recover`"
+    ) in error.hint
 
 
 @pytest.mark.parametrize("version", ["1", "99999"])
@@ -356,7 +360,7 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
         ('note: "null"', 'note: "▶null', ""),
         ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
         ("    next: 4", "    next: 4\x00", "the character U+0000 is not allowed in a text file"),
-        ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
+        ("    next: 4", f"    next: {'[' * 100_000}", "blocks are nested too deeply"),
     ],
 )
 def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:

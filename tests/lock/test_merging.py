@@ -137,7 +137,7 @@ def test_different_numbers_of_one_repository_are_both_kept(
     if model:
         assert both.models[model].pairing.image == ImageName(CPU, 5)
     assert list(merging.chosen(base, ours, theirs)) == [
-        f"{CPU}:4 as the image in use, where the other side has {CPU}:5"
+        f"{CPU}:4 as the image in use, while the other side has {CPU}:5"
     ]
 
 
@@ -223,7 +223,9 @@ def test_a_number_that_stands_twice_is_named(base: Lock) -> None:
     text = dump_lock(base)
     block = text.split("\n    3: ", 1)[1].split("\n    2: ", 1)[0]
     text = text.replace(f"\n    3: {block}", f"\n    3: {block}\n    3: {block}", 1)
-    with pytest.raises(LockError, match=r"images.lock:\d+:5: `3` stands twice, first in images.lock:\d+:5"):
+    with pytest.raises(
+        LockError, match=r"images.lock:\d+:5: the key `3` is repeated; it is first in images.lock:\d+:5"
+    ):
         parse_and_explain(text)
 
 
@@ -236,7 +238,7 @@ def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> Non
     assert qwen.pairing == replace(full.models["Qwen/Qwen3-0.6B"].pairing, image=ImageName(CPU, 11))
     above = merging.renamed(full, ImageName(CPU, 10), 30).images[CPU]
     assert (above.previous, above.next) == ((30, 1), 31)
-    with pytest.raises(ValueError, match="is given already"):
+    with pytest.raises(ValueError, match="is already taken"):
         merging.renamed(full, ImageName(CPU, 2), 1)
 
 

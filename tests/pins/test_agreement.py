@@ -136,7 +136,7 @@ def test_an_own_ref_that_disagrees_is_an_error_with_its_place(upstream: Upstream
         f"{place}: FlashInfer is at 0.7.0 ({commit}), and "
         f"vllm 0.21.0 ({upstream.release[:12]}) names flashinfer-python==0.6.8.post1"
     )
-    assert error.hint == "write `version: from-vllm` in place of FlashInfer's `ref`, or `ref: v0.6.8.post1`"
+    assert error.hint == "write `version: from-vllm` instead of FlashInfer's `ref`, or `ref: v0.6.8.post1`"
     upstream.define(flashinfer="ref: v0.6.8.post1")
     assert flashinfer(upstream.pinned()).version == "0.6.8.post1"
     assert "FlashInfer is at 0.7.0" in upstream.refused({"flashinfer": "v0.7.0"}).message
@@ -193,10 +193,10 @@ def test_a_pull_request_moves_flashinfer_and_must_not_move_what_is_installed(ups
 def test_a_vllm_that_names_no_single_version_is_told(upstream: Upstream) -> None:
     none = upstream.vllm.commit(MAIN, "None", {CUDA: "torch==2.10.0\n"})
     upstream.define(vllm=f"ref: {none}")
-    assert "names no version of FlashInfer" in upstream.refused().message
+    assert "does not name a version of FlashInfer" in upstream.refused().message
     several = upstream.vllm.commit(MAIN, "Several", {CUDA: "flashinfer-python>=0.6\n"})
     upstream.define(vllm=f"ref: {several}")
-    assert "names flashinfer-python>=0.6, which is no single version" in upstream.refused().message
+    assert "names flashinfer-python>=0.6, which is not a single version" in upstream.refused().message
     missing = upstream.vllm.commit(MAIN, "Missing", {CUDA: "flashinfer-python==9.9\n"})
     upstream.define(vllm=f"ref: {missing}")
     assert "has no branch or tag `refs/tags/v9.9`" in upstream.refused().message
@@ -225,8 +225,8 @@ def test_vllm_s_wheel_names_it_as_well(upstream: Upstream, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> None:
     for vllm, other, expected in (
-        ("version: from-vllm", "ref: main", "from-vllm is for flashinfer: give vllm a `ref`"),
-        ("ref: main", "ref: main, version: from-vllm", "either `ref` or `version: from-vllm` can be there"),
+        ("version: from-vllm", "ref: main", "from-vllm works only for flashinfer: give vllm a `ref`"),
+        ("ref: main", "ref: main, version: from-vllm", "`ref` and `version: from-vllm` exclude each other"),
         ("ref: main", "version: 0.7.0", '"0.7.0" is not one of from-vllm'),
     ):
         upstream.define(vllm=vllm, flashinfer=other)
@@ -266,9 +266,9 @@ def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upst
     upstream.vllm.commit(MAIN, "A front end", {"rust-toolchain.toml": TOOLCHAIN.format("1.97.1")})
     pins = upstream.pinned()  # 0.21.0 has no front end yet
     refused = upstream.refused({"vllm": "main"})
-    told = "Rust 1.95.0, and the front end of the pinned vllm is written for Rust 1.97.1"
+    told = "Rust 1.95.0, but the front end of the pinned vllm requires Rust 1.97.1"
     assert refused.message == f"{upstream.place('rust: 1.95.0')}: {told}"
-    assert refused.hint.startswith("write `rust: 1.97.1` and its `rust_sha256` under `args:`, or take `rust` out")
+    assert refused.hint.startswith("write `rust: 1.97.1` and its `rust_sha256` under `args:`, or remove `rust`")
     # As with any other disagreement, nothing moves.
     assert upstream.resolve(pins, {"vllm": "main"}).pins == pins
     for channel in ("1.95", "1.95.0", "stable"):
@@ -277,7 +277,7 @@ def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upst
     upstream.vllm.commit(MAIN, "Nightly", {"rust-toolchain.toml": TOOLCHAIN.format("nightly-2026-03-10")})
     refused = upstream.refused({"vllm": "main"})
     assert refused.message.endswith("for Rust nightly-2026-03-10")
-    assert refused.hint.startswith("take `rust` out")
+    assert refused.hint.startswith("remove `rust`")
     path.write_text(path.read_text().replace("  rust: 1.95.0\n", ""))
     assert upstream.pinned(pins, {"vllm": "main"}) != pins
 

@@ -214,7 +214,9 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
     messages: list[str] = []
     pin = resolve(define(project, "packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
-    assert any("the day of its vllm is not known, so its packages are those of today" in text for text in messages)
+    assert any(
+        "the date of its vllm is not known, so its packages are resolved as of today" in text for text in messages
+    )
     messages.clear()
     pin = resolve(define(project, "as_of: 2026-03-16, packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
@@ -293,7 +295,7 @@ def index(folder: Path, *more: tuple[str, str]) -> UserSettings:
 
 def definition_pins_resolver(project: Project, settings: UserSettings) -> Resolver:
     def no_registry(reference: str, platform: str) -> str:
-        raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
+        raise SourceError(f"no registry has {reference} for {platform}", hint="check the network")
 
     return Resolver(project, settings, str, no_registry, no_contents, lambda _: None)
 
@@ -328,7 +330,7 @@ def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(
     assert [package.name for package in completed.pins.python.packages] == ["serve", "uv"]
     error = pinning.error_of(completed.faults)
     assert error.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
-    assert (error.hint, error.exit_code) == ("look at the network", 6)
+    assert (error.hint, error.exit_code) == ("check the network", 6)
 
 
 @pytest.mark.slow
@@ -591,7 +593,7 @@ def test_a_version_that_no_wheel_has_is_an_error(definition_pins_project: Projec
 def test_a_wheel_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path, text: str) -> None:
     wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
     definition_pins_define(definition_pins_project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
-    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is no version") as raised:
+    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is not a version") as raised:
         pinning.resolve_missing(
             load(definition_pins_project, "wheel"),
             Pins(DEFINITION_PINS_BASE),
@@ -611,7 +613,7 @@ def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Pro
             [image.load_chain(definition_pins_project, "other", PLATFORM)],
             {"vllm": "0.31.0"},
         )
-    assert raised.value.hint == "it has base; image.yaml says under `sources:` what it is made from"
+    assert raised.value.hint == "it has base; see `sources:` in image.yaml"
 
 
 @pytest.mark.slow

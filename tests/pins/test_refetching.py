@@ -100,7 +100,7 @@ def test_another_patch_than_the_pinned_one_is_an_error(
     assert isinstance(pin, GitPin)
     other = replace(pin, patches=(SourcePatch("40898", pin.patches[0].head, "d" * 64), pin.patches[1]))
     with pytest.raises(
-        LockError, match="pull request 40898 of .* gives another patch now, .* and dddddddddddd is pinned"
+        LockError, match="pull request 40898 of .* now gives another patch, .* but dddddddddddd is pinned"
     ):
         fetch(tmp_path, definition, Pins(BASE, {"vllm": other}), [])
 

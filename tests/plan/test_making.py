@@ -280,7 +280,7 @@ def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_set_again_is_said(tmp_path: Path) -> None:
     a, b, c, _ = load(tmp_path, a="env: {X: 1, Y: 1}", b="env: {X: 2, Y: 1}", c="env: {X: 2}")
-    message = "mod b sets X to '2' in place of '1' of mod a"
+    message = "mod b sets X to '2' instead of '1', which mod a sets"
     assert collect_warnings((), (a, b, c), None) == (message,)
     assert collect_warnings((a,), (b, c), None) == (message,)
     assert collect_warnings((a, b), (c,), None) == ()

@@ -87,7 +87,7 @@ def test_a_lock_serves_no_file_but_a_recipe_of_the_project(tmp_path: Path, file:
 def test_what_was_never_built_says_how_to(project: Project) -> None:
     with pytest.raises(ImageStateError, match="no image of small has been built yet") as caught:
         find(project)
-    adopts = "`builder adopt small` gives an image that is here a number"
+    adopts = "`builder adopt small` gives a number to an image that is here"
     assert caught.value.hint == f"`builder build recipes/chat.yaml`; {adopts}"
 
 
@@ -142,7 +142,7 @@ def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})})
     selection = select_any(project, lock, "chat")
     assert mods_warning(selection) == (
-        "small:1 does not carry mods/template: `builder build recipes/chat.yaml` bakes them"
+        "small:1 does not contain mods/template: `builder build recipes/chat.yaml` bakes them"
     )
     whole = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered({"template": "sha256:0"})})})
     assert mods_warning(select_any(project, whole, "chat")) == ""

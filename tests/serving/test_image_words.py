@@ -90,7 +90,7 @@ def test_each_fault_is_told_at_its_place_with_the_nearest_right_word(tmp_path: P
         ("--kv-cache-dtype", False, "argument --kv-cache-dtype: invalid choice: 'fp9' (choose from 'auto', 'fp8')"),
     )
     assert problems(recipe, told) == [
-        "r.yaml:4:65: small:2 (vLLM 0.32.0) knows no --attention-backend `FLASHINFRE`; did you mean `FLASHINFER`?",
+        "r.yaml:4:65: small:2 (vLLM 0.32.0) has no --attention-backend `FLASHINFRE`; did you mean `FLASHINFER`?",
         "r.yaml:4:16: small:2 (vLLM 0.32.0) has no option `--prt`; did you mean `--port`?",
         "r.yaml:4:41: small:2 (vLLM 0.32.0) refuses `--kv_cache_dtype fp9`: did you mean `fp8`?",
     ]
@@ -122,7 +122,7 @@ def test_backends_are_taken_in_any_case_and_auto_too(tmp_path: Path) -> None:
 def test_json_options_are_judged_by_their_fields(tmp_path: Path) -> None:
     text = 'vllm serve m --speculative-config \'{{"method": "mtpp", "num-speculative-tokens": 1, "tokens": 2}}\''
     assert problems(recipe_texts.make(tmp_path, text), answer()) == [
-        "r.yaml:4:38: small:2 (vLLM 0.32.0) knows no speculative method `mtpp`; did you mean `mtp`?",
+        "r.yaml:4:38: small:2 (vLLM 0.32.0) has no speculative method `mtpp`; did you mean `mtp`?",
         "r.yaml:4:87: --speculative-config: small:2 (vLLM 0.32.0) has no field `tokens`",
     ]
 

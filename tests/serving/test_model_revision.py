@@ -80,7 +80,7 @@ def test_a_changed_revision(
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
     change = changed(environ, recipe(tmp_path, requested), paired)
-    assert change.startswith(f"{MODEL} is at revision {now[:7]} now; it was paired at ") if now else change == ""
+    assert change.startswith(f"{MODEL} is now at revision {now[:7]}; it was paired at ") if now else change == ""
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str,
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
     change = changed(environ, recipe(tmp_path), COMMIT)
-    assert change == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
+    assert change == "Org/Model-1B is now at revision 2222222; it was paired at 1111111"
 
 
 def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -129,7 +129,7 @@ def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
 @pytest.mark.slow
 def test_an_image_without_the_mod_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
-    with pytest.raises(ConflictError, match=rf"small:2 does not carry {MOD}, which hybrid@"):
+    with pytest.raises(ConflictError, match=rf"small:2 does not contain {MOD}, which hybrid@"):
         settings(kitchen, lock(mods=()))
 
 
@@ -182,7 +182,7 @@ def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitch
         model_weights.named_weights(kitchen.project, "other", MODEL, image)
     with pytest.raises(UsageError, match="is a form of Org/Model-int4, not of Org/Else"):
         model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
-    with pytest.raises(ConflictError, match="does not carry"):
+    with pytest.raises(ConflictError, match="does not contain"):
         model_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
 
 
@@ -313,7 +313,7 @@ def test_a_source_that_is_another_by_now_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
     other = next((kitchen.folder / "int4").glob("model-*.safetensors"))
     other.write_bytes(other.read_bytes() + b" ")
-    with pytest.raises(ImageStateError, match=f"{other.name} has another size than when"):
+    with pytest.raises(ImageStateError, match=f"{other.name} does not have the size that it had when"):
         weights(kitchen)
 
 

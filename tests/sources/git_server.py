@@ -233,7 +233,7 @@ def lines(first: int, last: int, **changed: str) -> str:
 @dataclass
 class History:
     """A history like vLLM's. Attributes are commits; the pull requests 40898 and 40727 conflict with each other, 40001
-    is in main already, 40002 was merged as another commit, 40003 does not apply to main, and 40004 applies."""
+    is already in main, 40002 was merged as another commit, 40003 does not apply to main, and 40004 applies."""
 
     repository: Repository
     v0_19_0: str

@@ -156,7 +156,7 @@ def _require_digests(
     """Raises ConflictError for digests that differ from `verify` of the definition, or from the record of the same
     inputs."""
     wrong = [
-        f"SHA-256 of {name} is {(made[name].digest or '').removeprefix('sha256:')}, and not {digest}"
+        f"SHA-256 of {name} is {(made[name].digest or '').removeprefix('sha256:')}, not {digest}"
         for name, digest in plan.content.digests.items()
         if made[name].digest != f"sha256:{digest}"
     ]
@@ -166,8 +166,8 @@ def _require_digests(
     for before in recorded.values():
         others = sorted(name for name in made if made[name].digest != before.files.get(name, made[name]).digest)
         if before.inputs == plan.inputs and others:
-            message = f"checkpoints.lock records other content for the same inputs: {', '.join(others[:5])} differ"
-            hint = "a disk or a source is damaged, or the record is: `builder checkpoints verify --full` compares"
+            message = f"checkpoints.lock records different content for the same inputs: {', '.join(others[:5])} differ"
+            hint = "a disk, a source or the record is damaged; to compare: `builder checkpoints verify --full`"
             raise ConflictError(message, hint=hint)
 
 
@@ -344,7 +344,7 @@ def _read_into(part: memoryview, source: IO[bytes], begin: int) -> None:
 
 
 def _changed(path: Path, when: str) -> SourceError:
-    hint = "wait until it is whole, and run this again: what was finished from other files stays"
+    hint = "wait until it is complete, then run this again: what was made from other files stays"
     return SourceError(f"{path} was changed {when}", hint=hint)
 
 

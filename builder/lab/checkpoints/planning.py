@@ -235,7 +235,7 @@ def _sizes(folder: Path) -> dict[str, int]:
                 raise SourceError(f"{entry.path}: a link that points outside its folder", hint=hint)
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:
-        hint = "`folder` of this source in checkpoint.yaml says where it is"
+        hint = "name its folder with `folder` of this source in checkpoint.yaml"
         raise SourceError(f"{folder}: {error.strerror}", hint=hint) from None
 
 
@@ -265,7 +265,7 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
     for path in in_index:
         for tensor in headers[path].tensors:
             if (other := places.setdefault(tensor.name, path)) != path:
-                raise _damaged(source, path, f"`{tensor.name}` is in {other} as well")
+                raise _damaged(source, path, f"`{tensor.name}` is also in {other}")
     if missing := sorted(f"{name} in {path}" for name, path in index.items() if places.get(name) != path):
         raise _damaged(source, INDEX, f"it names {len(missing)} tensors that do not exist: {listed(missing)}")
     others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
@@ -281,7 +281,7 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
         for path, header in zip(paths, pool.map(lambda path: _read_header(source, path), paths), strict=True):
             headers[path] = header
             if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
-                message = f"with those before it has {count:,} tensors, and at most {_MOST_TENSORS:,} are read"
+                message = f"with the files before it has {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
                 raise _damaged(source, path, message)
     finally:  # after ^C nothing is waited for
         pool.shutdown(wait=False, cancel_futures=True)
@@ -304,5 +304,5 @@ def _read_header(source: SourceContents, path: str) -> Header:
 
 
 def _damaged(source: SourceContents, path: str, problem: object) -> SourceError:
-    hint = "the source is damaged or not whole: fetch it again, or name another in checkpoint.yaml"
+    hint = "the source is damaged or incomplete: fetch it again, or name another in checkpoint.yaml"
     return SourceError(f"{source.shown(path)}: {problem}", hint=hint)

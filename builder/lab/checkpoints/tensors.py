@@ -218,7 +218,7 @@ def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> Plann
     _require_count(step.expect, [tensor.name for tensor in added], f"are in {step.file}")
     _require_new(content, added)
     if any(other.path == step.file for other in content.added - {file}):
-        raise StepError(f"there is an added file {step.file} already")
+        raise StepError(f"an added file {step.file} already exists")
     text = f"adds {step.file} of {step.source} with {len(added)} tensors"
     return content.after(text, added, added=content.added | {file})
 
@@ -265,14 +265,14 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     size = sum(tensor.bytes for tensor in tensors)
     wrong = []
     if step.tensors not in (None, len(tensors)):
-        wrong.append(f"there are {len(tensors)} tensors, and not {step.tensors}")
+        wrong.append(f"there are {len(tensors)} tensors, not {step.tensors}")
     if step.size not in (None, size):
-        wrong.append(f"they have {size} bytes, and not {step.size}")
+        wrong.append(f"they have {size} bytes, not {step.size}")
     dtypes = Counter(tensor.dtype for tensor in tensors)
     named = {pattern: sum(map(_matcher((pattern,)), content.tensors)) for pattern in step.counts}
     counted = [(named[pattern], f"have a name like {pattern}", count) for pattern, count in step.counts.items()]
     counted += [(dtypes[dtype], f"are {dtype}", count) for dtype, count in step.dtypes.items()]
-    wrong += [f"{number} {what}, and not {count}" for number, what, count in counted if number != count]
+    wrong += [f"{number} {what}, not {count}" for number, what, count in counted if number != count]
     for pattern, shape in step.shapes.items():
         matching = list(filter(_is_in(TensorSelection((pattern,))), tensors))
         if not matching:
@@ -352,7 +352,7 @@ def _dtype_change(pairs: Iterable[tuple[str, str]]) -> str:
 def _require_count(expected: int | None, names: list[str], what: str) -> None:
     if expected is not None and len(names) != expected:
         which = f": {listed(names)}" if names else ""
-        raise StepError(f"{len(names)} tensors {what}, and {expected} are expected{which}")
+        raise StepError(f"{len(names)} tensors {what}, but {expected} are expected{which}")
 
 
 def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:

@@ -124,7 +124,7 @@ def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer:
 def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
     if not (folder / _RECOUNTED).exists():
         name, _, version = LLAMA_BENCHY.partition(" ")
-        hint = "look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+        hint = "check the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
         hint += f" `uv tool run --from {name}=={version} {name} --version` must answer"
         raise MeasuringError(f"{LLAMA_BENCHY} cannot be installed: {ended.last_lines}", hint=hint)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
@@ -260,7 +260,7 @@ def fetch_tokenizer(
             result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
-        message = f"there is no {NAME} of {model or served.name} here: the lengths of prompts would be wrong without it"
+        message = f"{NAME} of {model or served.name} is missing here: without it, the lengths of prompts would be wrong"
         hint = f"`builder download` fetches it; llama-benchy cannot measure a model without a {NAME}"
         raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")

@@ -46,8 +46,8 @@ class MeasuredServer:
 def find_measured_server(server: RunningServer) -> MeasuredServer:
     """Raises MeasuringError if the server does not answer."""
     if not server.address or not answers(server):
-        hint = f"`builder logs {server.name}` may say why"
-        raise MeasuringError(f"{server.name} is up and does not answer", hint=hint)
+        hint = f"`builder logs {server.name}` may show why"
+        raise MeasuringError(f"{server.name} is running but does not answer", hint=hint)
     repository, _, number = server.image.rpartition(":")
     is_numbered = number.isdecimal() and checking.is_a("repository", repository)
     image = ImageName(repository, int(number)) if is_numbered and not server.tried else None
@@ -134,7 +134,7 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
         return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
     except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
-        hint = "`builder status` says if the server answers; its key is read from --api-key and VLLM_API_KEY alone"
+        hint = "`builder status` shows whether the server answers; its key is read only from --api-key and VLLM_API_KEY"
         raise MeasuringError(f"{address}/models does not list a model: {error}", hint=hint) from None
 
 

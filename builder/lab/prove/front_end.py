@@ -42,7 +42,9 @@ _REASONS = {
     128 + signal.SIGKILL: f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB",
     128 + signal.SIGALRM: f"vLLM was not imported within {_START_SECONDS} seconds",
 }
-_NO_PYTHON = "a proof runs vLLM's front end by it; `builder probe` and `builder bench` ask a server from outside"
+_NO_PYTHON = (
+    "a proof runs vLLM's front end with that Python; `builder probe` and `builder bench` need only a running server"
+)
 # Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -121,10 +123,10 @@ def ask_front_end(
             texts = (_read(container, f"answers-{number}.json") for number in range(len(setups)))
             return FrontEndRun(state.version, tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
-            return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
+            return FrontEndRun("", failure=f"its answers are too long, or are missing: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return FrontEndRun("", failure="it answers with something else than was asked")
+            return FrontEndRun("", failure="it answers something other than what was asked")
 
 
 def files_of_work(
@@ -187,7 +189,7 @@ def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: s
     """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
         folder = standing.mounted(workspace.project, recipe, model, workspace.environment)
-        return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is no model of the hub")
+        return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is not a model of the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached

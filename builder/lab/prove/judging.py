@@ -104,7 +104,7 @@ def judge_answers(
     has_tools = any(each.trip.calls for each in readings)
     of_turns = [*round_trips.judge_readings(readings, is_known=style.names_roles, tool_parser=has_tools)]
     if unread := sum("missing" in answer for answer in answers.values()):
-        text = f"{unread} outputs were not parsed back: this release of vLLM has nothing that does it without a GPU"
+        text = f"{unread} outputs were not parsed back: this release of vLLM cannot do so without a GPU"
         tally.findings.append(Finding("parsers", "", "unclear", text))
     too_long = sum(_TOO_LONG in answer.get("refused", "") for answer in answers.values())
     if too_long and not prompts:
@@ -203,7 +203,7 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
         if before is None:
             text = "it changed; the previous text is not stored on this machine"
         elif before == now:
-            text = "the text is the same, the tokens are others"
+            text = "the text is the same, but the tokens differ"
         else:
             text = text_difference(before, now)
             shown = f"\n{side_by_side(before, now, 120 if text else 400)}"

@@ -76,7 +76,7 @@ _ALIKE = {
     "result": "the result of a tool is written like a message of the user",
     "types": "the types of a tool's parameters are not in the prompt",
     "required": "what a tool requires is not in the prompt",
-    "thinking": "the prompt is the same with thinking on and off, which the template has a switch for",
+    "thinking": "the prompt is the same with thinking on and off, although the template has a switch for it",
 }
 
 
@@ -98,7 +98,7 @@ def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
     yield from _arguments_as_they_are(conversation, text)
     for hidden in conversation.hidden:
         if (count := flat.count(flatten(hidden))) > 1:
-            yield "reasoning", f"earlier reasoning is there {count} times: {hidden!r}"
+            yield "reasoning", f"earlier reasoning appears {count} times: {hidden!r}"
     for call in filter(flat.count, conversation.outside):
         before = flat.partition(call)[0]
         if before.rfind("<think>") > before.rfind("</think>"):
@@ -126,7 +126,7 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
         yield "parts", f"a content of one part is not rendered like the same text:\n{side_by_side(other, text)}"
     other = texts.get(conversation.like)
     if other is not None and len(_NOTHING.findall(text)) > len(_NOTHING.findall(other)):
-        yield "nothing", f"where there is no content, {_NOTHING.findall(text)[-1]} is printed"
+        yield "nothing", f"for empty content, {_NOTHING.findall(text)[-1]} is printed"
 
 
 def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
@@ -139,7 +139,7 @@ def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
         if count == 0:
             yield "content", f"what {role} says {_lost(words, flat)}: {words!r}"
         elif count > 1:
-            yield "content", f"what {role} says is there {count} times: {words!r}"
+            yield "content", f"what {role} says appears {count} times: {words!r}"
         if count and exact not in text and _json(exact)[1:-1] not in text:
             yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
 
@@ -216,7 +216,7 @@ def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
     if style.names_roles and first.role == "system" and (shown := "".join(first.texts[:1]).strip()):
         before = text[: text.find(shown)]
         if shown in text and not _SYSTEM.search(before):
-            yield "delimiters", f"instructions stand after {cut(before[-60:], 60)}, which does not say that it is they"
+            yield "delimiters", f"instructions stand after {cut(before[-60:], 60)}, which does not introduce them"
     question = _begin_of_turns(conversation, text)
     if not _ROLE_MARK.search(text[max(0, question - 40) : question]):
         return
@@ -249,7 +249,7 @@ def _reasoning(conversation: Conversation, flat: str, style: Style) -> Broken:
             yield "reasoning", f"the reasoning of the turn under way does not stand in its block: {each!r}"
     for each in conversation.past:
         if each in flat:
-            yield "reasoning", f"the reasoning of a turn that is past is there: {each!r}"
+            yield "reasoning", f"the reasoning of an earlier turn is in the prompt: {each!r}"
 
 
 def _ends(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
@@ -374,7 +374,7 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
         for key, value in pairs:
             if _compact(value).isascii() and _as_json(key, value) not in written:
                 what = f"no {_compact(key)}: {cut(_compact(value), _SHOWN)}"
-                yield "arguments", f"an argument of {call.name} is another one: {what}"
+                yield "arguments", f"an argument of {call.name} has changed: {what}"
 
 
 def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -159,9 +159,11 @@ def _judgement(
     if own.stand_in and is_harmony:
         return _without_answers(f"GPT-OSS is parsed by tokens of its own, which are missing here: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
-        return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
+        return _without_answers(
+            "GPT-OSS's vocabulary is not in the image, and is not the vocabulary of the model's tokenizer"
+        )
     if answers.was_killed:
-        return _without_answers("the front end was killed while it was asked, as for want of memory")
+        return _without_answers("the front end was killed while it answered, probably because memory ran out")
     questions = [each for each in setup.questions if not answers.broke_off or each.name in answers.answers]
     judgement = judging.judge_answers(
         questions,
@@ -187,7 +189,7 @@ def _judgement(
     if not answers.broke_off:
         return judgement
     left = len(setup.questions) - len(questions)
-    text = f"{answers.broke_off}, so that {left} others were not asked\n{_end(answers.log)}"
+    text = f"{answers.broke_off}, so {left} others were not asked\n{_end(answers.log)}"
     return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
 
 

@@ -55,7 +55,7 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
     streams = {kind: _of_stream(whole, each) for kind, each in answer["streamed"].items()}
     tokens, chunks = streams.get("tokens", ""), streams["chunks"]
     if tokens or (chunks and "tokens" not in streams):
-        broken.append(("streamed", f"as a stream it is read otherwise, {tokens or chunks}"))
+        broken.append(("streamed", f"as a stream it is read differently, {tokens or chunks}"))
     return Reading(question, trip, lost, tuple(broken), "" if tokens else chunks)
 
 
@@ -179,7 +179,7 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
         if group and not telling:
             yield Finding("parsers", "", "unclear", f"{name} not proven: {group[0].lost}")
         elif misread and not is_its_parser and not is_known:
-            text = f"{name} not proven: {len(misread)} of {len(telling)} turns of the template are read otherwise"
+            text = f"{name} not proven: {len(misread)} of {len(telling)} turns of the template are read differently"
             yield Finding("parsers", misread[0].question.name, "unclear", f"{text}\n{misread[0].broken[0][1]}")
         else:
             for each in misread:
@@ -189,7 +189,7 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
             if each.lost and telling:
                 yield Finding("turns", each.question.name, "pass", each.lost)
             if each.in_chunks and not each.broken:
-                text = f"in pieces of several tokens it is read otherwise, {each.in_chunks}"
+                text = f"in pieces of several tokens it is read differently, {each.in_chunks}"
                 yield Finding("streamed", each.question.name, "pass", text)
 
 

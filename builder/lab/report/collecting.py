@@ -326,7 +326,7 @@ class _Sources:
             text, command = texts[model.standing]
             yield self._concern(model.standing, name, image, model.why or text, command)
         if previous and previous[0].note.startswith("put back on "):
-            text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
+            text = self.disclosure.note(previous[0].note) or "the model was put back on the previous image"
             yield self._concern("failed", name, previous[0].image, text, f"builder diff {image} {previous[0].image}")
         for run in now_of(model).runs:
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:

@@ -53,7 +53,7 @@ class ComparedTexts:
             f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the places"
         )
         if compared.verdict == "cannot tell":
-            return f"{text}; {self.texts} texts do not tell, about {compared.needed} would"
+            return f"{text}; {self.texts} texts do not decide, about {compared.needed} would"
         return f"{text}; they part at {self.parting}" if self.parting else text
 
 
@@ -96,7 +96,7 @@ class ImageLikeness:
         """The right answers of both in words."""
         before, after = self.right
         if not before and not after:
-            return f"neither answers any of {self.questions} questions: that tells nothing"
+            return f"neither answers any of {self.questions} questions, so nothing follows from them"
         lost, gained = self.parted
         return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
 
@@ -170,7 +170,7 @@ def _measured(given: ForcedPrompts, number: int, first: RatedImage, second: Rate
     prompt = given.prompts[number]
     sides = (first.alone[number], first.together[number], second.alone[number], second.together[number])
     if any(len(side.likeliest) != len(prompt.tokens) - 1 for side in sides):
-        raise MeasuringError("the two cannot be compared: they rated other prompts")
+        raise MeasuringError("the two cannot be compared: they rated different prompts")
     for text in prompt.texts:
         places = range(text.start - 1, text.end - 1)
         a1, a2, b1, b2 = ([side.log_probabilities[place] for place in places] for side in sides)
@@ -273,7 +273,7 @@ def same_digest() -> str:
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
     """The differences of an image, the largest first. They contain no text of a session."""
     findings = [
-        Finding("prompt", kind, "changed", "the two make other tokens of it: `builder prove` compares prompts")
+        Finding("prompt", kind, "changed", "the two tokenize it differently: `builder prove` compares prompts")
         for kind in likeness.prompts_differ
     ]
     if likeness.answers_differ:

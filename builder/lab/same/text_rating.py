@@ -98,8 +98,8 @@ def rate_image(
     except NoAnswerError as error:
         raise MeasuringError(
             f"{what} rates no texts: {error}",
-            hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does; "
-            "`--depth` keeps the texts within a shorter context",
+            hint="the server must answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM does; to keep "
+            "the texts within a shorter context: `--depth`",
         ) from None
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
 

@@ -261,11 +261,11 @@ def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) 
     for name, to in links.items():
         (tmp_path / "m" / name).symlink_to(to)
     assert problems(tmp_path / "m") == [
-        "mods/m/far:1:1: a link that leaves the mod's folder; copy the file in",
+        "mods/m/far:1:1: a link that leaves the mod's folder; copy the file into the mod",
         "mods/m/gone:1:1: not a file; a mod contains plain files only",
         "mods/m/loop:1:1: not a file; a mod contains plain files only",
-        "mods/m/out:1:1: a link that leaves the mod's folder; copy the file in",
-        "mods/m/up:1:1: a link that leaves the mod's folder; copy the file in",
+        "mods/m/out:1:1: a link that leaves the mod's folder; copy the file into the mod",
+        "mods/m/up:1:1: a link that leaves the mod's folder; copy the file into the mod",
     ]
     for name in set(links) - {"in"}:
         (tmp_path / "m" / name).unlink()
@@ -275,7 +275,7 @@ def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
     folder(tmp_path, {"a/x": b""})
     (tmp_path / "b").symlink_to("a")
-    assert problems(tmp_path) == ["mods/m/b:1:1: a link to a folder; copy the folder in"]
+    assert problems(tmp_path) == ["mods/m/b:1:1: a link to a folder; copy the folder into the mod"]
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -469,8 +469,8 @@ patches: [{file: tree, package: vllm}]
 def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     yaml = "description: x\nfiles: [{from: ../template/run.sh, to: .}]\npatches: [{file: /etc/passwd, package: vllm}]\n"
     assert problems_of_mod_problems(tmp_path, yaml) == [
-        "mods/m/mod.yaml:2:10: ../template/run.sh leaves the mod's folder; copy the file in",
-        "mods/m/mod.yaml:3:12: /etc/passwd leaves the mod's folder; copy the file in",
+        "mods/m/mod.yaml:2:10: ../template/run.sh leaves the mod's folder; copy the file into the mod",
+        "mods/m/mod.yaml:3:12: /etc/passwd leaves the mod's folder; copy the file into the mod",
     ]
 
 
@@ -478,8 +478,8 @@ def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     ("to", "message"),
     [
         ("../x", "a path cannot contain `..`"),
-        ("/root/.cache/vllm/x", "a folder of the host is mounted over /root/.cache/vllm when the image serves"),
-        ("/root/.triton", "a folder of the host is mounted over /root/.triton when the image serves"),
+        ("/root/.cache/vllm/x", "when the image serves, a folder of the host is mounted over /root/.cache/vllm"),
+        ("/root/.triton", "when the image serves, a folder of the host is mounted over /root/.triton"),
         ("/proc/x", "an image does not keep what is written below /proc"),
     ],
 )
@@ -498,8 +498,8 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
 def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp_path: Path) -> None:
     yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
     assert problems_of_mod_problems(tmp_path / "a", yaml, "y") == [
+        "mods/m/mod.yaml:3:35: also name flash-qla in `requires`, so that an image pins it",
         "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a range of versions as in pip's requirements: >=0.19,<0.23",
-        "mods/m/mod.yaml:3:35: name flash-qla in `requires` as well, so that an image pins it",
     ]
     yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"
     (patch,) = load(tmp_path / "b", yaml, "y").patches
@@ -528,7 +528,7 @@ files:
         f"mods/m/mod.yaml:3:6: https://example.org/a.jinja {no_digest}",
         "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address must end with the name of a file, "
         "of letters, digits and . _ + -",
-        "mods/m/mod.yaml:5:24: only a file from an address takes a sha256; remove it",
+        "mods/m/mod.yaml:5:24: only a file from an address can have a sha256; remove it",
     ]
 
 
@@ -540,7 +540,7 @@ def test_a_chat_template_that_cannot_be_compiled_is_told_by_its_line(tmp_path: P
     projects.add_mod(project.root, "m", script, {"ours.jinja": "ok\n{% if x %}\n"}, yaml or "")
     with pytest.raises(FileProblemsError) as caught:
         mod.require_templates([mod.load_mod(project, "m")])
-    assert "mods/m/ours.jinja:2:1: this chat template cannot be compiled: Unexpected end of" in caught.value.message
+    assert "mods/m/ours.jinja:2:1: this chat template does not compile: Unexpected end of" in caught.value.message
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:
@@ -611,7 +611,7 @@ def test_a_folder_whose_name_would_need_quoting_is_refused(tmp_path: Path, name:
     projects.add_mod(tmp_path, name, "true\n", {})
     with pytest.raises(FileProblemsError) as caught:
         mod.load_mod(project, name)
-    assert str(caught.value) == f"mods/{name}:1:1: the name of a mod has only letters, digits and . _ + -"
+    assert str(caught.value) == f"mods/{name}:1:1: the name of a mod may contain only letters, digits and . _ + -"
 
 
 def test_the_problems_of_all_mods_are_told_at_once(tmp_path: Path) -> None:
@@ -689,7 +689,7 @@ def test_a_loop_that_drops_caches_belongs_to_the_machine(tmp_path: Path) -> None
     read = facts(tmp_path, DROP_LOOP)
     assert [use.does for use in read.run_time] == [
         "writes /proc/sys/vm/drop_caches",
-        "starts a process that outlives it",
+        "starts a process that outlives the script",
     ]
     assert "echo 3 > /proc/sys/vm/drop_caches; done'`" in read.instead
 
@@ -700,10 +700,10 @@ def test_a_loop_that_drops_caches_belongs_to_the_machine(tmp_path: Path) -> None
         ("sysctl -w vm.swappiness=0\n", "changes settings of the machine (sysctl)"),
         ("echo 1 | tee /proc/sys/vm/compact_memory\n", "changes settings of the machine (/proc/sys/vm/compact_memory)"),
         ("nvidia-smi -pm 1\n", "changes settings of the machine (nvidia-smi)"),
-        ("python3 metrics.py &\n", "starts a process that outlives it"),
-        ("python3 metrics.py > /tmp/log 2>&1 & pid=$!\n", "starts a process that outlives it"),
-        ("(setsid watch.sh)\n", "starts a process that outlives it"),
-        ("systemctl start earlyoom\n", "starts a process that outlives it"),
+        ("python3 metrics.py &\n", "starts a process that outlives the script"),
+        ("python3 metrics.py > /tmp/log 2>&1 & pid=$!\n", "starts a process that outlives the script"),
+        ("(setsid watch.sh)\n", "starts a process that outlives the script"),
+        ("systemctl start earlyoom\n", "starts a process that outlives the script"),
         ("# nothing to do any more\necho done\n", "only prints text"),
     ],
 )

@@ -388,7 +388,7 @@ def test_more_arguments_reach_the_server_of_a_script(tmp_path: Path, text: str, 
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     assert command.render_command(recipe, {}).argv == ("bash", "-c", text)
-    with pytest.raises(UsageError, match="further arguments have no place") as caught:
+    with pytest.raises(UsageError, match="builder cannot add further arguments") as caught:
         command.render_command(recipe, {}, ["--x"])
     assert '"$@"' in caught.value.hint
 
@@ -577,9 +577,9 @@ def words(recipe: Recipe) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--gpu-memory-utilization 0,8", "a number has no comma; write 0.8"),
-        ("--gpu_memory_utilization=0,8", "a number has no comma; write 0.8"),
-        ("--max-model-len 131,072", "a number has no comma; write 131072"),
+        ("--gpu-memory-utilization 0,8", "a number cannot contain a comma; write 0.8"),
+        ("--gpu_memory_utilization=0,8", "a number cannot contain a comma; write 0.8"),
+        ("--max-model-len 131,072", "a number cannot contain a comma; write 131072"),
         ("-tp two", "expected a whole number"),
         ("--gpu-memory-utilization 85", "expected a share of the memory: more than 0, and at most 1, such as 0.85"),
         ("--gpu-memory-utilization most", "expected a share of the memory: more than 0, and at most 1, such as 0.85"),
@@ -631,7 +631,7 @@ def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
         tmp_path, "vllm serve x --gpu-memory-utilization {gpu}", "defaults: {port: 1, gpu: '0,8'}\n"
     )
     (problem,) = map(str, command.number_problems(recipe, words(recipe)))
-    assert problem == "r.yaml:3:27: --gpu-memory-utilization 0,8: a number has no comma; write 0.8"
+    assert problem == "r.yaml:3:27: --gpu-memory-utilization 0,8: a number cannot contain a comma; write 0.8"
 
 
 @pytest.mark.parametrize(
@@ -653,8 +653,8 @@ def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
         tmp_path, "vllm serve x --max-model-len 1 \\\n --a \\\n --max_model_len=2 -tp 1 --no-a -tp 1"
     )
     assert [str(note) for note in command.contradictions(recipe, words(recipe))] == [
-        "r.yaml:6:4: `--max_model_len 2` CONTRADICTS `--max-model-len 1` before it; vLLM takes the last one",
-        "r.yaml:6:28: `--no-a` CONTRADICTS `--a` before it; vLLM takes the last one",
+        "r.yaml:6:4: `--max_model_len 2` CONTRADICTS `--max-model-len 1` before it; vLLM uses the last one",
+        "r.yaml:6:28: `--no-a` CONTRADICTS `--a` before it; vLLM uses the last one",
     ]
 
 

@@ -140,7 +140,7 @@ def test_the_server_s_own_port_is_published_where_no_other_leads_to_it(tmp_path:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_a_server_that_only_its_container_reaches_is_not_published(tmp_path: Path, host: str) -> None:
-    with pytest.raises(UsageError, match="only its own container reaches it") as caught:
+    with pytest.raises(UsageError, match="only its own container can reach it") as caught:
         with_options(tmp_path, f"vllm serve x --host {host}", publish=(PublishedPort(8000, 8000),))
     assert "--host 0.0.0.0" in caught.value.hint
 

@@ -153,14 +153,15 @@ solo: true
 def test_a_pasted_recipe_gives_one_problem(tmp_path: Path) -> None:
     (problem,) = recipe_texts.problem_lines(tmp_path, PASTED)
     assert (
-        problem == "r.yaml:5:3: this recipe was pasted from a page: `builder recipes add --mend r.yaml` corrects that"
+        problem
+        == "r.yaml:5:3: this recipe was pasted from a web page; to correct it: `builder recipes add --mend r.yaml`"
     )
 
 
 def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x {port}\n")
-    with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a page"):
+    with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a web page"):
         recipe.load_recipe(project, tmp_path / "recipes/r.yaml")
 
 
@@ -297,7 +298,7 @@ runtime_config:
 
 def test_a_recipe_for_another_runtime_is_one_problem(tmp_path: Path) -> None:
     assert recipe_texts.problem_lines(tmp_path, SPARKRUN) == [
-        "r.yaml:3:1: this recipe is for the runtime `sglang`; builder serves with vLLM alone"
+        "r.yaml:3:1: this recipe is for the runtime `sglang`; builder serves only with vLLM"
     ]
 
 
@@ -343,7 +344,7 @@ def notes(folder: Path, text: str) -> list[str]:
 def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
     text = f"{MINIMAL}container: c\ndefaults:\n  port: 1\n  tp: 2\n  port: 2\n"
     assert notes(tmp_path, text) == [
-        "r.yaml:4:1: `container` stands in line 2 already, with the same value",
+        "r.yaml:4:1: `container` is already in line 2, with the same value",
         "r.yaml:8:3: `defaults.port` CONTRADICTS line 6: the last one counts: 2, and not 1",
     ]
 
@@ -351,7 +352,7 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
 def test_of_blocks_the_last_counts_as_a_whole(tmp_path: Path) -> None:
     text = f"{MINIMAL}env: {{A: 1}}\nenv: {{B: 1}}\n"
     assert notes(tmp_path, text) == [
-        "r.yaml:5:1: `env` CONTRADICTS line 4: the last one counts as a whole, and nothing of the earlier one does"
+        "r.yaml:5:1: `env` CONTRADICTS line 4: the last one counts as a whole, and the earlier one is ignored"
     ]
     loaded = recipe_texts.read(tmp_path, text).recipe
     assert loaded is not None
@@ -514,7 +515,7 @@ def test_the_backslashes_of_a_command_come_back_where_an_option_follows(command:
 def test_a_fence_alone_is_named() -> None:
     told = recipe.pasted_problem("```yaml\nname: x\n```\n", "r.yaml")
     assert str(told) == (
-        "r.yaml:1:1: this recipe was pasted from a page: `builder recipes add --mend r.yaml` corrects that"
+        "r.yaml:1:1: this recipe was pasted from a web page; to correct it: `builder recipes add --mend r.yaml`"
     )
     assert recipe.pasted_problem("name: x\ncommand: |\n  x\n  ```\n  y\n", "r.yaml") is None
 
@@ -522,6 +523,6 @@ def test_a_fence_alone_is_named() -> None:
 def test_one_problem_stands_for_all_of_a_page() -> None:
     told = recipe.pasted_problem("mods:\n  • a\nenv:\nA: “1”\ncommand: |\n–x\n", "my recipes/r.yaml")
     assert str(told) == (
-        "my recipes/r.yaml:2:3: this recipe was pasted from a page: "
-        "`builder recipes add --mend 'my recipes/r.yaml'` corrects that"
+        "my recipes/r.yaml:2:3: this recipe was pasted from a web page; to correct it: "
+        "`builder recipes add --mend 'my recipes/r.yaml'`"
     )

@@ -117,7 +117,7 @@ def test_a_mod_that_cannot_be_baked_is_a_note_with_what_to_use(project: Project)
     projects.add_mod(project.root, "loop", "nohup watch.sh &\n", {"watch.sh": "x"})
     text = f"{HEAD}mods: [template, mods/loop]\ncommand: vllm serve x\n"
     (note,) = notes(project, text)
-    assert "mod loop cannot be baked: run.sh starts a process that outlives it, which no image keeps" in note
+    assert "mod loop cannot be baked: run.sh starts a process that outlives the script, which no image keeps" in note
     assert "in the recipe's command" in note
 
 
@@ -279,8 +279,8 @@ def test_a_template_that_is_brought(project: Project, head: str, template: str) 
 @pytest.mark.parametrize(
     ("head", "who"),
     [
-        ("container: small\nmods: [opaque]", "the script of mod opaque may bring it"),
-        ("container: vllm/vllm-openai:nightly", "the image itself may bring it"),
+        ("container: small\nmods: [opaque]", "the script of mod opaque may add it"),
+        ("container: vllm/vllm-openai:nightly", "the image itself may add it"),
     ],
 )
 def test_a_template_that_may_be_brought_is_a_note(project: Project, head: str, who: str) -> None:
@@ -301,7 +301,7 @@ def test_a_block_that_no_step_fills(project: Project) -> None:
     problems, _ = findings(project, options, model=HYBRID)
     assert problems == [
         "5:16: a block of 4096 tokens is more than a step takes (--max-num-batched-tokens 2048): "
-        "vLLM refuses that for a hybrid model such as this one"
+        "vLLM refuses this for hybrid models, and this model is one"
     ]
     assert findings(project, f"{options} --mamba-cache-mode align")[0] != []
 

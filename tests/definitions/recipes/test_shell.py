@@ -250,12 +250,12 @@ def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
     assert [(problem.offset, problem.message) for problem in parsed.wrong] == [
         (
             text.index("\\"),
-            "spaces follow the backslash: it continues the command only as the last character of its line",
+            "spaces follow the backslash; it continues the command only if it is the last character of its line",
         ),
         (text.index("'"), "the quote ' that opens here is never closed"),
         (
             text.index("--a"),
-            "the line before this option lacks the backslash at its end; further lines like it: 1",
+            "the line before this option lacks the backslash at its end; similar lines: 1",
         ),
     ]
 

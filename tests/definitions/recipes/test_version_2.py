@@ -85,7 +85,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     )
     text = recipe_conversion.converted(one, 2)
     head = text[: text.index("recipe_version")]
-    assert "`volumes` is this program's" in head
+    assert "only this program knows `volumes`" in head
     assert "`env.A`: in version 1 bash expands $HOME/x" in head
     assert "`tensor_parallel` stays 2 on one machine" in head
     assert "--gpu-memory-utilization 0.8 --x '{\"n\": 3}'" in text
@@ -243,7 +243,7 @@ def test_the_numbers_of_machines_hold() -> None:
     with pytest.raises(UsageError, match="takes 3 machines or more"):
         cluster.cluster_of(wide, {}, (), nodes[:2], "mp")
     two = load(FOLDER / "two-machines.yaml")
-    with pytest.raises(UsageError, match=r"takes 4 machines at most .* and its command 5"):
+    with pytest.raises(UsageError, match=r"takes 4 machines at most .* but its command takes 5"):
         cluster.cluster_of(two, {"tensor_parallel": "5"}, (), nodes, "mp")
     with pytest.raises(UsageError, match="cluster_only"):
         cluster.require_fit(two, 1)

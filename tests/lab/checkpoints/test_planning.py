@@ -162,7 +162,7 @@ def test_a_wrong_count_is_a_problem_at_its_step(project: Project, folders: Path)
     with pytest.raises(FileProblemsError) as refused:
         plan(project, folders)
     place = f"{FILE}:{line_of('- replace: fp8')}:5"
-    assert refused.value.message.startswith(f"{place}: 143 tensors have a counterpart, and 144 are expected")
+    assert refused.value.message.startswith(f"{place}: 143 tensors have a counterpart, but 144 are expected")
 
 
 def line_of(text: str) -> int:

@@ -120,17 +120,17 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["{take: a, expect: 5}"], "0: 4 tensors selected, and 5 are expected: x.weight, y.weight, z, w.weight"),
+        (["{take: a, expect: 5}"], "0: 4 tensors selected, but 5 are expected: x.weight, y.weight, z, w.weight"),
         (['{take: a, select: ["nothing*"]}'], "0: no tensor of a is selected"),
         (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 names already exist: z"),
         (["{take: a}", "{take: a}"], "1: 4 names already exist"),
         (
             ["{take: a}", f"{{{REPLACE}, expect: 144}}"],
-            "1: 1 tensors have a counterpart, and 144 are expected: x.weight",
+            "1: 1 tensors have a counterpart, but 144 are expected: x.weight",
         ),
         (
             ["{take: a}", f"{{{REPLACE}, unmatched: 0}}"],
-            "1: 1 tensors have no counterpart, and 0 are expected: q.weight",
+            "1: 1 tensors have no counterpart, but 0 are expected: q.weight",
         ),
         (["{take: a}", "{replace: b, dtype: F8_E4M3, companions: [scale_inv]}"], "1 companions are missing in b: x.s"),
         (["{take: a}", '{replace: b, select: ["q*"]}'], "1: none of the 2 selected tensors of b has a counterpart"),
@@ -155,8 +155,8 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
             ["{take: a}", "{config: {a: 1}, file: confg.json}"],
             "1: there is no file confg.json; did you mean `config.js",
         ),
-        (["{take: a}", "{verify: {tensors: 5}}"], "1: there are 4 tensors, and not 5"),
-        (["{take: a}", "{verify: {bytes: 5}}"], "1: they have 66648 bytes, and not 5"),
+        (["{take: a}", "{verify: {tensors: 5}}"], "1: there are 4 tensors, not 5"),
+        (["{take: a}", "{verify: {bytes: 5}}"], "1: they have 66648 bytes, not 5"),
         (
             ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
             "3 have a name like *.weight, and not 2; 1",

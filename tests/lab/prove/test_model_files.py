@@ -101,7 +101,7 @@ def test_a_folder_that_the_recipe_mounts_is_read_on_this_machine(tmp_path: Path)
     space = workspace(tmp_path / "project")
     got = of(space, "/models/own", volumes=f"{tmp_path / 'models'}:/models")
     assert (set(got.files), got.stand_in) == (OWN, "")
-    assert "no model of the hub" in of(space, "/elsewhere/own").stand_in
+    assert "not a model of the hub" in of(space, "/elsewhere/own").stand_in
 
 
 def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:

@@ -128,7 +128,7 @@ def test_one_that_was_killed_says_nothing_of_the_template(tmp_path: Path, monkey
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (killed,)))
     assert run.verdict == "unclear"
     assert [each.text for each in run.findings] == [
-        "the front end was killed while it was asked, as for want of memory"
+        "the front end was killed while it answered, probably because memory ran out"
     ]
 
 
@@ -136,7 +136,7 @@ def test_one_that_broke_off_fails_with_what_it_answered(tmp_path: Path, monkeypa
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (answered(5, broke_off="it ended with -11"),)))
     assert run.verdict == "fail"
     (finding,) = run.findings
-    assert finding.text.startswith(f"it ended with -11, so that {len(QUESTIONS) - 5} others were not asked\n")
+    assert finding.text.startswith(f"it ended with -11, so {len(QUESTIONS) - 5} others were not asked\n")
     assert finding.text.endswith("the last one")
     assert run.counts["conversations"] == 5
 
@@ -152,7 +152,7 @@ def test_a_vocabulary_that_is_not_to_be_had_is_no_fault(tmp_path: Path, monkeypa
     answers = SetupAnswers({question.name: refused for question in QUESTIONS}, "", "", 1.0, 0)
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.20", (answers,)))
     assert run.verdict == "unclear"
-    assert "GPT-OSS's vocabulary is neither in the image nor" in run.findings[0].text
+    assert "GPT-OSS's vocabulary is not in the image" in run.findings[0].text
 
 
 def test_an_option_that_vllm_refuses_is_named_by_its_own_sentence(

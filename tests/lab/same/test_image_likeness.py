@@ -69,7 +69,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert likeness.answers_text == "neither answers any of 100 questions: that tells nothing"
+    assert likeness.answers_text == "neither answers any of 100 questions, so nothing follows from them"
 
 
 @pytest.mark.slow

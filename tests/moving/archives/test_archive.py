@@ -217,11 +217,11 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_about(files={"builder/../../x": "0"}), "does not belong there"),
         (_about(files=[]), "does not belong there"),
         (_about(files=None), "is not what this program writes"),
-        (_about(evidence=[]), "is not taken: .*not in the format of this program"),
-        (_about(evidence={"../x.json": "{}"}), "is not taken: .*not the name of a file of evidence"),
-        (_about(evidence={RUN_NAME: "{}"}), "is not taken: .*is a required property"),
-        (_about(evidence={RUN_NAME: RUN_TEXT.replace('"pass"', '"fail"')}), "is not taken: .*was changed"),
-        (_about(evidence=store.traveling_files([proof()])), "is not taken: .*is evidence of another image"),
+        (_about(evidence=[]), "cannot be imported: .*not in the format of this program"),
+        (_about(evidence={"../x.json": "{}"}), "cannot be imported: .*not the name of a file of evidence"),
+        (_about(evidence={RUN_NAME: "{}"}), "cannot be imported: .*is a required property"),
+        (_about(evidence={RUN_NAME: RUN_TEXT.replace('"pass"', '"fail"')}), "cannot be imported: .*was changed"),
+        (_about(evidence=store.traveling_files([proof()])), "cannot be imported: .*is evidence of another image"),
         (_add("builder/archive.json", b"[1]"), "is not what this program writes"),
         (_add("builder/archive.json", b"{"), "is not what this program writes"),
     ],
@@ -238,7 +238,7 @@ def test_what_another_program_would_obey_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     write(path, build={**plain_build.FILES, ".git/config": StagedFile(b"[core]\n\tfsmonitor = touch /tmp/planted\n")})
     with pytest.raises(
-        TransferError, match=r"a.tar is not taken: `.git/config`: it lies in a folder whose name begins"
+        TransferError, match=r"a.tar cannot be imported: `.git/config`: it lies in a folder whose name begins"
     ):
         read(path)
 
@@ -246,7 +246,7 @@ def test_what_another_program_would_obey_is_refused(tmp_path: Path) -> None:
 def test_an_instruction_in_the_bake_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     write(path, build=plain_build.with_bake_file(secret=["id=x,src=/etc/shadow"]))
-    with pytest.raises(TransferError, match="is not taken: `bake.json`: `secret` of target image"):
+    with pytest.raises(TransferError, match="cannot be imported: `bake.json`: `secret` of target image"):
         read(path)
 
 
@@ -331,7 +331,7 @@ def test_no_pins_of_other_definitions_are_taken_up(definition: str, platform: st
         Lock().with_image(ARCHIVED_BUILD_NAME, kept.image(plan)).with_pins(name, on, pins)
         for name, on in (("cpu", kept.image(plan).platform), (definition, platform))
     )
-    for record, expected in ((own, ""), (other, "its images.lock is of other images")):
+    for record, expected in ((own, ""), (other, "its images.lock is about other images")):
         files = {**plan.files, "images.lock": StagedFile(text.dump_lock(record).encode())}
         assert archive.build_fault(ARCHIVED_BUILD_NAME, kept.image(plan), files) == expected
 
@@ -439,7 +439,7 @@ def test_a_record_of_another_number_is_refused() -> None:
     record = StagedFile(text.dump_lock(lock).encode())
     assert fault({**plain_build.FILES, "images.lock": record}) == ""
     more = StagedFile(text.dump_lock(lock.with_image(ImageName("other", 1), locks.numbered())).encode())
-    assert fault({**plain_build.FILES, "images.lock": more}) == "its images.lock is of other images"
+    assert fault({**plain_build.FILES, "images.lock": more}) == "its images.lock is about other images"
 
 
 @pytest.mark.parametrize("text", ["${homedir()}", "%{ if true }x%{ endif }", "a ${HF_TOKEN} b"])

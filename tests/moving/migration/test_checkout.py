@@ -125,13 +125,13 @@ def test_what_bash_would_compute_is_a_problem_and_nothing_runs() -> None:
     text = 'A=$HOME/x\nB=$(touch /tmp/never)\nC=`date`\nD="${E}"\nF=fine\n'
     assert read(text) == {"F": "fine"}
     assert len(problems(text)) == 4
-    assert problems(text)[0] == "1: A: bash would compute its value, which is not done here: left out"
+    assert problems(text)[0] == "1: A: bash would compute its value, but builder does not: left out"
 
 
 def test_a_backslash_may_stand_for_itself_before_what_bash_computes_or_before_a_quote() -> None:
     assert problems('A="\\\\$HOME"\nB=\\\\$HOME\nC="open\\"\n') == [
-        "1: A: bash would compute its value, which is not done here: left out",
-        "2: B: bash would compute its value, which is not done here: left out",
+        "1: A: bash would compute its value, but builder does not: left out",
+        "2: B: bash would compute its value, but builder does not: left out",
         '3: C: its quote " is not closed: left out',
     ]
 
@@ -143,7 +143,7 @@ def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
         "3: no assignment NAME=VALUE: left out",
         "5: B: its quote ' is not closed: left out",
         "6: no assignment NAME=VALUE: left out",
-        "7: A stands in line 4 already: the last one counts",
+        "7: A is already in line 4: the last one counts",
     ]
 
 

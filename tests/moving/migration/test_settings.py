@@ -79,7 +79,7 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
     assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
     assert "geheim" not in repr(planned)
     assert outcome(planned, "CONTAINER_HF_TOKEN").startswith(
-        "none: a server gets HF_TOKEN from the environment of whoever starts it"
+        "not taken over: a server gets HF_TOKEN from the environment of whoever starts it"
     )
     assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
 
@@ -108,7 +108,7 @@ def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
     assert outcome(planned, "CONTAINER_NAME").startswith("none: each container is named after its recipe")
     assert "port 29501" in outcome(planned, "MASTER_PORT")
     assert outcome(planned, "CLUSTER_NODE").endswith("did you mean CLUSTER_NODES?")
-    assert outcome(planned, "OTHER") == "not taken over: nothing here reads it"
+    assert outcome(planned, "OTHER") == "not taken over; nothing here reads it"
     assert outcome(planned, "ETH_IF") == "none: `builder nodes discover` asks each machine for its own"
     assert outcome(planned, "CLUSTER_NODES") == "empty"
 

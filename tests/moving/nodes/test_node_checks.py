@@ -46,10 +46,10 @@ def test_all_is_well() -> None:
     [
         ("enp1s0f1np2", "there is no enp1s0f1np2 → did you mean `enp1s0f1np1`?"),
         ("eth0", "there is no eth0 → up are: enp1s0f1np1, enP2p1s0f1np1"),
-        ("enp1s0f0np0", "enp1s0f0np0 is down → is the cable in, and the other end up?"),
+        ("enp1s0f0np0", "enp1s0f0np0 is down → check that the cable is in, and that the other end is up"),
         (
             "enP2p1s0f1np1",
-            "enP2p1s0f1np1 has 192.168.178.11, and builder.yaml says 192.168.177.11 → "
+            "enP2p1s0f1np1 has 192.168.178.11, but builder.yaml says 192.168.177.11 → "
             "`builder nodes discover` fills it in",
         ),
     ],
@@ -65,7 +65,7 @@ def test_wrong_devices() -> None:
         (
             "devices",
             "error",
-            "the link of rocep1s0f0 (enp1s0f0np0) is down → is the cable in, and the other end up?",
+            "the link of rocep1s0f0 (enp1s0f0np0) is down → check that the cable is in, and that the other end is up",
         ),
     ]
     without = machine.facts(ADDRESSES, machine.PAIR, verbs=False)
@@ -152,7 +152,7 @@ def test_definitions_for_another_gpu_are_named(tmp_path: Path) -> None:
     proc, programs = spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin")
     built_for = {"tf5": "12.1a", "many": "9.0a;12.1+PTX", "server": "12.0a", "family": "12.1f"}
     arch = found(proc, programs, built_for)["GPU arch"]
-    assert arch.message == "compute capability 12.1, and these definitions build for another GPU: server (12.0a)"
+    assert arch.message == "compute capability 12.1, but these definitions build for another GPU: server (12.0a)"
 
 
 def test_memory_that_others_hold(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_two_links_are_a_pair_or_a_switch() -> None:
 def test_the_second_interface_of_a_socket_serves_where_only_it_has_an_address() -> None:
     choice = machines.choose_link(machine.facts({"enp1s0f1np1": "", "enP2p1s0f1np1": "10.0.0.1/30"}, machine.PAIR))
     assert (choice.interface, choice.address) == ("enP2p1s0f1np1", "10.0.0.1")
-    assert choice.problems == ("enp1s0f1np1 is up and has no IPv4 address",)
+    assert choice.problems == ("enp1s0f1np1 is up but has no IPv4 address",)
 
 
 def test_four_links_are_a_ring_which_coordinates_over_the_lan() -> None:

@@ -182,7 +182,7 @@ def assert_nowhere(folder: Path, told: str) -> None:
 def test_a_pack_without_an_end_is_not_kept(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is that of the kernel on each file, so the length of the real pack is as good as any."""
     monkeypatch.setattr(git, "_LARGEST_PACK", 2048)
-    with pytest.raises(SourceError, match="it is not fetched"):
+    with pytest.raises(SourceError, match="so it was not fetched"):
         resolve(vllm)
     monkeypatch.undo()
     assert resolve(vllm) == vllm.history.main

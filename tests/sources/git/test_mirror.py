@@ -732,7 +732,7 @@ def test_a_tree_that_was_never_kept_is_refused(vllm: Vllm, tmp_path: Path) -> No
         check_out(vllm.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
     resolve_ref(vllm.mirrors, vllm.url, "main")
     for commit in (vllm.history.main, "d" * 40):
-        with pytest.raises(SourceError, match=f"does not give all files of {commit}"):
+        with pytest.raises(SourceError, match=f"does not contain all files of {commit}"):
             check_out(vllm.mirrors, vllm.url, commit, tmp_path / "tree")
 
 

@@ -286,7 +286,7 @@ def test_the_merge_that_github_keeps_tells_the_branch_even_after_it_is_deleted(u
     upstream.repository.git("update-ref", "-d", "refs/heads/dev")
     assert upstream.own() == OwnCommits(dev, head)
     assert upstream.refused("main") == (
-        "pull request 7: compared with main its diff holds a file that it does not touch itself: dev.py"
+        "pull request 7: compared with main, its diff contains a file that it does not touch itself: dev.py"
     )
     head = upstream.commit(HEAD, {"drafter.py": "8\n"}, dev)  # pushed since: that merge is of another head
     assert upstream.own() == OwnCommits(upstream.main, head)
@@ -298,7 +298,7 @@ def test_a_base_that_brings_files_of_upstream_along_is_refused_with_their_names(
     later = upstream.commit(MAIN, many, upstream.main)
     upstream.commit(HEAD, {"drafter.py": "7\n"}, later)
     assert upstream.refused("release") == (
-        "pull request 7: compared with release its diff holds 8 files that it does not touch itself: "
+        "pull request 7: compared with release, its diff contains 8 files that it does not touch itself: "
         "file0.py, file1.py, file2.py, file3.py, file4.py and 3 more"
     )
 
@@ -541,12 +541,12 @@ def test_one_whose_changes_are_there_is_already_in_and_part_of_it_is_told(
     )
     assert files_of(pull_merge_upstream.vendor(7, half)) == ["drafter.py"]
     assert (
-        pull_merge_upstream.messages[-1] == f"pull request 7: these of its changes are in {half[:7]} already: fresh.py"
+        pull_merge_upstream.messages[-1] == f"pull request 7: some of its changes are already in {half[:7]}: fresh.py"
     )
     whole = pull_merge_upstream.repository.commit(
         MAIN, "The rest", {"drafter.py": lines(1, 40, line10="ten")}, parent=half
     )
-    assert pull_merge_upstream.refused(7, whole) == f"pull request 7 is already in {whole[:7]}: drop it"
+    assert pull_merge_upstream.refused(7, whole) == f"pull request 7 is already in {whole[:7]}"
 
 
 @pytest.mark.long
@@ -563,7 +563,7 @@ def test_requests_on_one_another_are_merged_in_their_order(pull_merge_upstream: 
     alone = (SourcePatch("8", second), pull_merge_upstream.vendor(8))
     assert pull_merge_upstream.after(alone[1], "serve.py") == lines(1, 40, line5="five", line6="six")
     pinned = pull_merge_upstream.release[:7]
-    held = f"pull request 7 is already in {pinned} with pull request 8: drop it"
+    held = f"pull request 7 is already in {pinned} with pull request 8"
     assert pull_merge_upstream.refused(7, earlier=(alone,)) == held
 
 
@@ -650,7 +650,7 @@ def test_merge_requests_are_found_where_gitlab_keeps_them(vllm: Vllm) -> None:
 
 
 def test_one_that_is_in_the_history_is_already_in(vllm: Vllm) -> None:
-    with pytest.raises(SourceError, match=f"pull request 40001 is already in {vllm.history.main[:7]}: drop it"):
+    with pytest.raises(SourceError, match=f"pull request 40001 is already in {vllm.history.main[:7]}"):
         vendor(vllm, 40001)
 
 

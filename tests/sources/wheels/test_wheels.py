@@ -186,7 +186,7 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
     address = f"http://127.0.0.1:{server.server_port}/{made.name}"
     try:
         with (
-            pytest.raises(SourceError, match="cannot be read: the server sends whole files only"),
+            pytest.raises(SourceError, match="cannot be read: the server sends only whole files"),
             wheels.open_wheel(address, None),
         ):
             pass
@@ -389,7 +389,7 @@ def test_a_wheel_that_is_gone_is_an_error(tmp_path: Path, wheel: Wheel) -> None:
     for path in (tmp_path / "files").iterdir():
         path.unlink()
     with pytest.raises(
-        SourceError, match=r"vllm-0\.20\.0-py3-none-any\.whl cannot be read: the server says 404 Not Found"
+        SourceError, match=r"vllm-0\.20\.0-py3-none-any\.whl cannot be read: the server answers 404 Not Found"
     ):
         wheels.read_wheel_files(tmp_path / "cache", wheel, ["vllm/a.py"], None)
 
@@ -458,9 +458,9 @@ def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
     settings = UserSettings(
         index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "vllm", "0.20.0")])
     )
-    with pytest.raises(SourceError, match=r"no wheel of vllm==9 is found:\n(?s:.*)no version of vllm==9"):
+    with pytest.raises(SourceError, match=r"no wheel of vllm==9 was found:\n(?s:.*)no version of vllm==9"):
         wheels.find_wheel(tmp_path / "cache", WheelRequest("vllm==9", WHEEL_LOOKUP_WANTS, "linux/amd64"), settings)
-    with pytest.raises(SourceError, match="none of the wheels of vllm==0.20.0 that are found is the pinned one"):
+    with pytest.raises(SourceError, match="no wheel that was found for vllm==0.20.0 is the pinned wheel"):
         wheel_lookup_find(tmp_path, settings, "linux/amd64", ("0" * 64,))
 
 
