@@ -8,8 +8,8 @@ import click
 
 from builder.base import words
 from builder.cli import output
-from builder.cli.compare_cli import compare_checkpoint
 from builder.cli.main import Group
+from builder.cli.measure_cli import compare_checkpoint
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
 
