@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from builder.evidence.run_record import Evidence
     from builder.evidence.store import ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
-    from builder.lab.same.image_likeness import ComparedTexts
 
 
 _image_option = click.option(
@@ -435,7 +434,10 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
     by_place = {(each.kind, each.depth): each for each in (*likeness.cells, *likeness.totals)}
     depths = sorted({depth for _, depth in by_place})
     kinds = (*sorted({each.kind for each in likeness.cells}), likeness.totals[0].kind)
-    rows = [(kind, *(_cell(by_place.get((kind, depth))) for depth in depths)) for kind in kinds]
+    rows = [
+        (kind, *(each.compared.verdict if (each := by_place.get((kind, depth))) else "" for depth in depths))
+        for kind in kinds
+    ]
     output.print_table(("texts", *(f"to {_depth(depth)}" for depth in depths)), rows)
     for kind in likeness.prompts_differ:
         print_result(f"  the prompt differs: {kind}; `builder prove` compares prompts", hanging=4)
@@ -455,10 +457,6 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
     print_line()
-
-
-def _cell(each: ComparedTexts | None) -> str:
-    return "" if each is None else each.compared.verdict
 
 
 def _depth(tokens: int) -> str:
