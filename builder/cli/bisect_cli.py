@@ -12,8 +12,6 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.commands.bisecting import BisectReport, FoundCulprit
     from builder.lab.bisect.search import Judge
 
@@ -93,12 +91,10 @@ def start(
       0  if the change was found, or a candidate is waiting for your verdict
       1  if the change could not be found
     """
-    from builder.cli import progress
     from builder.commands import bisecting as command
 
     judge = _judge(script, probe, prove=prove, same=same)
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
     return _print(result, as_json=as_json)
 
@@ -157,11 +153,10 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @verbosity_options
     @pass_context
     def mark(context: Context, note: str, as_json: bool) -> int:
-        from builder.cli import progress
         from builder.commands import bisecting as command
 
-        with progress.reporter() as report:
-            result = command.mark_bisection(context.workspace(report), word, note)
+        with context.working() as workspace:
+            result = command.mark_bisection(workspace, word, note)
         return _print(result, as_json=as_json)
 
 
@@ -179,53 +174,53 @@ def _print(report: BisectReport, *, as_json: bool) -> int:
     if as_json:
         print_json(_document(report))
     else:
-        for line, hanging in _lines(report):
-            print_result(line, hanging=hanging)
+        _print_report(report)
     return int(bool(report.problem))
 
 
-def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
-    """The lines to print, each with how far it hangs."""
+def _print_report(report: BisectReport) -> None:
     if report.look:
         at = f" at {report.look.address}" if report.look.address else ""
-        yield f"look at {styled(report.look.image, bold=True)}{at}", 2
-        yield "  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", 4
+        print_result(f"look at {styled(report.look.image, bold=True)}{at}")
+        print_result("  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", hanging=4)
         return
     for change in report.machine:
-        yield f"{styled('the machine has changed', fg='yellow')}: {change}", 2
+        print_result(f"{styled('the machine has changed', fg='yellow')}: {change}")
     if report.problem or report.conclusion is None:
         first, *rest = report.problem.splitlines()
-        yield f"{styled('no result', fg='yellow', bold=True)}: {first}", 2
-        yield from ((f"  {line}", 4) for line in rest)
+        print_result(f"{styled('no result', fg='yellow', bold=True)}: {first}")
+        for line in rest:
+            print_result(f"  {line}", hanging=4)
         return
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
     together = ", which could only be tried together" if len(report.culprits) > 1 else ""
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
-    yield f"{what}{together}, in {report.conclusion.steps} steps", 2
+    print_result(f"{what}{together}, in {report.conclusion.steps} steps")
     if report.between:
         older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
-        yield f"  the change came between {older} and {newer}", 4
+        print_result(f"  the change came between {older} and {newer}", hanging=4)
     for culprit in report.culprits:
-        yield from _culprit(culprit)
+        _print_culprit(culprit)
 
 
-def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
+def _print_culprit(culprit: FoundCulprit) -> None:
     if commit := culprit.commit:
-        yield f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", 4
-        yield f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", 6
+        print_result(f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", hanging=4)
+        print_result(f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", hanging=6)
         more = f" and {len(commit.files) - _SHOWN_FILES} more" if len(commit.files) > _SHOWN_FILES else ""
         if commit.files:
-            yield f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", 6
+            print_result(f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", hanging=6)
     elif culprit.good and culprit.bad:
-        yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
+        print_result(f"  {culprit.unit}: {culprit.good} → {culprit.bad}", hanging=4)
     changed = culprit.change.splitlines()
-    yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
+    for line in changed[:_SHOWN_LINES]:
+        print_result(f"    {line}", hanging=6)
     if len(changed) > _SHOWN_LINES:
-        yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
+        print_result(f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", hanging=6)
     if culprit.between:
-        yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
+        print_result(f"    or one of the {len(culprit.between)} before it, which could not be tried", hanging=6)
     if culprit.now:
-        yield f"  now: {culprit.now}", 4
+        print_result(f"  now: {culprit.now}", hanging=4)
 
 
 _CULPRIT = (

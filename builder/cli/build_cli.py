@@ -124,7 +124,6 @@ def build(
     if promote_anyway and no_promote:
         raise click.UsageError("--promote-anyway and --no-promote exclude each other")
     from builder.building.request import BuildRequest
-    from builder.cli import progress
     from builder.commands import build as command
 
     if folder and not dry_run:
@@ -153,9 +152,9 @@ def build(
         return
     results: list[BuildOutcome | PushedImage] = []
     try:
-        with progress.reporter() as report:
+        with context.working() as workspace:
             # Those that succeeded are printed even if a later one fails.
-            results.extend(command.build_targets(context.workspace(report), request))
+            results.extend(command.build_targets(workspace, request))
     except KeyboardInterrupt:
         if results:
             raise KeyboardInterrupt("the results above are finished; run the command again for the rest") from None
@@ -346,11 +345,10 @@ def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set accepts only
     build_jobs.
     """
-    from builder.cli import progress
     from builder.commands import rebuild as command
 
-    with progress.reporter() as report:
-        result = command.rebuild_image(context.workspace(report), image, parse_settings(settings))
+    with context.working() as workspace:
+        result = command.rebuild_image(workspace, image, parse_settings(settings))
     outcome = f"different content: {result.kept}" if result.kept else "the same content"
     again = ", tagged again" if result.restored else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")

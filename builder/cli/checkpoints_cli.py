@@ -8,8 +8,8 @@ import click
 
 from builder.base import words
 from builder.cli import output
-from builder.cli.compare_cli import compare_checkpoint
 from builder.cli.main import Group
+from builder.cli.measure_cli import compare_checkpoint
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
 
@@ -113,11 +113,10 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     After a kill, the same command continues with the unfinished files. checkpoints.lock records the sources, the steps
     and the digest of every file.
     """
-    from builder.cli import progress
     from builder.commands import checkpoints as command
 
-    with progress.reporter() as report:
-        made = command.build_checkpoint(context.workspace(report), name, update=update)
+    with context.working() as workspace:
+        made = command.build_checkpoint(workspace, name, update=update)
     if as_json:
         keys = "checkpoint=name.name revision=name.revision folder size tensors"
         print_json({**data(made, keys), "made": made.seconds is not None, "seconds": made.seconds})
@@ -140,11 +139,10 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     Compares sizes, the headers of weights and all small files; with --full every byte. Without a NAME, compares all
     checkpoints. Ends with 7 if one differs, or is recorded but not on this machine.
     """
-    from builder.cli import progress
     from builder.commands import checkpoints as command
 
-    with progress.reporter() as report:
-        results = command.verify_checkpoints(context.workspace(report), name, full=full)
+    with context.working() as workspace:
+        results = command.verify_checkpoints(workspace, name, full=full)
     if as_json:
         print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:

@@ -85,7 +85,10 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
     return {
         "before": _side(difference.before),
         "after": _side(difference.after),
-        **_changes(difference.changes, difference.sources),
+        **data(difference.changes),
+        "sources": [
+            {**data(each.change), **data(each, "gained lost untold=unknown_reason")} for each in difference.sources
+        ],
         "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
         "dockerfiles": list(map(_file, difference.dockerfiles)),
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
@@ -121,11 +124,6 @@ def _side(side: ComparedImage) -> dict[str, Any]:
         **data(side.image, "built status note size platform input_hash? fingerprint"),
         "models": [{"model": name, **data(pairing, "status note")} for name, pairing in pairings],
     }
-
-
-def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
-    moved = [{**data(each.change), **data(each, "gained lost untold=unknown_reason")} for each in sources]
-    return {**data(changes), "sources": moved}
 
 
 def _file(file: FileChange) -> dict[str, Any]:
@@ -299,8 +297,7 @@ def why(context: Context, what: str, as_json: bool) -> None:
     if as_json:
         print_json(_why_document(report))
         return
-    for line, hanging in _why_lines(report):
-        print_result(line, hanging=hanging)
+    _print_why(report)
 
 
 def _why_document(report: WhyReport) -> dict[str, Any]:
@@ -318,32 +315,31 @@ def _why_document(report: WhyReport) -> dict[str, Any]:
     }
 
 
-def _why_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
-    """The lines to print, each with how far it hangs."""
+def _print_why(report: WhyReport) -> None:
     model = styled(report.model, bold=True)
     if report.failure:
-        yield f"the last start reports: {report.failure}", 2
+        print_result(f"the last start reports: {report.failure}")
     if report.since is None:
-        yield f"{model} worked in exactly this state at {report.as_now}; no other state is recorded", 2
+        print_result(f"{model} worked in exactly this state at {report.as_now}; no other state is recorded")
         return
     if report.as_now:
-        yield f"{model} worked in exactly this state at {report.as_now}; the last state that differs:", 2
-    yield f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}", 2
-    yield from _cause_lines(report)
+        print_result(f"{model} worked in exactly this state at {report.as_now}; the last state that differs:")
+    print_result(f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}")
+    _print_causes(report)
     for change in report.chosen:
-        yield f"vLLM chose otherwise: {change}", 2
+        print_result(f"vLLM chose otherwise: {change}")
     for advisory in report.advisories:
-        yield f"advisory: {advisory}", 2
+        print_result(f"advisory: {advisory}")
     for unknown in report.unknown:
-        yield f"not compared: {unknown}", 2
+        print_result(f"not compared: {unknown}")
 
 
-def _cause_lines(report: WhyReport) -> Iterator[tuple[str, int]]:
+def _print_causes(report: WhyReport) -> None:
     for rank, cause in enumerate(report.causes, 1):
         reasons = f" ({'; '.join(cause.reasons)})" if cause.reasons else ""
-        yield f"{rank}. {styled(cause.text, bold=True) if rank == 1 else cause.text}{reasons}", 3
+        print_result(f"{rank}. {styled(cause.text, bold=True) if rank == 1 else cause.text}{reasons}", hanging=3)
         for detail in cause.details[:_SHOWN_DETAILS]:
-            yield f"   {detail}", 5
+            print_result(f"   {detail}", hanging=5)
         if len(cause.details) > _SHOWN_DETAILS:
-            yield f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", 5
-        yield f"   to undo it: {cause.undo}", 5
+            print_result(f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", hanging=5)
+        print_result(f"   to undo it: {cause.undo}", hanging=5)

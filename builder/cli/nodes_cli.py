@@ -16,7 +16,6 @@ from builder.cli.output import agreed, data, print_json, print_line, print_messa
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from builder.base.events import Diagnosis
     from builder.commands.nodes import Discovery, NodeState
     from builder.moving.machines import LinkChoice
 
@@ -123,7 +122,11 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
         keys = "check=subject verdict message remedy?"
         print_json({"findings": [{"node": node, **data(each, keys)} for node, each in findings]})
     else:
-        _print_findings(findings)
+        rows = []
+        for node, each in findings:
+            remedy = f"\n→ {each.remedy}" if each.remedy else ""
+            rows.append((node, each.subject, output.word(each.verdict), each.message + remedy))
+        output.print_table(("NODE", "CHECK", "STATE", "FINDING"), rows)
     return 1 if any(each.verdict == "error" for _, each in findings) else 0
 
 
@@ -146,21 +149,6 @@ def _discovered_json(node: str, host: str, answer: LinkChoice | BuilderError) ->
         return {"node": node, "engine": host, "error": answer.message, **nothing, "rdma": [], "env": {}, "problems": []}
     settings = data(answer, "link=shape address? interface? rdma env problems")
     return {"node": node, "engine": host, "error": None, **settings}
-
-
-def _print_findings(findings: Sequence[tuple[str, Diagnosis]]) -> None:
-    headings = ("NODE", "CHECK", "STATE", "")
-    cells = [headings, *((node, each.subject, each.verdict, "") for node, each in findings)]
-    # The widest of each column, so that the rows of all nodes stand in line.
-    widest = [max(column, key=len) for column in zip(*cells, strict=True)]
-    output.print_facts([[output.styled(heading, bold=True) if heading else "" for heading in headings]], widest=widest)
-    before = ""
-    for node, each in findings:
-        row = ("" if node == before else node, each.subject, output.word(each.verdict), each.message)
-        output.print_facts([row], widest=widest)
-        before = node
-        if each.remedy:
-            print_result(f"  → {each.remedy}", hanging=4)
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:

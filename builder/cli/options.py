@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,6 +50,14 @@ class Context:
         from builder.numbers import workspace
 
         return workspace.open_workspace(self.project, os.environ, report)
+
+    @contextmanager
+    def working(self) -> Iterator[Workspace]:
+        """The workspace of a command that takes its time, whose progress is shown."""
+        from builder.cli import progress
+
+        with progress.reporter() as report:
+            yield self.workspace(report)
 
 
 pass_context = click.make_pass_decorator(Context)

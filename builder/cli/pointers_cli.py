@@ -247,11 +247,10 @@ def rollback(
 
 
 def _restart(context: Context, name: str) -> None:
-    from builder.cli import progress
     from builder.cli.serve_cli import print_served
     from builder.commands import servers as command
     from builder.serving.preparation import ServeRequest
 
-    with progress.reporter() as report:
-        result = command.restart_server(context.workspace(report), ServeRequest(name, {}), detach=False)
+    with context.working() as workspace:
+        result = command.restart_server(workspace, ServeRequest(name, {}), detach=False)
     print_served(result)

@@ -80,8 +80,8 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
     from builder.commands import servers as command
 
     request = serve_request(what, options)
-    with progress.reporter() as report:
-        result = command.restart_server(context.workspace(report), request, detach=detach)
+    with context.working() as workspace:
+        result = command.restart_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
@@ -112,11 +112,11 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     request = serve_request(what, options)
     if dry_run and as_json:
         raise click.UsageError("--dry-run cannot be combined with --json")
-    with progress.reporter() as report:
+    with context.working() as workspace:
         if dry_run:
-            print_prepared(command.preview_run(context.workspace(report), request))
+            print_prepared(command.preview_run(workspace, request))
             return
-        result = command.run_server(context.workspace(report), request, detach=detach)
+        result = command.run_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
@@ -315,8 +315,8 @@ def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: A
     request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
         mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
-    with progress.reporter() as report:
-        result = command.bring_up(context.workspace(report), request, detach=detach)
+    with context.working() as workspace:
+        result = command.bring_up(workspace, request, detach=detach)
     if as_json:
         parts = data(result.parts, "part subject outcome seconds~ note?")
         print_json({"parts": parts, "server": document(result.served)})

@@ -31,11 +31,10 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     compiled here is copied as well, to nodes with the same chip. If one node fails, the others continue, and the exit
     code is 1.
     """
-    from builder.cli import progress
     from builder.commands import transfers
 
-    with progress.reporter() as report:
-        result = transfers.copy_image(context.workspace(report), image, nodes)
+    with context.working() as workspace:
+        result = transfers.copy_image(workspace, image, nodes)
     failed = {node: outcome for node, outcome in result.outcomes.items() if isinstance(outcome, BuilderError)}
     reached = ", ".join(node for node in result.outcomes if node not in failed)
     if reached:
@@ -63,13 +62,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
     load` reads as well, with the build directory and the entry of images.lock beside the image. FILE appears once it is
     complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
-    from builder.cli import progress
     from builder.commands import image_files as command
 
-    with progress.reporter() as report:
-        name, size, layers = command.export_image(
-            context.workspace(report), image, file, replace=force, with_caches=with_caches
-        )
+    with context.working() as workspace:
+        name, size, layers = command.export_image(workspace, image, file, replace=force, with_caches=with_caches)
     if as_json:
         print_json({"image": name, "file": file, "size": size, "layers": layers})
         return
@@ -88,11 +84,10 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     build directory and its entry in images.lock come with it. The current number and the pairings of models stay as
     they are: the number becomes current only if the repository has no current one, and serves only models that no image
     serves yet. A number that is another image here is not overwritten."""
-    from builder.cli import progress
     from builder.commands import image_files as command
 
-    with progress.reporter() as report:
-        result = command.import_image(context.workspace(report), file)
+    with context.working() as workspace:
+        result = command.import_image(workspace, file)
     if as_json:
         print_json(result, "image already layers size=bytes current models")
         return
@@ -118,11 +113,10 @@ def pull(context: Context, image: str) -> None:
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
     only if its content is the recorded one. Compile caches come along if they were pushed from the same chip.
     """
-    from builder.cli import progress
     from builder.commands import transfers as command
 
-    with progress.reporter() as report:
-        name, layers = command.pull_image(context.workspace(report), image)
+    with context.working() as workspace:
+        name, layers = command.pull_image(workspace, image)
     print_result(f"{name} pulled, {layers}" if layers else f"{name} is here already")
 
 
@@ -137,11 +131,10 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     too. A number with different content in the registry is not overwritten. What the image compiled here is pushed as
     well. To log in: `docker login REGISTRY`.
     """
-    from builder.cli import progress
     from builder.commands import transfers as command
 
-    with progress.reporter() as report:
-        pushed_images = command.push_images(context.workspace(report), images)
+    with context.working() as workspace:
+        pushed_images = command.push_images(workspace, images)
     for image in pushed_images:
         print_pushed(image)
 
@@ -171,11 +164,10 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
     the model was paired. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
     """
-    from builder.cli import progress
     from builder.commands import transfers as command
 
-    with progress.reporter() as report:
-        downloads = command.download_model(context.workspace(report), what, revision, nodes)
+    with context.working() as workspace:
+        downloads = command.download_model(workspace, what, revision, nodes)
     if as_json:
         models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
         print_json({"models": models, "copied_to": nodes})

@@ -65,7 +65,6 @@ def upgrade(
       0  if the model is on the new image, or there is nothing newer
       1  if the candidate was rejected
     """
-    from builder.cli import progress
     from builder.cli.build_cli import print_plan
     from builder.commands import upgrade as command
 
@@ -75,8 +74,7 @@ def upgrade(
         for image, outlook in command.preview_upgrade(context.workspace(), what, parse_update(update)):
             print_plan(image, outlook, force=False)
         return 0
-    with progress.reporter() as report:
-        workspace = context.workspace(report)
+    with context.working() as workspace:
         if abort:
             result = command.abort_upgrade(workspace, what)
         else:

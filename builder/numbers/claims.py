@@ -402,7 +402,7 @@ def give_next_number(
     """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
     fingerprint; ``announce`` is called with each that is tried."""
     project, engine, own = workspace.project, workspace.engine, project_identity(workspace.project)
-    # A listing takes 1 ms a layer. What the cache cannot see (`images.cached_tags`), `Transaction.place` finds and refuses.
+    # A listing takes 1 ms a layer. `Transaction.place` finds and refuses what `images.cached_tags` cannot see.
     tags = images.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
     first = free_number(project, lock, repository, tags)
     name = ImageName(repository, max(first, next_number(engine, repository)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.cli import compare_cli
+from builder.cli import measure_cli
 from builder.commands.comparing import KeptLikeness
 from builder.lab.same import image_likeness
 from builder.lab.same.image_likeness import ImageLikeness
@@ -32,7 +32,7 @@ def test_a_difference_is_printed_and_is_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = kept(compare(Behaviour(rater=rater()), Behaviour(rater=rater(loss=0.6))))
-    compare_cli.print_likeness(result, "")
+    measure_cli.print_likeness(result, "")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:15])) <= 80  # the table; what comes below is folded
     assert lines[0].startswith("small:2 compared with small:1, Org/Model: different (")
@@ -46,7 +46,7 @@ def test_a_difference_is_printed_and_is_json(
 def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
     from builder.cli.output import print_json
 
-    print_json(compare_cli.document(result))
+    print_json(measure_cli.likeness_document(result))
     return capsys.readouterr().out
 
 

@@ -96,7 +96,7 @@ def test_a_folder_with_other_files_of_these_names_is_left_as_it_is(tmp_path: Pat
 
 def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
     project = make(tmp_path)
-    with pytest.raises(ConflictError, match="a project already"):
+    with pytest.raises(ConflictError, match="is already a project"):
         make(tmp_path)
     with pytest.raises(ConflictError, match="lies in the project"):
         make(project.root / "mods/inside")

@@ -421,7 +421,7 @@ def test_a_recipe_from_a_page_is_corrected_shown_and_checked(tmp_path: Path) -> 
     post = tmp_path / "post.yaml"
     post.write_text(FROM_A_FORUM, encoding="utf-8")
     (problem, summary) = builder(project, "recipes", "check", str(post), code=2).splitlines()
-    assert "was pasted from a page" in problem
+    assert "was pasted from a web page" in problem
     assert summary == "1 recipe checked: 1 problem in 1 of them"
     told = builder(project, "recipes", "add", "--mend", str(post), "--as", "fast")
     assert "  -\u2013port {port}" in told
@@ -442,7 +442,7 @@ def test_a_recipe_of_the_project_is_corrected_in_its_place_and_only_on_agreement
     assert told.endswith("nothing was changed; --yes writes without asking\n")
     assert path.read_bytes() == before
     told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", "--yes", code=2)
-    assert "recipes/post.yaml is written" in told
+    assert "recipes/post.yaml was written" in told
     assert "recipes/post.yaml:21:10: no value for {prt}" in told
     assert path.read_text(encoding="utf-8") == TYPED.replace("mods/here", "mods/nowhere").replace("{port}", "{prt}")
     told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", code=2)

@@ -33,7 +33,7 @@ def test_the_journal_in_its_folder(tmp_path: Path) -> None:
         assert upgrade_journal.journal_of(project, subject).read() == START
         assert upgrade_journal.journal_of(project, "Org_M").read() is None
         with (
-            pytest.raises(ConflictError, match="is under way, process"),
+            pytest.raises(ConflictError, match="is already running, process"),
             upgrade_journal.journal_of(project, subject).hold(),
         ):
             pass

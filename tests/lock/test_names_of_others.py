@@ -143,7 +143,7 @@ def test_a_source_is_an_address_as_image_yaml_takes_it(address: str) -> None:
 def test_the_journal_names_what_this_program_names(entry: object, tmp_path: Path) -> None:
     project = Project(tmp_path)
     projects.write(project.journal / "small.json", json.dumps(entry))
-    with pytest.raises(LockError, match="journal/small.json announces no change"):
+    with pytest.raises(LockError, match="journal/small.json does not describe a change"):
         list(lock_file.journal_entries(project))
 
 

@@ -67,7 +67,7 @@ def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
     assert "unset HF_HUB_OFFLINE" in caught.value.hint
     with pytest.raises(NoImageHelpsError, match="HF_HUB_OFFLINE is set, and the cache") as caught:
         require(tmp_path, "Org/M", env=offline)
-    assert "`builder download Org/M` brings it" in caught.value.hint
+    assert "download it first with `builder download Org/M`" in caught.value.hint
     cached(tmp_path)
     require(tmp_path, "Org/M", environ=offline)
 

@@ -140,7 +140,7 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
         (["{take: a}", "{add: a, file: extr.safetensors}"], "a has no file extr.safetensors; did you mean `extra.s"),
         (
             ["{take: a}", "{add: a, file: extra.safetensors, expect: 785}"],
-            "1: 1 tensors are in extra.safetensors, and 7",
+            "1: 1 tensors are in extra.safetensors, but 7",
         ),
         (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 names already exist: x.weight"),
         (
@@ -151,7 +151,7 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
         (["{take: a}", "{verify: {bytes: 5}}"], "1: they have 66648 bytes, not 5"),
         (
             ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
-            "3 have a name like *.weight, and not 2; 1",
+            "3 have a name like *.weight, not 2; 1",
         ),
         (["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"], "1: these are not [4, 9]: x.weight [4, 8]"),
         (["{take: a}", '{verify: {shapes: {"v*": [4]}}}'], "1: none has a name like v*"),

@@ -105,7 +105,7 @@ def test_a_server_that_fails_meanwhile_and_a_model_that_talks_nonsense(environ: 
 def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str], tmp_path: Path) -> None:
     with (
         serving(Behaviour(context=4096)) as served,
-        pytest.raises(MeasuringError, match="no tokenizer.json of org/served"),
+        pytest.raises(MeasuringError, match="tokenizer.json of org/served is missing here"),
     ):
         bench.measure_bench(served, SMALL, {**environ, "HF_HUB_CACHE": str(tmp_path / "empty")}, events.ignore)
 

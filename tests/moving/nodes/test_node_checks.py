@@ -145,7 +145,7 @@ def test_an_nvidia_smi_that_fails_or_says_something_else(tmp_path: Path) -> None
     failing = spark_proc.nvidia_smi(tmp_path / "a", "Failed to initialize NVML: Unknown Error", code=9)
     assert "Failed to initialize NVML" in found(proc, failing)["GPU arch"].message
     other = found(proc, spark_proc.nvidia_smi(tmp_path / "b", "No devices were found"))["GPU arch"]
-    assert (other.verdict, other.message[-29:]) == ("error", "it says No devices were found")
+    assert (other.verdict, other.message[-29:]) == ("error", "reports No devices were found")
 
 
 def test_definitions_for_another_gpu_are_named(tmp_path: Path) -> None:

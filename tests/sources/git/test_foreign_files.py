@@ -194,7 +194,7 @@ def test_a_revision_that_git_does_not_know(tmp_path: Path, revision: str) -> Non
 
 
 def test_a_folder_without_a_repository_has_no_revisions(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is in no git repository"):
+    with pytest.raises(UsageError, match="is not in a git repository"):
         foreign_files.read_file(tmp_path, "HEAD", "images.lock")
 
 
