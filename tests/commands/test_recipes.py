@@ -426,7 +426,7 @@ def test_a_recipe_from_a_page_is_corrected_shown_and_checked(tmp_path: Path) -> 
     told = builder(project, "recipes", "add", "--mend", str(post), "--as", "fast")
     assert "  -\u2013port {port}" in told
     assert "  +  --port {port} \\" in told
-    assert "recipes/fast.yaml is written" in told
+    assert "recipes/fast.yaml was written" in told
     assert "1 recipe checked: all is well" in told
     assert (project.recipes / "fast.yaml").read_text(encoding="utf-8") == TYPED
     assert post.read_text(encoding="utf-8") == FROM_A_FORUM
