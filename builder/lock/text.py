@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `now` serves the model `since` then. `before` served it earlier, most recent first (see `builder rollback`).
-# images: the newest number first. `latest` is the tag NAME:latest. `each` applies to numbers that say nothing else.
+# models (after the first build): `now` serves the model `since` then. `before` served it earlier, most recent first.
+# images (after the first build): newest number first. `latest` is the tag NAME:latest. `each` holds unless overridden.
 #   `builder prune` spares numbers that are latest, serving, `pinned`, in a container, or among the 3 newest of a NAME.
 # builds: what the next build takes, besides mods: pinned versions. Only `--update` moves them to what `asked` names.
 #   In dockerfiles/NAME/: `packages` is packages.PLATFORM.txt, `pulls` is pulls/vllm-PR-FIRST_12_OF_SHA256.patch.
-# The first build adds `models:` and `images:`. A build whose `builds:` differ from the newest number makes a new image.
 # builder writes this. You may edit status, note, pinned (`builder keep`) and `now`; comments stay. It ends with `...`.
 """
 
