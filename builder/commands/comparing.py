@@ -165,9 +165,11 @@ def compare_sides(
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which an interrupted comparison left")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
-        preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
+        request = _request(workspace, side)
+        preparation.prepare_candidate(workspace, request, side.selection)
         if side.overrides or side.extra:
-            image_words.require_accepted(workspace, side.selection.name, side.recipe, side.overrides, side.extra)
+            typed = (request.overrides, tuple(request.extra))
+            image_words.require_accepted(workspace, side.selection.name, side.recipe, *typed)
     try:
         with _served(workspace, first) as before:
             notes = [*_notes(before, first.shown)]

@@ -402,13 +402,13 @@ def give_next_number(
     """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
     fingerprint; ``announce`` is called with each that is tried."""
     project, engine, own = workspace.project, workspace.engine, project_identity(workspace.project)
-    # A listing takes 1 ms a layer. `Transaction.place` finds and refuses what `images.cached_tags` cannot see.
+    # A listing of all tags takes 1 ms a layer; what the cache cannot see is looked up for the number alone.
     tags = images.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
     first = free_number(project, lock, repository, tags)
     name = ImageName(repository, max(first, next_number(engine, repository)))
     while True:
         announce(name)
-        if give_number(engine, own, name, fingerprint):
+        if images.inspect_image(engine, str(name)) is None and give_number(engine, own, name, fingerprint):
             return name
         name = ImageName(repository, name.number + 1)
 

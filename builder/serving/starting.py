@@ -215,15 +215,21 @@ def remove_server(server: RunningServer) -> None:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
-def _has_mods(planned: PlannedContainer, tried: Sequence[Mod]) -> bool:
+def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod]) -> bool:
+    """False for a container that waits for mods. A server that ends and is started again has had them."""
+    if not tried or service.status != "running":
+        return True
     argv = ["test", "-e", tried_mark(tried)]
-    name = planned.settings.name
-    return not tried or containers.execute(planned.engine.endpoint, name, argv, _MARK_SECONDS).exit_code == 0
+    try:
+        return containers.execute(planned.engine.endpoint, service.id, argv, _MARK_SECONDS).exit_code == 0
+    except EngineHTTPError:  # it ended at this moment, or the engine is starting it again
+        return True
 
 
 def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run as they would be started, and none waits for mods: what should apply them was killed.
-    Raises ConflictError if some run with other settings, or another container has the name."""
+    """True if all containers run as they would be started, and none waits for mods. One that waits is started again:
+    the command that should have applied the mods was killed, or loses its container here. Raises ConflictError if some
+    run with other settings, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
@@ -234,7 +240,9 @@ def is_running(prepared: PreparedServer) -> bool:
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
-        return len(up) == len(prepared.containers) and all(_has_mods(planned, prepared.tried) for planned, _ in up)
+        return len(up) == len(prepared.containers) and all(
+            _has_mods(planned, service, prepared.tried) for planned, service in up
+        )
     name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
     now = up[0][1].labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"

@@ -124,7 +124,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     assert f"look at {repository}:2" in builder("bisect", "good").stdout
     found = builder("bisect", "bad", "--note", "another template").stdout
     assert "small was broken by mod template" in found
-    assert f"it came between {repository}:1 and {repository}:2" in found
+    assert f"the change came between {repository}:1 and {repository}:2" in found
     assert "+version two" in found
     assert "no candidate is waiting" in builder("bisect", "skip", code=1).stderr
 

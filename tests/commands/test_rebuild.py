@@ -109,7 +109,7 @@ def test_a_build_directory_is_complete_without_this_program(
 def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     shutil.rmtree(small.builds)
-    assert f"builds/{repository}/1 is gone" in builder("rebuild", "small", code=7).stderr
+    assert f"builds/{repository}/1 is missing" in builder("rebuild", "small", code=7).stderr
 
 
 READS_HOST = """

@@ -426,7 +426,7 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
     serving.recipe(kitchen.project, other, file="chat-2", model="Org/Other", name=kitchen.name, port=kitchen.port)
     refused = " ".join(builder("run", "chat-2", code=7).stderr.split())
     assert f"{other} is missing from this engine: nothing was started" in refused
-    assert "`builder build recipes/chat-2.yaml` builds it, or `docker pull" in refused
+    assert "`builder build recipes/chat-2.yaml` builds it, or get it from a registry: `docker pull" in refused
     images.tag_image(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
     try:
         done = builder("run", "chat-2")

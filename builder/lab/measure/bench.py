@@ -163,7 +163,7 @@ def acceptance(first: str, second: str) -> tuple[float, float] | None:
 
 _TIMEOUT = 10.0
 # The largest size so far, with version 2 of cgroups and with version 1.
-_PEAK = "cd /sys/fs/cgroup && (cat starting.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
+_PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
 def container_peak(member: ServerMember) -> int:
