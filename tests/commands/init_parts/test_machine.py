@@ -25,7 +25,7 @@ def test_a_spark_tells_its_chip_memory_and_checkouts(tmp_path: Path) -> None:
     assert findings["engine"].verdict == "warning"
     checkout = findings["spark-vllm-docker"]
     assert "recipe" in checkout.message
-    assert checkout.remedy == f"`builder migrate {tmp_path}/home/spark-vllm-docker` takes it over"
+    assert checkout.remedy == f"`builder migrate {tmp_path}/home/spark-vllm-docker` migrates it"
 
 
 def test_another_machine_says_that_it_is_none(tmp_path: Path) -> None:
