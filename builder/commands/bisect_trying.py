@@ -94,7 +94,7 @@ class RunningBisection:
         if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
             raise ConflictError(
                 f"{bisection.target} no longer names the images that its bisection compares",
-                hint="`builder bisect stop` ends it"
+                hint="`builder bisect stop` ends it",
             )
         first = bisection.numbers[0]
         text = self.recipe.text if self.recipe else ""
