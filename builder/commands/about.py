@@ -351,7 +351,7 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
                 waiting.append(f"{model} on {selection.image}")
     if waiting and not machine.has_nvidia(endpoint):
         message = f"this engine cannot give containers a GPU, which these models require: {', '.join(waiting)}"
-        remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
+        remedy = "serve them on a machine with a GPU; for CPU images, set `serve: {gpus: none}` in image.yaml"
         yield Diagnosis("models", "warning", message, remedy)
 
 

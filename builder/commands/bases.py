@@ -238,7 +238,7 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
         reference = next((f"{subject}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
     with suppress(TransferError):
         if copy := named_registry.mirrored(workspace, reference) if reference else None:
-            return Diagnosis(subject, "ok", f"{message}; there is a copy: {copy.partition('://')[2]}")
+            return Diagnosis(subject, "ok", f"{message}; a copy exists: {copy.partition('://')[2]}")
     digest = reference.partition("@")[2]
     if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
         remedy = f"`builder mirror {reference}` makes a copy"

@@ -208,7 +208,7 @@ def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlo
     plan, comparison = image.plan, image.comparison
     lines = list(plan.warnings)
     if comparison.existing:
-        lines.append(f"building again, as asked: {comparison.existing} has the same inputs")
+        lines.append(f"building again, as requested: {comparison.existing} has the same inputs")
     else:
         lines.append(f"building {plan.repository} for {plan.definition.platform}, because")
         lines += [f"  {reason}" for reason in comparison.reasons]

@@ -77,7 +77,7 @@ def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
     memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
     if spark is None:
-        return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
+        return Diagnosis("machine", "ok", f"not a DGX Spark: {platform.machine()}{memory}")
     if not spark.compute_capability:
         silence = f"nvidia-smi does not report its compute capability: {spark.silence}"
         return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` shows more")
@@ -148,7 +148,7 @@ def init_project(
 
 def suited(proc: Path) -> tuple[Contents, str]:
     if machines.is_spark(proc):
-        return "spark", "This is a DGX Spark, so the definitions for one were added"
+        return "spark", "This is a DGX Spark, so the definitions for a Spark were added"
     if any(proc.glob(processes.GPUS)):
         return "all", "This machine has an NVIDIA GPU, so all definitions were added"
     return "cpu", "No NVIDIA GPU found, so only the CPU definitions were added"

@@ -304,7 +304,7 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
             )
             yield ProvedPairing(model, subject.revision, used)
         elif texts:
-            raise UsageError(f"how to serve {text} is not known", hint="name a recipe instead of the model")
+            raise UsageError(f"no recipe says how to serve {text}", hint="name a recipe instead of the model")
         else:
             workspace.report(Message(f"{model} is not proven: no recipe says how {name} serves it"))
     if not is_any:
