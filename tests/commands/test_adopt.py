@@ -235,7 +235,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
 ) -> None:
     plain = foreign("0.24.0", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
     refused = builder("adopt", plain, "--as", repository, "--model", MODEL, code=7).stderr
-    assert f"no vLLM was found in the image, to serve {MODEL}" in refused
+    assert f"the image contains no vLLM, so it cannot serve {MODEL}" in refused
     assert "has no Python 3" in refused
     assert lock_file.read_project_lock(small).images == {}
     done = builder("adopt", plain, "--as", repository)

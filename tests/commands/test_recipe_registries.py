@@ -233,7 +233,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
             registries.add("vllm:House/Garden-27B", hardware=hardware)
     with pytest.raises(UsageError, match="is not for eight_big"):
         registries.add("vllm:House/Garden-27B:nvfp4", hardware="eight_big")
-    with pytest.raises(UsageError, match="--hardware is for a recipe of vLLM"):
+    with pytest.raises(UsageError, match="--hardware applies only to recipes from vLLM"):
         registries.add("@house/chat", hardware="eight_big")
 
 

@@ -284,7 +284,7 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     assert f"{kitchen.name} needs a GPU, and this engine gives containers no GPU (could not select" in done.stderr
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
-    assert "this engine cannot give a container the GPU that these need: " in " ".join(found.split())
+    assert "this engine cannot give containers a GPU, which these models require: " in " ".join(found.split())
     assert containers.find_container(endpoint, kitchen.name) is None
 
 

@@ -285,7 +285,7 @@ def test_without_a_record_it_says_what_makes_one(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, Thread(""))
     project.answered.unlink()
     done = run_command(project, "why", MODEL, code=1, environ=variables)
-    assert "no start of Org/Model-1B that answered" in done.stderr
+    assert "no successful start or run of Org/Model-1B" in done.stderr
 
 
 def test_as_text(tmp_path: Path) -> None:

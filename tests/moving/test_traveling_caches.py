@@ -91,7 +91,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
     here, there = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / each)} for each in ("here", "there"))
     name, file = f"{repository}:1", tmp_path / "one.tar"
     said = builder("export-image", name, str(file), "--with-caches", environ=here).stderr
-    assert f"{name} has compiled nothing here yet" in said
+    assert f"{name} has not compiled anything here yet" in said
     caches = compiled(Path(compile_cache(here, repository, 1)))
     said = builder("export-image", name, str(file), "--with-caches", "--force", environ=here).stderr
     assert f"with {caches.text}" in said
