@@ -422,7 +422,7 @@ def reason(workspace: Workspace, name: ImageName) -> str:
             return f"{project.relative(path)} exists, so {before.number} was given before"
     if images.inspect_image(workspace.engine, str(before)):
         return f"the engine has {before}, but images.lock does not"
-    return f"{before} was given before on this engine, by another project or an earlier images.lock"
+    return f"another project or an earlier images.lock already gave {before} in this engine"
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:

@@ -94,7 +94,7 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet."""
     name, reason = _image(lock, recipe)
     if name is None:
-        adopts = f"`builder adopt {recipe.container}` gives a number to an image that is here"
+        adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
         raise ImageStateError(
             f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
         )
