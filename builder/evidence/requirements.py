@@ -273,7 +273,7 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
     try:
         change = PerplexityChange(*(means[f"perplexity_{each.name}"] for each in fields(PerplexityChange)))
     except KeyError as error:
-        return f"its run has no {error}", False
+        return f"its run has no figure {error}", False
     verdict = change.within(limit)
     is_alike = not run.counts.get("different") and not run.counts.get("unclear")
     if verdict == "pass" or is_alike:
@@ -289,7 +289,7 @@ def _verdict(run: Evidence | str) -> str:
 def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
-    words = {"unclear": "came to no verdict", "changed": "differs from the number before"}
+    words = {"unclear": "came to no verdict", "changed": "differs from the previous number"}
     why = words.get(run.verdict, "failed") + first_finding(run.findings, run.verdict)
     return MissingEvidence(kind, name, why, failed=run.verdict != "unclear")
 

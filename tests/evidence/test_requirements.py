@@ -70,7 +70,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         (PROVE, (), "prove: has not been run"),
         (PROVE, (proof(OLD),), "prove: is stale: the image has different content"),
         (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
-        (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the number before"),
+        (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the previous number"),
         (PROVE, (proof(verdict="unclear"),), "prove: came to no verdict"),
         (PROVE, (proof(subject=subject(NEW, model="Org/Other")),), "prove: has not been run"),
         (PROBE, (proof(), replace(probe(), name="other")), "probe long: has not been run"),

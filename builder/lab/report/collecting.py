@@ -316,7 +316,7 @@ class _Sources:
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),
-            "changed": ("the answers differ from the answers of the number before", f"{prove} --accept"),
+            "changed": ("the answers differ from the answers of the previous number", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }
