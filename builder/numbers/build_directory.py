@@ -288,7 +288,7 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
     for definition in mods:
         dockerfile = f"{definition}/Dockerfile".removeprefix("/")
         if dockerfile not in files and not wrong:
-            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "it is gone"))
+            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "the file is gone"))
     if wrong:
         raise FileProblemsError(tuple(wrong), hint=HINT)
     return files

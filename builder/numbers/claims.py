@@ -192,7 +192,7 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
     claimed = _claim(endpoint, volume, labels, passes)
     if claimed.get(FINGERPRINT) != fingerprint:
         raise ImageStateError(
-            f"{name} is another image in this engine: {of_labels(claimed)} gave it that number, and a number"
+            f"{name} is a different image in this engine: {of_labels(claimed)} gave it that number, and a number"
             " never changes its content",
             hint="projects that build in one engine need a repository each (`repository:` in image.yaml); if that"
             f" project no longer exists, free the number with `docker volume rm {volume}`",

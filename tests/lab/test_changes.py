@@ -91,7 +91,7 @@ def image_target(bake_file: Any) -> Any:
 
 CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ("Dockerfile", append, ["Dockerfile was edited"]),
-    ("Dockerfile", os.remove, ["Dockerfile: it is gone"]),
+    ("Dockerfile", os.remove, ["Dockerfile: the file is gone"]),
     ("patches/vllm-40898.patch", append, ["patches/vllm-40898.patch was edited"]),
     ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch is gone"]),
     ("python/packages.txt", bump_numpy, ["python/ was edited: transformers"]),

@@ -504,7 +504,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
             if not listed and package == PACKAGE:
                 listed = _wheel_commits(workspace, span, question)
     except SourceError as error:
-        workspace.report(Message(f"{unit}: the versions between cannot be listed: {error.message.splitlines()[0]}"))
+        workspace.report(Message(f"{unit}: the versions in between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(unit, after, before, listed)
 
 

@@ -66,7 +66,7 @@ def collect_page(
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
     if any(project.mirrors.glob("*.git")):
-        report(Message("reading upstream's commits from the mirrors that are here"))
+        report(Message("reading upstream's commits from the local mirrors"))
     images = sources.images(names)
     models = tuple(sources.model(model) for model in sorted(lock.models))
     moments = [sources.record(name).built for name in names]
