@@ -261,11 +261,11 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
     number = RecoverableImage(name, part)
     if local is None:
         pruned = replace(number.image, pruned=words.now())
-        unknown = f"{name} is missing from this engine; it was recorded as pruned today"
+        unknown = f"{name} is missing from this engine since an unknown date: recorded as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
     if images.fingerprint(local) != number.image.fingerprint:
         return replace(
-            number, unknown=(f"{name} has different content in this engine than was built: its tag was moved",)
+            number, unknown=(f"{name} has different content in this engine than when it was built: its tag was moved",)
         )
     return number
 

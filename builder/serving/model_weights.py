@@ -268,7 +268,7 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
         made = ", ".join(each[:12] for each in revisions) or "none"
-        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"revisions of {name} that were made: {made}")
+        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"existing revisions of {name}: {made}")
     revision = revisions[matching[0]]
     if revision.model != model:
         raise UsageError(f"{name} is a form of {revision.model}, not of {model}")

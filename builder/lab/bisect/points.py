@@ -330,7 +330,7 @@ def _python(project: Project, span: NumberSpan) -> PythonRequirements:
     for definition in reversed(image.load_chain(project, record.definition, record.platform) if record else ()):
         if definition.python and PACKAGE in definition.wheel_sources:
             return definition.python
-    raise SourceError(f"the definition of {span.new} no longer takes {PACKAGE} as a wheel")
+    raise SourceError(f"the definition of {span.new} no longer installs {PACKAGE} from a wheel")
 
 
 def commit_facts(workspace: Workspace, point: str) -> CommitFacts:

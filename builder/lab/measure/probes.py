@@ -341,7 +341,7 @@ def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
             tuple(ToolCall(str(c.get("id") or ""), str(f["name"]), str(f.get("arguments") or "")) for c, f in calls),
         )
     except (LookupError, TypeError, AttributeError) as error:
-        raise NoAnswerError(f"the answer has no message: {error}") from None
+        raise NoAnswerError(f"the answer contains no message: {error}") from None
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:

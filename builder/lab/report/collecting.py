@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
-_INCOMPLETE = "a build directory is missing or was adopted, so only versions and mods can be compared"
+_INCOMPLETE = "a build directory is missing, or an image was adopted, so only versions and mods can be compared"
 _FULL_COMMIT = re.compile("[0-9a-f]{40}")
 _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.git)?/?")
 
