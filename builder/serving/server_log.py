@@ -55,7 +55,7 @@ class KnownCause(NamedTuple):
 _KNOWN = (
     KnownCause(
         r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings=",
-        "the model supports no longer context: set a smaller `--max-model-len`, in the recipe or with `builder run`",
+        "the context is longer than the model supports: set a smaller `--max-model-len` in the recipe or `builder run`",
     ),
     KnownCause(
         r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"

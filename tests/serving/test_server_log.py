@@ -119,7 +119,7 @@ def test_the_cause_is_the_last_error_that_says_something(lines: list[str], told:
 @pytest.mark.parametrize(
     ("lines", "hint"),
     [
-        (TOO_LONG, "the model supports no longer context: set a smaller `--max-model-len`"),
+        (TOO_LONG, "the context is longer than the model supports: set a smaller `--max-model-len`"),
         (NOT_FOUND, "`builder download {model}` fetches it"),
         (
             ["OSError: x is not a local folder and is not a valid model identifier listed on"],

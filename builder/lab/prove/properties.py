@@ -414,7 +414,7 @@ def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
         if missing:
             is_escaped = _ESCAPED.search(flat) and missing == [schema["description"]]
             why = "is escaped" if is_escaped else "is not in the prompt"
-            yield "tools", f"the tool {name} {why}, or not completely: {', '.join(map(repr, missing))}"
+            yield "tools", f"the tool {name} {why}, or not complete: {', '.join(map(repr, missing))}"
 
 
 def _schemas(conversation: Conversation, text: str) -> Broken:
