@@ -98,7 +98,7 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
         except EngineError:
             break  # the engine does not answer, and the recipes are judged without it
         except BuilderError as error:
-            workspace.report(Message(f"{image} was not asked: {error.message.splitlines()[0]}"))
+            workspace.report(Message(f"the vLLM of {image} was not asked: {error.message.splitlines()[0]}"))
     return answers
 
 

@@ -131,14 +131,14 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
             raise ConflictError(
-                f"port {port} is in use: {service.name} serves there from {image}",
+                f"port {port} is already used by {service.name} (image {image})",
                 hint=f"`builder stop {service.name}` stops it; to use another port: `--port N`",
             )
     host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
         raise ConflictError(
-            f"port {port} is in use on this machine",
-            hint=f"to see by what: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
+            f"port {port} is already used on this machine",
+            hint=f"to see which program uses the port: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
         )
 
 
@@ -246,9 +246,9 @@ def is_running(prepared: PreparedServer) -> bool:
     name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
     now = up[0][1].labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
-    does = "applies them" if now == image else "changes over"
+    does = "apply these options" if now == image else "switch to that image"
     raise ConflictError(
-        f"{name} is already being served, {how}", hint=f"`builder restart {name}` with these options {does}"
+        f"{name} is already being served, {how}", hint=f"to {does}: `builder restart {name}` with the same options"
     )
 
 
@@ -276,7 +276,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{mount.source}, which is to be mounted, cannot be made: {error.strerror}") from None
+            raise UsageError(f"the folder {mount.source} cannot be created for a mount: {error.strerror}") from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
@@ -299,7 +299,7 @@ def _start(member: ServerMember) -> None:
             ) from None
         hint = ""
         if RDMA_DEVICES in error.explanation:
-            hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml leaves them out"
+            hint = "`builder nodes check` lists the RoCE devices; `rdma: []` in builder.yaml leaves them out"
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None
 
 
@@ -391,7 +391,7 @@ def memory_shortage(
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
         return (
             f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
+            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets the reserve; {_FORCE}",
         )
     if needed > memory.available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
@@ -410,7 +410,7 @@ def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
     if wanted.gibibytes:
         return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // GIB})"
     share = math.floor(fitting / total * 100) / 100
-    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of it would fit"
+    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of the memory would fit"
 
 
 def _gib(size: int) -> str:

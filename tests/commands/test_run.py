@@ -125,7 +125,7 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     kitchen.recipe(name=name)
     builder("run", "chat")
     client.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
-    assert f"{name} serves there" in builder("run", "chat", code=1).stderr
+    assert f"is already used by {name} (image " in builder("run", "chat", code=1).stderr
     builder("restart", "chat")
     assert containers.find_container(endpoint, f"vllm-{name}") is not None
     assert containers.find_container(endpoint, name) is None
@@ -450,13 +450,13 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
 def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     with socket.create_server(("127.0.0.1", kitchen.port)):
         done = builder("run", "chat", code=1)
-    assert f"port {kitchen.port} is in use on this machine" in done.stderr
+    assert f"port {kitchen.port} is already used on this machine" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
     builder("run", "chat", "--detach")
     kitchen.recipe(file="other", name=f"{kitchen.name}-b", model="Org/Other")
     done = builder("run", "other", code=1)
-    assert f"port {kitchen.port} is in use: {kitchen.name} serves there from {kitchen.repository}:2" in done.stderr
+    assert f"port {kitchen.port} is already used by {kitchen.name} (image {kitchen.repository}:2)" in done.stderr
 
 
 def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:

@@ -126,7 +126,7 @@ THREADS = {
         "--kv-cache-dtype: not given → fp8",
         command="vllm serve Org/Model-1B --port 8000 --kv-cache-dtype fp8",
         lines=(CUDNN,),
-        undo="take `--kv-cache-dtype` out of recipes/chat.yaml",
+        undo="remove `--kv-cache-dtype` from recipes/chat.yaml",
         axis="recipe",
     ),
     # https://github.com/vllm-project/vllm/issues/50292

@@ -120,7 +120,7 @@ def test_the_arguments_of_a_start_that_failed_stand_first(kitchen: Kitchen, tmp_
     ]
     assert (
         answer["causes"][1]["undo"]
-        == "`builder run recipes/chat.yaml` starts it as the file says; if it runs, `builder stop` first"
+        == "`builder run recipes/chat.yaml` starts the server as the file says; run `builder stop` first"
     )
     # Without a name, the report is on the server that failed last, and knows its image and its options.
     text = run_command(kitchen.project, "logs", "--report", environ=environ).stdout

@@ -52,7 +52,7 @@ def measure_bench(
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
         message = f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`"
-        hint = f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml"
+        hint = f"its prompts and answers take {longest} tokens: write a smaller profile under `bench:` in builder.yaml"
         raise UsageError(message, hint=hint)
     if left_out := ", ".join(map(str, sorted(set(profile.depth) - set(fitting.depth)))):
         report(Message(f"left out: depth {left_out}, as the context of {served.name} has {served.context} tokens"))
