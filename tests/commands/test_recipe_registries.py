@@ -225,7 +225,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words
     for hardware, told in (
         ("of_another_brand", "only on NVIDIA's GPUs"),
-        ("toaster", "know no hardware toaster"),
+        ("toaster", "do not know the hardware toaster"),
         ("--x", "is not a valid name"),
         ("../x", "is not a valid name"),
     ):
