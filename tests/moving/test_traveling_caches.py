@@ -68,7 +68,7 @@ def test_files_arrive_complete_and_are_known_as_such(
         file.write(b"c")
     os.utime(there / "triton/b", (seconds, seconds))
     assert compile_caches.begin(Endpoint("unix:///nowhere", (), "a test"), there, "x:1") == ("triton/b",)
-    assert send(caches) == "some already exist there"
+    assert send(caches) == "other compile caches already exist there"
 
 
 @pytest.mark.engine
@@ -112,7 +112,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
     assert f"{caches.text}, taken" in run_command(far, "import-image", str(file), environ=there).stderr
     assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
     assert (
-        f"{caches.text}, not taken: some already exist there"
+        f"{caches.text}, not taken: other compile caches already exist there"
         in run_command(far, "import-image", str(file), environ=there).stderr
     )
     assert "warm" in run_command(far, "show", name, environ=there).stdout
@@ -139,7 +139,7 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
         members[archive.ABOUT] = json.dumps(about).encode()
 
     rewritten(file, change)
-    with pytest.raises(TransferError, match="does not belong to compile caches"), archive.opened(file):
+    with pytest.raises(TransferError, match="is not a compile-cache file"), archive.opened(file):
         pass
 
 
@@ -171,7 +171,7 @@ def test_push_brings_them_into_the_registry_and_pull_takes_them_from_there(
         assert not place.exists() or files(place) == set()
         assert f"{caches.text}, taken" in pulled()
         assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
-        assert f"{caches.text}, not taken: some already exist there" in pulled()
+        assert f"{caches.text}, not taken: other compile caches already exist there" in pulled()
 
 
 @pytest.mark.engine
@@ -192,7 +192,7 @@ def test_copy_sends_them_to_a_node_after_the_image(
         said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
         assert f"one: {caches.text}, sent" in said
         said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
-        assert f"one: {caches.text}, not taken: some already exist there" in said
+        assert f"one: {caches.text}, not taken: other compile caches already exist there" in said
         labels, mounts = {"builder.test": "1"}, {folder: "/compiled"}
         with containers.running(node.endpoint, f"{repository}:1", labels=labels, mounts=mounts) as container:
             found = container.run(["find", "/compiled", "-type", "f"], timeout=60).output

@@ -212,8 +212,8 @@ def test_a_name_in_two_files_is_refused(project: Project, folders: Path) -> None
     [
         ({"x": "model-00009.safetensors"}, "it names files that do not exist: model-00009.safetensors"),
         ({"x": "model-00001-of-00002.safetensors"}, "it names 1 tensors that do not exist: x in model-00001-of-00002"),
-        ({"x": "../model-00001-of-00002.safetensors"}, "its weight_map names something that is not a file of weights"),
-        ({"x": 5}, "its weight_map names something that is not a file of weights"),
+        ({"x": "../model-00001-of-00002.safetensors"}, "its weight_map has an entry that is not a weights file"),
+        ({"x": 5}, "its weight_map has an entry that is not a weights file"),
     ],
 )
 def test_an_index_that_names_what_is_not_there(

@@ -540,7 +540,7 @@ def test_an_old_server_that_hands_out_no_commit_by_name(vllm: Vllm, monkeypatch:
     assert ref_resolution_resolve(vllm, vllm.history.v0_19_0).version == "0.19.0"
     gone = vllm.history.repository.commit("refs/heads/gone", "Gone", {"a": "1"}, parent=vllm.history.v0_19_0)
     vllm.history.repository.git("update-ref", "-d", "refs/heads/gone")
-    with pytest.raises(MissingError, match="no branch or tag of .* holds the commit"):
+    with pytest.raises(MissingError, match="no branch or tag of .* contains the commit"):
         ref_resolution_resolve(vllm, gone)
 
 
