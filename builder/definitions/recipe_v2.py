@@ -236,7 +236,7 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
         if result == before:
             return result
     key = next(key for key, value in result.items() if value != before[key])
-    raise ValueError(f"the value of {{{key}}} leads back to itself")
+    raise ValueError(f"the value of {{{key}}} refers to itself")
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
@@ -261,11 +261,11 @@ CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
 
 # Notes on what builder does in another way, or not at all.
 
-_OTHER_IMAGE = "the image is the one that `container` names; builder makes it from its own definition"
+_OTHER_IMAGE = "`container` names the image; builder makes the image from its own definition"
 _WITHOUT_EFFECT = {
     "builder": _OTHER_IMAGE,
     "builder_config": _OTHER_IMAGE,
-    "benchmark": "`builder bench` has profiles of its own",
+    "benchmark": "`builder bench` has its own profiles",
     "post_exec": "builder runs no command after the server answers",
     "post_commands": "builder runs no command on this machine",
     "stop_after_post": "the server runs until `builder stop`",
@@ -336,4 +336,4 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         return
     for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
         if key != "model" and defaults.get(key) is None:
-            yield ("command",), f"there is no value for {{{key}}}: it stays as written"
+            yield ("command",), f"{{{key}}} has no value and stays as written"
