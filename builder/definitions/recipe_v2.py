@@ -282,9 +282,9 @@ def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
 
 def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
-        yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
+        yield ("recipe_version",), "builder reads it as version 2, like sparkrun: the braces in its command are single"
     if not data.get("container"):
-        yield (), f"the recipe names no `container`: builder takes {DEFAULT_CONTAINER}, as sparkrun does"
+        yield (), f"the recipe names no `container`: builder uses {DEFAULT_CONTAINER}, as sparkrun does"
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"
@@ -307,7 +307,7 @@ def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
         if (entry.get("name") if isinstance(entry, dict) else entry) not in downloaded:
             path = ("distribution_config", "models", "entries", index)
-            yield path, "builder does not download this model by itself: use `builder download`"
+            yield path, "builder does not download this model automatically: use `builder download`"
 
 
 def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:

@@ -683,7 +683,7 @@ def versions_between(
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
     bases = [pins.base.packages if pins.base else () for pins in (before, after)]
     closures = [(before.build, after.build), (before.python, after.python)]
-    changed = [(bases[0], bases[1], "the base image has it")]
+    changed = [(bases[0], bases[1], "the base image contains this version")]
     changed += [
         (old.packages, new.packages, _limit_between(old.as_of, new.as_of)) for old, new in closures if old and new
     ]
@@ -705,4 +705,4 @@ def versions_between(
 
 def _limit_between(before: str, after: str) -> str:
     """The sentence on a limit of time that is new or earlier."""
-    return f"nothing newer than {after[:10]} is taken" if after and (not before or before > after) else ""
+    return f"packages newer than {after[:10]} are not used" if after and (not before or before > after) else ""

@@ -96,7 +96,7 @@ def _kind(patch: SourcePatch) -> str:
     return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
 
 
-_HINT = "restore the file with git, or `--update` its source to fetch the pull request as it is now"
+_HINT = "restore the file with git, or fetch the current pull request: `--update` its source"
 
 
 def refetch_pull(

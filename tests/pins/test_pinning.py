@@ -742,7 +742,7 @@ def test_each_package_that_goes_back_is_named(older_versions_definition: image.I
     limited = pins(AFTER, "2026-05-01T00:00:00Z")
     older = pinning.versions_between(older_versions_definition, pins(BEFORE), limited, {"vllm": "0.21.0"})
     assert [each.name for each in older] == ["behind", "kernel", "limited"]  # that vLLM was asked for
-    assert older[2].why == "nothing newer than 2026-05-01 is taken"
+    assert older[2].why == "packages newer than 2026-05-01 are not used"
 
 
 def test_an_older_commit_of_a_source_goes_back(older_versions_definition: image.ImageDefinition) -> None:
