@@ -234,9 +234,6 @@ def free_disk(data_root: str) -> int | None:
 
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
     """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
-    import os
-    import subprocess
-
     argv = [*endpoint.buildx, *arguments]
     environ = {**os.environ, **environment(endpoint)}
     try:

@@ -318,7 +318,7 @@ def test_too_large_for_the_disk(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.hub.claims["model.safetensors"] = 10**15
     output = machine.refuse("chat")
-    assert f"{MODEL}: 1000.0 TB to download, and " in output
+    assert f"{MODEL}: the download needs 1000.0 TB, but " in output
     assert " GB free" in output
     assert "HF_HOME" in output
     assert machine.hub.got("config.json") == []

@@ -88,13 +88,13 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     assert containers.container_listing(endpoint, transfer.LABEL) == []
 
     done = builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
-    assert "one: has it already" in done.stderr
+    assert "one: already has the image" in done.stderr
 
     registries.grow(small, 1, "two")
     builder("build", "chat")
     done = builder("copy", f"{built}:2", "one", environ=environ)
     # Of the base, the shared layers and the mod's, one.
-    assert "has it now, 1 layer moved" in done.stderr
+    assert "has the image now; 1 layer copied" in done.stderr
     latest = images.inspect_image(node.endpoint, f"{built}:latest")
     assert latest
     assert f"{built}:2" in latest.tags

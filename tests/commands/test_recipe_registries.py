@@ -225,7 +225,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words
     for hardware, told in (
         ("of_another_brand", "only on NVIDIA's GPUs"),
-        ("toaster", "know no hardware toaster"),
+        ("toaster", "do not know the hardware toaster"),
         ("--x", "a name such as"),
         ("../x", "a name such as"),
     ):
@@ -233,7 +233,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
             registries.add("vllm:House/Garden-27B", hardware=hardware)
     with pytest.raises(UsageError, match="is not for eight_big"):
         registries.add("vllm:House/Garden-27B:nvfp4", hardware="eight_big")
-    with pytest.raises(UsageError, match="--hardware is for a recipe of vLLM"):
+    with pytest.raises(UsageError, match="--hardware applies only to recipes from vLLM"):
         registries.add("@house/chat", hardware="eight_big")
 
 

@@ -374,7 +374,7 @@ def test_what_only_newer_packages_could_do_is_an_error_that_says_so(
     with pytest.raises(SourceError) as caught:
         upload_dates_resolve(served(dates(wheels)), "2026-02-01T00:00:00Z", wants)
     assert "serve>=2" in caught.value.message
-    assert "nothing newer than 2026-02-01T00:00:00Z is taken" in caught.value.hint
+    assert "packages newer than 2026-02-01T00:00:00Z are used only if" in caught.value.hint
     assert "as_of: today" in caught.value.hint
 
 
