@@ -163,10 +163,10 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         version, damage = None, f"{error!s:.200}"
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     if type(version) is int and version > VERSION:
-        message = f"{file} has version {version}, which this program does not know"
+        message = f"{file} has version {version}, which this version of builder cannot read"
         raise NewerLockError(message, hint="update builder")
     hint = f"git has the previous version: `git log -p {file}`"
-    raise LockError(f"{file}{place}: it is damaged: {damage}", hint=hint)
+    raise LockError(f"{file}{place}: the file is damaged: {damage}", hint=hint)
 
 
 def written(made: CheckpointRecords) -> bytes:

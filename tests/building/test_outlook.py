@@ -42,8 +42,8 @@ def looked(root: Path, image: PlannedImage) -> BuildOutlook:
 def test_a_first_build_takes_what_the_definition_says(tmp_path: Path) -> None:
     ahead = looked(tmp_path, planned())
     assert ahead.lines == (
-        "flashinfer is compiled by as many jobs as fit into the memory where it is built, at 8 GiB a job",
-        "vllm is compiled by as many jobs as fit into the memory where it is built, at 8 GiB a job",
+        "flashinfer is compiled by as many jobs as fit into the build machine's memory, at 8 GiB a job",
+        "vllm is compiled by as many jobs as fit into the build machine's memory, at 8 GiB a job",
         "expected: 3 h 00 min (from image.yaml), 70.0 GB of disk (from image.yaml)",
     )
 

@@ -119,7 +119,7 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     patch.unlink()
     again = builder("build", "small", "--locked", "--force").stderr
     assert "the project does not have the patch of pull request 40898" in again
-    assert f"gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}" in again
+    assert f"still gives the pinned patch: its SHA-256 is {pull.sha256[:12]}" in again
     assert patch.read_bytes() == content
 
     upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
@@ -340,7 +340,7 @@ def test_a_local_checkout_is_built_as_it_is(
     assert "does not cover flashinfer" in builder("build", "small", "--locked", code=4).stderr
     output = builder("build", "small")
     said = " ".join(output.stderr.split())
-    assert f"the checkout {checkout} of flashinfer has changes that are not committed" in said
+    assert f"the checkout {checkout} of flashinfer has uncommitted changes" in said
     (changes,) = pin(small).patches
     assert f"  flashinfer local changes: nothing → {changes.sha256[:12]}" in output.stdout
     staged = (small.builds / repository / "2/patches/flashinfer-local-changes.patch").read_bytes()
@@ -356,7 +356,7 @@ def test_a_local_checkout_is_built_as_it_is(
     upstream.git("-C", str(checkout), "add", ".")
     upstream.git("-C", str(checkout), "commit", "--quiet", "--message", "ours")
     ours = builder("build", "small")
-    assert "is at a commit that no remote of it has" in " ".join(ours.stderr.split())
+    assert "is at a commit that none of its remotes has" in " ".join(ours.stderr.split())
     assert (pin(small).git, pin(small).patches) == (checkout.as_uri(), ())
     assert f"  flashinfer commit: {commit[:12]} → {pin(small).commit[:12]}" in ours.stdout
     checkout.rename(small.root / "own/moved")

@@ -545,7 +545,7 @@ def test_what_excludes_another_is_told_where_both_are_asked_for(mods_check_pinne
     mods_check_pinned_there.add_mod("two", patch=diff(file="vllm/none.py"))
     add_recipe(mods_check_pinned_there, "chat", "one", "two")
     one, two = mods_check_pinned_run(mods_check_pinned_there)
-    assert one.excluded == "one and two cannot be in one image; leave one out"
+    assert one.excluded == "one and two cannot be in one image; remove one of them"
     assert two.state == "fails"
 
 

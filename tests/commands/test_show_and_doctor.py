@@ -93,7 +93,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     output = builder("doctor", code=1).stdout
     assert "error    builder.yaml:  builder.yaml:1:1: unknown key `registri`" in " ".join(output.split("\n"))
     assert "checkpoints/made/checkpoint.yaml:1:1: the key `model` is missing" in output
-    assert "checkpoints.lock:1:2: it is damaged" in output
+    assert "checkpoints.lock:1:2: the file is damaged" in output
     assert (
         f"dockerfiles/small/Dockerfile.j2:{template.read_text(encoding='utf-8').count(chr(10))}:1: template: " in output
     )

@@ -89,5 +89,5 @@ def test_a_project_reads_what_is_required_and_refuses_other_words(tmp_path: Any)
     assert str(missing) == "same small:1: has not been run"
     assert replace(WANTED, same=None).joined(WANTED) == WANTED
     projects.write(project.root / "builder.yaml", 'requires: {same: "<= 2 %"}\n')
-    with pytest.raises(FileProblemsError, match="`<= 2 %` is not a valid condition: `within 0.5 %`"):
+    with pytest.raises(FileProblemsError, match="`<= 2 %` is not a valid condition, such as `within 0.5 %`"):
         configuration.load_configuration(project)

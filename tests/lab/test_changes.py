@@ -96,7 +96,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch is gone"]),
     ("python/packages.txt", bump_numpy, ["python/ was edited: transformers"]),
     ("python/packages.txt", other_hash, ["python/ was edited: transformers"]),
-    ("python/packages.txt", append, ["python/packages.txt was edited: line 4 is not one that this program writes"]),
+    ("python/packages.txt", append, ["python/packages.txt was edited: line 4 is not a line that builder writes"]),
     ("python/build.txt", bump_numpy, ["python/build.txt was edited: transformers"]),
     ("python/build.txt", os.remove, ["python/build.txt was edited: for-dflash, torch, transformers"]),
     (

@@ -76,7 +76,7 @@ def test_a_record_is_read() -> None:
     ],
 )
 def test_a_record_that_leads_elsewhere_is_damaged(change: dict[str, Any]) -> None:
-    with pytest.raises(LockError, match=r"^checkpoints\.lock: it is damaged: "):
+    with pytest.raises(LockError, match=r"^checkpoints\.lock: the file is damaged: "):
         checkpoints_lock.parse_checkpoints_lock(lock({**copy.deepcopy(RECORD), **change}), "checkpoints.lock")
 
 
