@@ -214,9 +214,7 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
     messages: list[str] = []
     pin = resolve(define(project, "packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
-    assert any(
-        "the date of its vllm is unknown, so its packages are resolved as of today" in text for text in messages
-    )
+    assert any("the date of its vllm is unknown, so its packages are resolved as of today" in text for text in messages)
     messages.clear()
     pin = resolve(define(project, "as_of: 2026-03-16, packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")

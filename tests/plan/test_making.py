@@ -232,9 +232,7 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
 
 
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
-    assert small_plan(tmp_path).warnings == (
-        "mod template has no mod.yaml: its downloads, if any, are not pinned",
-    )
+    assert small_plan(tmp_path).warnings == ("mod template has no mod.yaml: its downloads, if any, are not pinned",)
 
 
 @pytest.mark.parametrize(
