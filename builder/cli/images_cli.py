@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and its earlier images.")
+@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and earlier images.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
@@ -82,7 +82,7 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
         adopts = f"to give that image a number: `builder adopt {repository}`"
-        yield f"{repository}:latest is not its current number; the next build or rollback corrects this; {adopts}"
+        yield f"{repository}:latest is not its current number; the next build or rollback corrects the tag; {adopts}"
     for repository, owner in overview.foreign.items():
         yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
@@ -194,20 +194,20 @@ def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any
 
 
 _FIRST_START = (
-    "compiles FlashInfer's kernels, which this image lacks; that takes minutes, and up to 8 GiB for each of MAX_JOBS"
-    " compilers"
+    "compiles FlashInfer's kernels, which this image lacks; the compilers need minutes, and up to 8 GiB each"
+    " (MAX_JOBS limits their number)"
 )
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@click.option("--packages", is_flag=True, help="Also list the Python packages.")
+@click.option("--packages", is_flag=True, help="Also list the Python packages in the image.")
 @json_option
 @pass_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     """Show everything that is in an image.
 
-    IMAGE is a repository or a definition; without a number, its current image.
+    IMAGE is a number such as vllm-node:7. A repository or definition means its current image.
     """
     from builder.commands import listing
 

@@ -149,4 +149,4 @@ def test_what_others_ran_is_not_accepted(project: Project) -> None:
 
 
 def test_a_note_goes_with_accept_alone(project: Project) -> None:
-    assert "--note goes with --accept" in str(invoke(project, "small:1", "--note", "why").exception)
+    assert "--note is allowed only with --accept" in str(invoke(project, "small:1", "--note", "why").exception)

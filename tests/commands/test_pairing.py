@@ -161,9 +161,9 @@ def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder
     for name in ("chat", "recipes/chat.yaml", MODEL):
         assert said(builder, "show", name)["image"] == first
         assert said(builder, "diff", name, "small")["after"]["image"] == third
-        assert builder("keep", name).stdout.startswith(f"{first}, which is what {name} means now, ")
+        assert builder("keep", name).stdout.startswith(f"{first}, the image that {name} means now, ")
         builder("release", first)
-    assert builder("keep", "small").stdout == f"{third}, which is what small means now, is kept\n"
+    assert builder("keep", "small").stdout == f"{third}, the image that small means now, is kept\n"
     assert said(builder, "promote", "chat")["moves"][0]["to"] == first
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {first} → {third}")
     assert builder("list", "chat").stdout.count(repository) == builder("list", MODEL).stdout.count(repository)
@@ -200,7 +200,7 @@ def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builde
     assert done["moves"][0]["to"] == f"{repository}:1"
     builder("rollback", "small")
     assert stocked.lock.read_bytes() == before
-    assert f"passed over: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
+    assert f"skipped: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
     assert stocked.lock.read_bytes() == before
 
 

@@ -77,7 +77,7 @@ def test_an_interrupted_build_takes_back_what_it_began(
     process.send_signal(number)
     _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert output.splitlines()[-1] == "interrupted: nothing changed; run it again, finished steps are cached"
+    assert output.splitlines()[-1] == "interrupted: nothing changed; run the command again: finished steps are cached"
     assert not small.lock.exists()
     assert leftovers(endpoint, repository) == []
     assert not list((small.state / "work").iterdir())

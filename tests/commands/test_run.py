@@ -174,7 +174,7 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
     before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     told = builder("rollback", MODEL).stdout
-    stays = f"{kitchen.name} still serves from {kitchen.repository}:2: `builder restart {kitchen.name}` changes over"
+    stays = f"{kitchen.name} still serves from {kitchen.repository}:2; to switch: `builder restart {kitchen.name}`"
     assert told.splitlines()[-1] == f"  {stays}"
     assert f"paired with  {kitchen.repository}:1 now: `builder restart" in builder("status", "chat").stdout
     assert status(builder, "chat")["paired_with_now"] == f"{kitchen.repository}:1"
@@ -505,7 +505,7 @@ def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builde
 def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat", "--", "--stubborn")
     done = builder("stop", kitchen.name, "--time", "1")
-    assert f"{kitchen.name} was killed: it had not ended in 1 seconds" in done.stderr
+    assert f"{kitchen.name} was killed, because it did not stop within 1 seconds" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
