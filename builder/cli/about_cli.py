@@ -158,7 +158,7 @@ _ADVISORY = "id what do affects when details sources checked certain origin"
 @json_option
 @pass_context
 def advisories(context: Context, as_json: bool) -> None:
-    """Show what is known to go wrong, and with which versions.
+    """Show known problems, and the versions that they affect.
 
     The commands that build, pin and serve show the advisories that apply. So do `recipes check`, `nodes check` and
     `doctor`. To silence one, write `silenced: {ID: WHY}` into builder.yaml.

@@ -138,7 +138,7 @@ def status(context: Context, as_json: bool) -> None:
         print_result(f"  {line}", hanging=4)
     took = f", {words.duration_text(state.seconds_left)}" if state.seconds_left else ""
     left = f"about {words.counted(state.steps_left, 'step')} to go{took}"
-    print_result(f"  next: {state.next or 'what lies between'}; {left}")
+    print_result(f"  next: {state.next or 'a candidate in between'}; {left}")
     if waiting:
         print_result("  waiting for your verdict: `builder bisect good`, `bad` or `skip`")
 

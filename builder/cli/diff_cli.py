@@ -228,7 +228,7 @@ def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
 
 def _version(version: Version | None) -> str:
     if version is None:
-        return "absent"
+        return "not there"
     return f"{version.version} ({version.commit[:12]})" if version.commit else version.version
 
 
@@ -329,7 +329,7 @@ def _print_why(report: WhyReport) -> None:
     print_result(f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}")
     _print_causes(report)
     for change in report.chosen:
-        print_result(f"vLLM chose otherwise: {change}")
+        print_result(f"vLLM chose differently: {change}")
     for advisory in report.advisories:
         print_result(f"advisory: {advisory}")
     for unknown in report.unknown:

@@ -86,7 +86,8 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
     for repository, owner in overview.foreign.items():
         yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
-        yield f"{image.partition('@')[0]} was gone from its registry on {overview.upstream.at[:10]}: it is {users}"
+        name, day = image.partition("@")[0], overview.upstream.at[:10]
+        yield f"{name} was missing from its registry on {day}: the image is {users}"
 
 
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
@@ -264,7 +265,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
 
 def _next_start(shown: ShownImage) -> str:
     if shown.warm_from:
-        shared = "" if shown.warm_from == shown.row.name else f", with what {shown.warm_from} compiled"
+        shared = "" if shown.warm_from == shown.row.name else f", with the compile caches of {shown.warm_from}"
         return f"warm{shared}"
     return _FIRST_START if shown.compiles_kernels else ""
 

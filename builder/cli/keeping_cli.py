@@ -58,7 +58,7 @@ def _print(image: str, result: AdoptedImage) -> None:
     elif result.restored:
         print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
     else:
-        print_result(f"{image} is {result.image} already")
+        print_result(f"{image} is already {result.image}")
     for model in result.models:
         print_result(f"  paired with {model}")
     if result.current != result.image:
@@ -89,7 +89,7 @@ KEEP = 3
 @json_option
 @pass_context
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove images that are no longer needed, and what builds left.
+    """Remove images that are no longer needed, and build leftovers.
 
     An image stays if it is current, kept (`builder keep`), paired with a model, used by a container, or among the N
     newest numbers. The base of an image that stays also stays. The command never removes anything that this project did
@@ -146,7 +146,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
     further = [
-        *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
+        *((f"the compile caches of {each.name}", each.size, f" in {each.folder}") for each in pruning.compiled),
         *((each.title, each.size, "") for each in pruning.checkpoints),
     ]
     if pruning.fetched:
@@ -165,6 +165,6 @@ def _print_removed(result: Pruned) -> None:
     gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
     print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
     if result.compiled:
-        print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
+        print_result(f"removed the compile caches of {', '.join(map(str, result.compiled))}")
     if result.cache:
         print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")

@@ -110,8 +110,8 @@ def _print(moved: MovedPin) -> None:
     between = moved.between
     if between is None:
         return
-    dropped = f", {between.dropped} left behind" if between.dropped else ""
-    print_result(f"  {between.total} commits upstream in between{dropped}")
+    dropped = f", {between.dropped} dropped" if between.dropped else ""
+    print_result(f"  {words.counted(between.total, 'upstream commit')} in between{dropped}")
     for commit in between.commits[:SHOWN_COMMITS]:
         print_result(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:
@@ -135,7 +135,7 @@ def _recover(context: Context, as_json: bool) -> int:
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
         print_result(f"the damaged file was kept as {result.damaged}")
-    for title, lines in (("not known:", result.unknown), ("to look at:", result.findings)):
+    for title, lines in (("not known:", result.unknown), ("to check:", result.findings)):
         for line in (title, *(f"  {line}" for line in lines)) if lines else ():
             print_result(line)
     return code

@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Main commands": {
         "build": ("build_cli", "build", "Build a numbered image from a recipe or a definition."),
         "list": ("images_cli", "list_", "Show the numbered images and the models paired with each."),
-        "rollback": ("pointers_cli", "rollback", "Go back to the image before, or to a number."),
+        "rollback": ("pointers_cli", "rollback", "Go back to the previous image, or to a number."),
     },
     "Begin": {
         "init": ("init_cli", "init", "Make a project: definitions, mods, recipes and pins."),
@@ -54,14 +54,14 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "mods": ("mods_cli", "mods", "List, check, copy and create mods."),
     },
     "Go back": {
-        "promote": ("pointers_cli", "promote", "Make an image the current one: what `latest` means."),
+        "promote": ("pointers_cli", "promote", "Make an image the current one, and move `latest` to it."),
         "pair": ("pointers_cli", "pair", "Serve a model with an image."),
         "mark": ("pointers_cli", "mark", "Record how well an image works, or a model on its image."),
     },
     "Serve": {
         "run": ("serve_cli", "run_command", "Serve a model with the image that it is paired with."),
         "stop": ("serve_cli", "stop", "Stop the server of a model."),
-        "restart": ("serve_cli", "restart", "Restart a server, from the image that is paired now."),
+        "restart": ("serve_cli", "restart", "Restart a server from the image that is paired now."),
         "status": ("serve_cli", "status", "Show what is being served, and its health."),
         "logs": ("serve_cli", "logs", "Show what a server prints."),
         "checkpoints": ("checkpoints_cli", "checkpoints", "Make the weights that a recipe serves, in recorded steps."),
@@ -93,10 +93,10 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Housekeeping": {
         "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
         "release": ("pointers_cli", "release", "Stop keeping an image when others are pruned."),
-        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and what builds left."),
+        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
-        "advisories": ("about_cli", "advisories", "Show what is known to go wrong, and with which versions."),
+        "advisories": ("about_cli", "advisories", "Show known problems, and the versions that they affect."),
         "explain": ("about_cli", "explain", "Explain an exit code or a key of a file."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
         "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
@@ -262,7 +262,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="The project is the folder with dockerfiles/ and images.lock, here or above.",
+    epilog="The project is the current folder, or a folder above it, with dockerfiles/ and images.lock.",
 )
 @click.option("--project", type=click.Path(), metavar="FOLDER", help="Work on the project in FOLDER.")
 @click.option(

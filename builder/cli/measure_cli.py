@@ -136,7 +136,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     for failure in compared.failures:
         print_result(f"  failed: {failure}", hanging=4)
     for change in compared.chosen:
-        print_result(f"  vLLM chose otherwise: {change}", hanging=4)
+        print_result(f"  vLLM chose differently: {change}", hanging=4)
     print_line()
 
 
@@ -261,7 +261,7 @@ def print_proof(result: ProvedImage) -> None:
         print_result(f"  accepted: {evidence.accepted}")
         return
     if result.stand_in:
-        print_result(f"  with a tokenizer that stands in for the model's own: {result.stand_in}")
+        print_result(f"  with a substitute for the model's tokenizer: {result.stand_in}")
     for finding in evidence.findings[:_SHOWN]:
         at = f" {finding.at}" if finding.at else ""
         first, *rest = finding.text.splitlines() or [""]

@@ -89,7 +89,7 @@ def pair(
         )
     elif moved:
         print_moves(moved, result.differences, ())
-        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
+        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`")
     elif weights:
         _print_weights(result.model, result.image, weights)
     elif result.is_new_recipe:
@@ -99,7 +99,7 @@ def pair(
 
 
 def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
-    """Other weights with the same image: a rollback goes to another image, so the way back is told here."""
+    """Other weights with the same image: a rollback goes to another image, so the way back is shown here."""
     before = weights.before
     own = before.short if before else "its own weights"
     print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
@@ -129,8 +129,8 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
         return
     on = "" if result.what == str(result.image) else f" on {result.image}"
     marked = "unmarked" if result.status == "untested" else f"marked {result.status}"
-    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} {marked}"
-    print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
+    sentence = f"{result.what}{on} {'is' if result.changed else 'was already'} {marked}"
+    print_result(sentence + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
 
@@ -177,7 +177,7 @@ def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> Non
 @json_option
 @pass_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
-    """Make an image the current one: what `latest` means.
+    """Make an image the current one, and move `latest` to it.
 
     Each model stays with the image that it is paired with.
     """
@@ -212,10 +212,10 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
 def rollback(
     context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
 ) -> None:
-    """Go back to the image before, or to a number.
+    """Go back to the previous image, or to a number.
 
     A second run undoes the first one. The command lists numbers that it skips: they are marked bad, were pruned, failed
-    their proof, or contain no vLLM. --to goes to any number, after a report of what is known about the number.
+    their proof, or contain no vLLM. --to goes to any number; the command first shows what is known about the number.
 
     Nothing is built if the engine has the image. A missing image is pulled from the registry, copied from a node, or
     built again. The command ends with 1 if there is no earlier image.

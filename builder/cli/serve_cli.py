@@ -70,7 +70,7 @@ def logs(
 @json_option
 @pass_context
 def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
-    """Restart a server, from the image that is paired now.
+    """Restart a server from the image that is paired now.
 
     After `builder rollback MODEL`, the paired image is the previous one. The server keeps its options, except options
     that you give here.
@@ -129,7 +129,7 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
         print_result(f"{server.model}: {result.put_back_from} → {server.image}, because {result.put_back_reason}")
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
-        how = "is starting already" if result.already else "starts"
+        how = "is already starting" if result.already else "starts"
         print_result(f"{server.name} {how} from {server.image}; `builder status` shows its progress")
     elif result.already:
         print_result(f"{where} already: {server.address}")

@@ -92,13 +92,13 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         print_json(result, "image already layers size=bytes current models")
         return
     outcome = (
-        "is here already"
+        "is already here"
         if result.already
         else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
     )
     print_result(f"{result.image} {outcome}")
     if result.models:
-        print_result(f"it serves {', '.join(result.models)}")
+        print_result(f"the image serves {', '.join(result.models)}")
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")
 
@@ -117,7 +117,7 @@ def pull(context: Context, image: str) -> None:
 
     with context.working() as workspace:
         name, layers = command.pull_image(workspace, image)
-    print_result(f"{name} pulled, {layers}" if layers else f"{name} is here already")
+    print_result(f"{name} pulled, {layers}" if layers else f"{name} is already here")
 
 
 @click.command()

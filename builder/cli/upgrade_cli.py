@@ -109,9 +109,10 @@ def _sentence(result: UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing newer: after resolving everything again, a build makes {before} again"
+        return f"nothing is newer: all sources were resolved again, and a build would make {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
-    return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
+    why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
+    return f"stays on {before}: {why}{name}"
 
 
 def _print_lines(label: str, lines: Sequence[str], most: int) -> None:

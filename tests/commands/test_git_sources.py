@@ -80,7 +80,7 @@ def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
 
     output = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
     assert output[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
-    assert output[1] == "  1 commits upstream in between"
+    assert output[1] == "  1 upstream commit in between"
     assert output[2].endswith("a second thought")
     done = builder("build", "small", "--locked")
     assert done.stdout.startswith(f"built {repository}:2 in ")

@@ -67,7 +67,7 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
         f"{MODEL} on {repository}:3 is marked good: 12 tokens/s\n"
     )
     assert builder("mark", "small:2", "bad", "--note", "loops").stdout == f"{repository}:2 is marked bad: loops\n"
-    assert builder("mark", "small:2", "bad").stdout == f"{repository}:2 was marked bad already: loops\n"
+    assert builder("mark", "small:2", "bad").stdout == f"{repository}:2 was already marked bad: loops\n"
     document = said(builder, "list")
     assert [(row["number"], row["status"], row["note"]) for row in document["images"]] == [
         (3, "untested", ""),
