@@ -78,8 +78,8 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     output.print_facts(_costs(outlook))
 
 
-def _source_text(asked: str, commit: str | None) -> str:
-    return asked + (f", commit {commit[:12]}" if commit else "")
+def _source_text(requested: str, commit: str | None) -> str:
+    return requested + (f", commit {commit[:12]}" if commit else "")
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
@@ -206,7 +206,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         facts = [
             ("here", str(each.folder) if each.folder else "no"),
             ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
-            *(("from", _source_text(source.asked, source.commit)) for source in each.record.sources.values()),
+            *(("from", _source_text(source.requested, source.commit)) for source in each.record.sources.values()),
         ]
         output.print_facts(facts, indent="  ")
 
@@ -216,7 +216,8 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
     return {
         **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
         "revisions": [
-            {**data(each, keys), "sources": data(each.record.sources, "asked commit")} for each in listed.revisions
+            {**data(each, keys), "sources": data(each.record.sources, "asked=requested commit")}
+            for each in listed.revisions
         ],
     }
 

@@ -452,7 +452,7 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
         print_note(f"  {line}")
     if kept.within is not None:
         word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
-        print_result(f"required limit {100 * kept.within:g} %: {word}")
+        print_result(f"required: within {100 * kept.within:g} % ({word})")
     if likeness.verdict == "cannot tell":
         print_note(f"`--times {likeness.times}` uses enough texts to decide")
     if kept.file:

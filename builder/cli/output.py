@@ -162,7 +162,7 @@ def terminal_columns(stream: TextIO) -> int:
         return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _PLAIN_TERMINAL
-    except OSError:
+    except (OSError, AttributeError):  # closed
         return _PLAIN_TERMINAL
 
 

@@ -38,8 +38,8 @@ def test_a_difference_is_printed_and_is_json(
     assert lines[0].startswith("small:2 compared with small:1, Org/Model: different (")
     assert lines[1].split() == ["texts", "to", "1k"]
     assert "arithmetic  different" in lines
-    assert 'they part at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)
-    assert "required limit 0.5 %: failed" in lines
+    assert 'they first differ at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)
+    assert "required: within 0.5 % (failed)" in lines
     json_outputs.parsed("compare", _printed(result, capsys))
 
 

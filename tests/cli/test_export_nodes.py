@@ -79,7 +79,7 @@ def test_what_is_refused(big: Project) -> None:
     done = run(big, "export", "big", "--format", "compose", "--node", "one", "--node", "two", "--tp", "4", code=2)
     assert "its command takes 4 machines (tp 4), and there are 2" in done.stderr
     done = run(big, "export", "big", "--format", "recipe", "--node", "one", code=2)
-    assert "`--node` and `--ray` are for `--format compose` and `--format script`" in done.stderr
+    assert "`--node` and `--ray` require `--format compose` or `--format script`" in done.stderr
     done = run(big, "export", "big", "--format", "compose", "--node", "four", code=2)
     assert "builder.yaml has no node `four`" in done.stderr
     projects.write(big.root / "builder.yaml", "{}\n")

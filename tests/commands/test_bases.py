@@ -155,7 +155,7 @@ def test_a_base_that_vanished_is_taken_from_the_mirror(
         assert "ok" in builder("doctor", "--upstream").stdout
         registries.withdraw(theirs, NAME, digest)
         upstream = " ".join(builder("doctor", "--upstream").stdout.split())
-        assert f"the base of small: its registry no longer has it; there is a copy: {shown}" in upstream
+        assert f"the base of small: its registry no longer has it; a copy exists: {shown}" in upstream
         built = builder("build", "small")
         assert f"building on the copy {shown}" in " ".join(built.stderr.split())
         (pins,) = lock_file.read_lock(small.lock).pins["small"].values()

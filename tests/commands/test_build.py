@@ -306,10 +306,10 @@ def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
     assert "check of mod template: chat.jinja lacks 'version nine'" in told
     assert told.endswith("build with `--without-check template --note WHY`")
     done = builder("build", "chat", "--without-check", "templat", "--note", "x", code=2)
-    assert "`--without-check templat`: the image has no check of that name" in done.stderr
+    assert "`--without-check templat`: the image has no check with this name" in done.stderr
     assert "its checks are vllm-version, vllm-import, chat-template, gpu, template" in " ".join(done.stderr.split())
     done = builder("build", "chat", "--dry-run", "--without-check", "templat", "--note", "x", code=2)
-    assert "no check of that name" in done.stderr
+    assert "no check with this name" in done.stderr
     for lone in (("--without-check", "template"), ("--note", "x")):
         assert (
             "--note is allowed only with --promote-anyway or --without-check"

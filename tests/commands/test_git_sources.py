@@ -277,7 +277,7 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
     ]
     assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
     output = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
-    assert "give only one of them" in output
+    assert "use only one option" in output
 
 
 def test_patches_and_a_request_of_a_fork_are_frozen_and_told(

@@ -187,7 +187,7 @@ def test_promote_mends_a_latest_that_somebody_moved(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
-    assert "latest is not its current number" in builder("list").stderr
+    assert "latest does not point to its current number" in builder("list").stderr
     builder("promote", "small:3")
     assert latest(endpoint, repository) == ["3"]
 

@@ -456,7 +456,7 @@ def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
     post.write_text(FROM_A_FORUM, encoding="utf-8")
     with pytest.raises(ConflictError, match="recipes/chat.yaml already exists"):
         recipes.plan_mended(project, str(post), None)
-    with pytest.raises(UsageError, match="is not a valid name of a recipe"):
+    with pytest.raises(UsageError, match="is not a valid recipe name"):
         recipes.plan_mended(project, str(post), "../out")
     with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
         recipes.plan_mended(project, str(tmp_path / "none.yaml"), None)

@@ -210,7 +210,7 @@ def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, rep
     """A race that a registry cannot prevent: both looked before either had set the number."""
     builder("push", f"{repository}:1")
     race.let_them()
-    assert f"{repository}:1: the registry has other content there" in builder("verify", "--registry", code=7).stdout
+    assert f"{repository}:1: the registry has different content there" in builder("verify", "--registry", code=7).stdout
 
 
 @pytest.mark.long

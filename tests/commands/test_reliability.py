@@ -168,7 +168,7 @@ def test_images_deleted_or_retagged_behind_our_back_are_shown(
     done = builder("list", "--json")
     states = {row["number"]: row["state"] for row in json.loads(done.stdout)["images"]}
     assert states == {1: "moved", 2: "missing", 3: "present"}
-    assert f"{repository}:latest is not its current number" in builder("list").stderr
+    assert f"{repository}:latest does not point to its current number" in builder("list").stderr
     before = small.lock.read_bytes()
     assert f"{repository}:1 is " in builder("rollback", "small", "--to", "1", code=7).stderr
     assert small.lock.read_bytes() == before

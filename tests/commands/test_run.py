@@ -125,7 +125,7 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     kitchen.recipe(name=name)
     builder("run", "chat")
     client.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
-    assert f"{name} serves there" in builder("run", "chat", code=1).stderr
+    assert f"is already used by {name} (image " in builder("run", "chat", code=1).stderr
     builder("restart", "chat")
     assert containers.find_container(endpoint, f"vllm-{name}") is not None
     assert containers.find_container(endpoint, name) is None
@@ -284,7 +284,7 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     assert f"{kitchen.name} needs a GPU, and this engine gives containers no GPU (could not select" in done.stderr
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
-    assert "this engine cannot give a container the GPU that these need: " in " ".join(found.split())
+    assert "this engine cannot give containers a GPU, which these models require: " in " ".join(found.split())
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
@@ -426,7 +426,7 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
     serving.recipe(kitchen.project, other, file="chat-2", model="Org/Other", name=kitchen.name, port=kitchen.port)
     refused = " ".join(builder("run", "chat-2", code=7).stderr.split())
     assert f"{other} is missing from this engine: nothing was started" in refused
-    assert "`builder build recipes/chat-2.yaml` builds it, or `docker pull" in refused
+    assert "`builder build recipes/chat-2.yaml` builds it, or get it from a registry: `docker pull" in refused
     images.tag_image(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
     try:
         done = builder("run", "chat-2")
@@ -450,13 +450,13 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
 def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     with socket.create_server(("127.0.0.1", kitchen.port)):
         done = builder("run", "chat", code=1)
-    assert f"port {kitchen.port} is in use on this machine" in done.stderr
+    assert f"port {kitchen.port} is already used on this machine" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
     builder("run", "chat", "--detach")
     kitchen.recipe(file="other", name=f"{kitchen.name}-b", model="Org/Other")
     done = builder("run", "other", code=1)
-    assert f"port {kitchen.port} is in use: {kitchen.name} serves there from {kitchen.repository}:2" in done.stderr
+    assert f"port {kitchen.port} is already used by {kitchen.name} (image {kitchen.repository}:2)" in done.stderr
 
 
 def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:

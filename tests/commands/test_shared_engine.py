@@ -246,7 +246,7 @@ def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
     stock(small, endpoint, repository, [1, 2])
     builder("promote", f"{repository}:2")
     done = run_command(other, "lock", "--recover", code=1)
-    assert f"{repository}:1 is left out: the project in {small.root}" in " ".join(done.stderr.split())
+    assert f"{repository}:1 is left out: it belongs to the project in {small.root}" in " ".join(done.stderr.split())
     assert not other.lock.exists()
     small.lock.unlink()
     builder("lock", "--recover")

@@ -237,7 +237,7 @@ def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command
     assert killed
     assert killed.stage == "test"
     assert killed.seconds < upgrade_trials.PUT_BACK_SECONDS
-    assert f"`builder upgrade {MODEL} --abort` serves the model as before and gives it up" in killed.told
+    assert f"`builder upgrade {MODEL} --abort` serves the model as before and cancels it" in killed.told
     # Had the machine gone down with it, the engine would have started the server with the machine.
     assert policies == ["always"]
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))

@@ -235,7 +235,7 @@ def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> N
     upstream.define()
     file = upstream.project.dockerfiles / "gpu/image.yaml"
     projects.write(file, "".join(line for line in file.open() if "vllm.git" not in line))
-    with pytest.raises(FileProblemsError, match="that from-vllm could follow"):
+    with pytest.raises(FileProblemsError, match="from-vllm requires a `vllm` source"):
         assert upstream.definition
 
 
@@ -276,7 +276,7 @@ def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upst
         assert upstream.pinned(pins, {"vllm": "main"}) != pins
     upstream.vllm.commit(MAIN, "Nightly", {"rust-toolchain.toml": TOOLCHAIN.format("nightly-2026-03-10")})
     refused = upstream.refused({"vllm": "main"})
-    assert refused.message.endswith("for Rust nightly-2026-03-10")
+    assert refused.message.endswith("requires Rust nightly-2026-03-10")
     assert refused.hint.startswith("remove `rust`")
     path.write_text(path.read_text().replace("  rust: 1.95.0\n", ""))
     assert upstream.pinned(pins, {"vllm": "main"}) != pins
