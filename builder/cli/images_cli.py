@@ -82,7 +82,8 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
         adopts = f"to give that image a number: `builder adopt {repository}`"
-        yield f"{repository}:latest does not point to its current number; the next build or rollback corrects the tag; {adopts}"
+        fault = f"{repository}:latest does not point to its current number"
+        yield f"{fault}; the next build or rollback corrects the tag; {adopts}"
     for repository, owner in overview.foreign.items():
         yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
