@@ -205,8 +205,8 @@ def level() -> Verbosity:
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the two options, for commands that print something while they work."""
-    quiet = _option("--quiet", "-q", "quiet", "Print nothing but the result and errors.")
-    verbose = _option("--verbose", "-v", "verbose", "Show the output of each step, too.")
+    quiet = _option("--quiet", "-q", "quiet", "Print only the result and errors.")
+    verbose = _option("--verbose", "-v", "verbose", "Also show the output of each step.")
     return quiet(verbose(command))
 
 

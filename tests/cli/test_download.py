@@ -100,7 +100,7 @@ def test_a_model_comes_whole_and_once(machine: Machine) -> None:
     assert f"{MODEL} at {commit[:7]}: 21.0 MB in " in done.stdout
     assert str(machine.model / "snapshots" / commit) in done.stdout
     machine.hub.requests.clear()
-    assert "it was already here" in machine.run("download", "chat").stdout
+    assert "already here" in machine.run("download", "chat").stdout
     assert not [request for request in machine.hub.requests if "/resolve/" in request.path]
 
 
@@ -374,7 +374,7 @@ def test_offline_takes_what_is_here(machine: Machine) -> None:
     machine.run("download", "chat")
     machine.hub.requests.clear()
     done = machine.run("download", "chat", HF_HUB_OFFLINE="1")
-    assert f"{MODEL} at {commit[:7]}: it was already here" in done.stdout
+    assert f"{MODEL} at {commit[:7]}: already here" in done.stdout
     assert machine.hub.requests == []
 
 

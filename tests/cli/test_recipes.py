@@ -44,7 +44,7 @@ def test_list_shows_what_serves_each(project: Project) -> None:
     done = run(project, "recipes", "list")
     assert done.stdout.splitlines() == [
         "RECIPE  IMAGE    STATE                MODEL",
-        "broken  -        broken               `builder recipes check` says what is wrong",
+        "broken  -        broken               `builder recipes check` shows the problem",
         "chat    small:1  unknown, paired      Org/Model-1B",
         "tiny    small:2  unknown, not paired  Org/Other",
     ]

@@ -134,7 +134,7 @@ def test_the_same_content_again_says_which_number_it_is(
     builder("adopt", name)
     evidence = runs.keep(small, ImageName(repository, 1))
     before = small.lock.read_bytes()
-    assert builder("adopt", name).stdout == f"{name} is {repository}:1 already\n"
+    assert builder("adopt", name).stdout == f"{name} is already {repository}:1\n"
     assert small.lock.read_bytes() == before
     assert builder("adopt", name, "--model", MODEL).stdout.splitlines()[1:] == [f"  paired with {MODEL}"]
     assert lock_file.read_lock(small.lock).models[MODEL].pairing.image == ImageName(repository, 1)

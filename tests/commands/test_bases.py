@@ -231,7 +231,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
             shown = builder("list")
             assert shown.stdout.count("only here") == 3
             for user in ("base of small", "image of recipe theirs"):
-                assert f"was gone from its registry on {words.now()[:10]}: it is the {user}" in shown.stderr
+                assert f"was missing from its registry on {words.now()[:10]}: the image is the {user}" in shown.stderr
             theirs.kill()
             builder("mirror", f"{repository}:2")
             record = small.root / f"copies/numbers/{repository}:2.lock"

@@ -76,11 +76,11 @@ def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
 
     second = upstream.commit("a second thought", serve="2")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
     output = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
     assert output[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
-    assert output[1] == "  1 commits upstream in between"
+    assert output[1] == "  1 upstream commit in between"
     assert output[2].endswith("a second thought")
     done = builder("build", "small", "--locked")
     assert done.stdout.startswith(f"built {repository}:2 in ")
@@ -173,7 +173,7 @@ def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_
     assert "cannot be read" in builder("lock", "small", code=4).stderr
     builder("lock", "small", "--update", "flashinfer")
     assert pin(small).commit == second
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
 
 def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
@@ -227,7 +227,7 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert [package.name for package in pins.python.packages] == ["kernel", "serve", "uv"]
     assert f"requirements.txt of flashinfer {first[:12]}" in pins.python.requested
     assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
 
 @pytest.mark.long

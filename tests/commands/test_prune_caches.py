@@ -68,7 +68,7 @@ def test_what_pruned_numbers_compiled_goes_with_them(
     served: Project, builder: Command, repository: str, cache: dict[str, str]
 ) -> None:
     shown = builder("prune", "--keep", "2", environ=cache).stdout
-    assert f"and what {repository}:1 compiled when it served: " in shown
+    assert f"and the compile caches of {repository}:1: " in shown
     assert str(folder(cache, repository, 1)) in shown
     assert numbers(cache, repository) == [1, 2, 3, 4]
     plan = said(builder, cache, "--keep", "2", "--dry-run", "--yes")
@@ -95,7 +95,7 @@ def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_d
     for number in (1, 2):
         images.remove_image(endpoint, f"{repository}:{number}")
     done = builder("prune", "--yes", environ=cache).stdout
-    assert f"removed what was compiled by {repository}:1\n" in done
+    assert f"removed the compile caches of {repository}:1\n" in done
     # Number 2 may be pulled again tomorrow.
     assert numbers(cache, repository) == [2, 3, 4]
 

@@ -174,9 +174,9 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
     before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     told = builder("rollback", MODEL).stdout
-    stays = f"{kitchen.name} still serves from {kitchen.repository}:2: `builder restart {kitchen.name}` changes over"
+    stays = f"{kitchen.name} still serves from {kitchen.repository}:2; to switch: `builder restart {kitchen.name}`"
     assert told.splitlines()[-1] == f"  {stays}"
-    assert f"paired with  {kitchen.repository}:1 now: `builder restart" in builder("status", "chat").stdout
+    assert f"paired with  {kitchen.repository}:1 now; to switch: `builder restart" in builder("status", "chat").stdout
     assert status(builder, "chat")["paired_with_now"] == f"{kitchen.repository}:1"
     asked = builder("run", "chat", "--port", str(port), "--", "--extra", "a b", code=1)
     expected = (
@@ -206,7 +206,7 @@ def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Bui
     asked = builder("run", "chat", "--max-model-len", "4096", code=1)
     assert "is already being served, with other options" in asked.stderr
     assert f"builder restart {kitchen.name}" in asked.stderr
-    assert "is starting already" in builder("run", "chat", "--detach").stdout
+    assert "is already starting" in builder("run", "chat", "--detach").stdout
 
 
 def test_a_model_without_a_pairing_gets_the_current_image_and_is_told(
@@ -505,7 +505,7 @@ def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builde
 def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat", "--", "--stubborn")
     done = builder("stop", kitchen.name, "--time", "1")
-    assert f"{kitchen.name} was killed: it had not ended in 1 seconds" in done.stderr
+    assert f"{kitchen.name} was killed, because it did not stop within 1 seconds" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
@@ -574,7 +574,7 @@ def test_a_number_with_another_template_starts_with_what_the_one_before_compiled
             projects.write(folder / "triton/kernel", "compiled")
             builder("restart", "chat")
         else:
-            assert f"warm, with what {names[0]} compiled" in " ".join(builder("show", names[1]).stdout.split())
+            assert f"warm, with the compile caches of {names[0]}" in " ".join(builder("show", names[1]).stdout.split())
             # A start that ended in the middle leaves its mark, and what it left is not used.
             projects.write(folder / "begun", "")
             projects.write(folder / "triton/half", "comp")

@@ -130,7 +130,7 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     (ended,) = state["ended_nodes"]
     assert (ended["node"], ended["exit_code"]) == ("two", 137)
     assert any("Graph capturing finished" in line for line in ended["lines"])
-    assert f"`builder restart {cluster.name}@one,two` starts it again" in " ".join(builder("status").stdout.split())
+    assert f"`builder restart {cluster.name}@one,two` restarts the server" in " ".join(builder("status").stdout.split())
     assert "serves from" in builder("restart", "chat").stdout
     assert all(service and service.is_up for service in (serving(each, cluster) for each in link.machines[:2]))
 

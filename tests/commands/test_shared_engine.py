@@ -154,7 +154,7 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     assert " ".join(run_command(other, "build", "chat").stderr.split()).count("latest was not moved") == 1
     owner = f"the project in {small.root} on "
     rolled_back = run_command(other, "rollback", repository)
-    assert rolled_back.stdout.startswith(f"{repository}, what is current here: {repository}:3 → {repository}:2\n")
+    assert rolled_back.stdout.startswith(f"{repository}, the current image here: {repository}:3 → {repository}:2\n")
     assert " ".join(rolled_back.stderr.split()).count("latest was not moved") == 1
     verified = " ".join(run_command(other, "verify").stdout.split())
     assert f"{repository}:latest: does not point to {repository}:2: {owner}" in verified
