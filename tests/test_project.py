@@ -132,5 +132,5 @@ def test_the_state_folder_may_be_on_another_disk_but_not_elsewhere(made: Project
     assert project.find_project(made.root) == made
     made.state.unlink()
     made.state.symlink_to(made.root.parent)
-    with pytest.raises(UnsafePathError, match="which holds other things"):
+    with pytest.raises(UnsafePathError, match="which contains other files"):
         project.find_project(made.root)

@@ -537,7 +537,7 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a file", hint="name a file")
     if path.exists() and not replace:
-        raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
+        raise UsageError(f"{path} already exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")
     try:
         descriptor = opened(temporary, _READ_AND_WRITE)
@@ -551,13 +551,13 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
             is_ours = False
         if not is_ours:
             message = f"{path} is being written by another process"
-            raise UsageError(message, hint="wait for it, or name another file")
+            raise UsageError(message, hint="wait until that process ends, or name another file")
         try:
             file.truncate(0)
             yield file
             put_file_in_place(file, temporary, path)
         except OSError as error:
-            hint = _HINTS.get(error.errno or 0, f"check the disk that holds {path.parent}, then run this again")
+            hint = _HINTS.get(error.errno or 0, f"check the disk that holds {path.parent}, then run the command again")
             raise TransferError(f"{path} was not written: {error.strerror or error}", hint=hint) from None
         finally:
             # In its place it is no longer here; anywhere before that it is of no use.

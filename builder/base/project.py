@@ -97,7 +97,7 @@ def below_project(root: Path, path: Path) -> Path:
     if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
         raise UnsafePathError(
             f"{path} leads out of {root}, to {folder}; nothing was changed",
-            hint="a name with `..` or a link points there: find out where it came from, and remove it",
+            hint="a name with `..` or a link leads outside the project: find out where that came from, then remove it",
         )
     return path
 
@@ -162,9 +162,9 @@ def _require_own_state(project: Project) -> None:
         is_ours = entry.name in (*_STATE_FOLDERS, *_STATE_FILES) or entry.name.startswith(_STATE_PREFIXES)
         if entry.is_symlink():
             place = os.path.relpath(entry.path, project.state)
-            message = f"{folder}/{place} is a link, which this program did not make"
+            message = f"{folder}/{place} is a link that builder did not make"
         elif is_linked and not is_ours:
-            message = f"{folder} leads to {project.state.resolve()}, which holds other things, such as {entry.name}"
+            message = f"{folder} leads to {project.state.resolve()}, which contains other files, such as {entry.name}"
         else:
             continue
-        raise UnsafePathError(message, hint="find out where the link came from, and remove it")
+        raise UnsafePathError(message, hint="find out where the link came from, then remove it")

@@ -85,7 +85,7 @@ def parse(text: bytes | str, kind: type[T], head: Mapping[str, object] | None = 
         raise RecordError(f"not JSON: {error}") from None
     for key, value in (head or {}).items():
         if not isinstance(data, dict) or data.pop(key, None) != value:
-            raise RecordError(f"expected {value}: another version wrote it", (key,))
+            raise RecordError(f"expected {value}; another version of builder wrote this file", (key,))
     return record(kind, data)
 
 
@@ -134,7 +134,7 @@ def _exactly(expected: str, fits: Callable[[Any], bool]) -> _Reader:
 
 def _text(pattern: str) -> _Reader:
     matches = re.compile(pattern, re.DOTALL).fullmatch
-    return _exactly("another form of text", lambda data: isinstance(data, str) and matches(data) is not None)
+    return _exactly("text in another format", lambda data: isinstance(data, str) and matches(data) is not None)
 
 
 def _number(data: Any) -> float:

@@ -80,7 +80,7 @@ class Writer:
             digest.update(piece)
             self._put(piece)
         if left:
-            raise ValueError(f"{name} does not have the size that was announced")
+            raise ValueError(f"{name} does not have the announced size")
         self._put(padding(size))
         return f"sha256:{digest.hexdigest()}"
 

@@ -67,11 +67,11 @@ def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -
         nonlocal left
         left -= 1
         if id(node) in around:
-            raise refused(where, "an alias to a value that contains it")
+            raise refused(where, "this alias refers to a value that contains it")
         if len(around) > _DEEPEST:
             raise refused(where, "blocks are nested too deeply")
         if left < 0:
-            raise refused(where, "aliases of aliases, which expand to too many values")
+            raise refused(where, "nested aliases expand to too many values")
         around.add(id(node))
         _check_tag(loader, node)
         if isinstance(node, yaml.SequenceNode):
@@ -91,9 +91,9 @@ def _check_tag(loader: Any, node: yaml.Node) -> None:
     if isinstance(node, yaml.ScalarNode):
         plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
         if node.tag != f"{_YAML}str" and (node.tag not in _PLAIN or node.tag != plain):
-            raise refused(node, f"{shown}; quote it if it is meant as text")
+            raise refused(node, f"{shown}; if this is text, quote it")
         if node.tag == f"{_YAML}int" and len(node.value) > _LONGEST_NUMBER:
-            raise refused(node, f"a number of more than {_LONGEST_NUMBER} digits; quote it if it is meant as text")
+            raise refused(node, f"this number has more than {_LONGEST_NUMBER} digits; if it is text, quote it")
     elif node.tag != f"{_YAML}{'seq' if isinstance(node, yaml.SequenceNode) else 'map'}":
         raise refused(node, shown)
 

@@ -215,7 +215,7 @@ def bake_images(
             folder = work.path / f"tree-{len(replaced)}"
             replaced[error.address] = _from_mirror(project, error.address, folder, error)
             url, _, commit = error.address.partition("#")
-            workspace.report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
+            workspace.report(Message(f"{url} did not provide {commit[:12]}: the mirror provides its files"))
         except BaseGoneError as error:
             # BuildKit looks a context up by the name as Docker shows it.
             name = images.familiar(error.reference)
@@ -252,8 +252,8 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
         raise BuildFailedError(
             f"{gone.message}\n{error.message}" if gone else error.message,
             log=gone.log if gone else "",
-            hint="check the network; a commit that no longer exists is only in the mirror (.builder/mirrors) of a "
-            "machine that pinned it",
+            hint="check the network; if the commit was deleted upstream, only the mirror (.builder/mirrors) of a "
+            "machine that pinned it still has it",
         ) from None
     # BuildKit applies it to a folder, but not to a repository.
     (folder / ".dockerignore").unlink(missing_ok=True)
@@ -383,7 +383,7 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     if engine.builds_elsewhere:
         raise UsageError(
             f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has",
-            hint="push that image to a registry and name it there in image.yaml, or build without --builder",
+            hint="push that image to a registry and use its name there in image.yaml, or build without --builder",
         )
     fingerprint = installed.local_fingerprint(engine, pin.requested)
     if fingerprint != pin.resolved.removeprefix(installed.LOCAL):

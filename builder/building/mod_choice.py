@@ -236,11 +236,11 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
             requirement = agreement.parse(text, definition.platform, python) if there else None
             if there and requirement and not agreement.agree(requirement.specifier, there.specifiers):
                 place = mod.location("packages", number)
-                problems.append(f"{place}: {text}, and {there.by} has {name}{there.specifiers}")
+                problems.append(f"{place}: {text}, but {there.by} has {name}{there.specifiers}")
     if problems:
         raise SourceError(
             "\n".join(problems),
-            hint="a mod cannot replace these: write the version that the image has, or remove the package from the mod",
+            hint="a mod cannot replace these packages: use the image's version, or remove the package from the mod",
         )
 
 

@@ -130,7 +130,7 @@ def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -
         if patch.outcome.state == "in place":
             report(Message(f"{name} is already in {patch.against}"))
         elif patch.outcome.state == "not tried":
-            reason = f"{patch.outcome.problem}; its step in the image decides"
+            reason = f"{patch.outcome.problem}; its step in the build decides"
             report(Message(f"{name} was not tried before the build: {reason}"))
         elif patch.outcome.reduced:
             report(Message(f"{name} applies to {patch.against} with less context: {'; '.join(patch.outcome.reduced)}"))
@@ -178,7 +178,7 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
     if not before:
         return tried
     names = " and ".join(mod.name for mod in before)
-    problem = f"{tried.outcome.problem}; but {names} may have changed that by then"
+    problem = f"{tried.outcome.problem}; but {names} may change that first"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
 
 

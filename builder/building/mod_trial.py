@@ -46,7 +46,7 @@ def _parts(project: Project) -> dict[str, str]:
     parts = image.shared_parts(project)
     if lacking := {"_parts/mods.j2", "_parts/bake-mod.sh", "_parts/step.sh"} - parts.keys():
         raise UsageError(
-            f"a mod is applied as builds bake it, but the project has no dockerfiles/{min(lacking)}",
+            f"applying a mod requires dockerfiles/{min(lacking)}, which the project does not have",
             hint="`builder init` in an empty folder writes the shared parts",
         )
     return parts

@@ -95,8 +95,8 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     names = " and ".join(outlook.definition for outlook in expected)
     origins = ", ".join(dict.fromkeys(outlook.disk.origin for outlook in expected if outlook.disk))
     raise ConflictError(
-        f"building {names} takes {words.size_text(needed)} of disk ({origins}), and {data_root} has "
-        f"{words.size_text(free)} free: nothing was built",
+        f"building {names} needs {words.size_text(needed)} of disk space ({origins}), but {data_root} has only "
+        f"{words.size_text(free)} free. Nothing was built",
         hint="make room with `builder prune` and `docker buildx prune`; to build anyway: `--ignore-disk`",
     )
 
@@ -109,7 +109,7 @@ def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
     if seconds is not None and any(map(bake.compiles, titles)):
         return Expectation(seconds, "as long as its steps took before")
     minutes = sum(part.definition.first_build.minutes or 0 for part in parts)
-    return Expectation(minutes * 60.0, "says image.yaml") if minutes else None
+    return Expectation(minutes * 60.0, "from image.yaml") if minutes else None
 
 
 def _disk(image: PlannedImage) -> Expectation | None:
@@ -121,7 +121,7 @@ def _disk(image: PlannedImage) -> Expectation | None:
     figures = sum(part.definition.first_build.disk_gb or 0 for part in parts) * _GB
     repository = image.lock.images.get(image.plan.repository)
     if figures and not image.kept_steps:
-        expected = Expectation(figures, "says image.yaml")
+        expected = Expectation(figures, "from image.yaml")
     elif repository and repository.numbers:
         last = max(repository.numbers)
         expected = Expectation(repository.numbers[last].size, f"the size of {image.plan.repository}:{last}")

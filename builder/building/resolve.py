@@ -88,7 +88,7 @@ def _targets(
     platform = machine.platform(workspace.engine)
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
-        raise UsageError("`--locked` resolves nothing, but `--update` resolves again: give only one of them")
+        raise UsageError("`--locked` uses the existing pins, but `--update` resolves pins again: use only one option")
     for chain in all_chains if request.locked else ():
         chains.refuse_stale(lock, chain)
     return [named.recipe for named in targets], all_chains

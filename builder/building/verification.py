@@ -144,7 +144,7 @@ def run_checks(
         if "vllm" in plan.versions and VERSION not in without:
             _require_version(container, python, plan.versions["vllm"].version)
         if "vllm" in plan.versions and IMPORT not in without and platform != host_platform:
-            report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+            report(Message(f"vLLM not imported: on an emulated {platform}, the import takes more than ten minutes"))
         elif "vllm" in plan.versions and IMPORT not in without:
             result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
             if result.exit_code:
@@ -163,9 +163,9 @@ def run_checks(
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
     result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
-    installed = ("" if result.exit_code else result.last_line) or "of no version"
+    installed = ("" if result.exit_code else result.last_line) or "without a version"
     if installed.partition("+")[0] != pinned.partition("+")[0]:
-        message = f"check {VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
+        message = f"check {VERSION}: the image contains vLLM {installed}, but {pinned} is pinned"
         raise _failed(message, "", [VERSION])
 
 
@@ -180,7 +180,7 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
     if unknown := [name for name in without if not any(_left_out(plan, {name: ""}) for plan in plans)]:
         own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
         raise UsageError(
-            f"`--without-check {unknown[0]}`: the image has no check of that name",
+            f"`--without-check {unknown[0]}`: the image has no check with this name",
             hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}",
         )
 
@@ -282,7 +282,7 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
         if main and version != main:
             yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
     if pinned and main and pinned.version.partition("+")[0] != main:
-        yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
+        yield f"the image contains FlashInfer {main}, but {pinned.version} is pinned"
 
 
 def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict[str, Location]:
@@ -312,5 +312,5 @@ def _require_templates(container: Container, templates: Mapping[str, Location]) 
     missing = [path for path in templates if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code]
     if missing:
         lines = [f"{templates[path]}: the image has no chat template {path}" for path in missing]
-        hint = "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it"
+        hint = "`files: [{from: TEMPLATE, to: .}]` in a mod.yaml adds a template, which a recipe can then name"
         raise _failed("\n".join([f"check {TEMPLATE}:", *lines]), hint, [TEMPLATE])

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="",
     metavar="[ADDRESS]",
-    help="Ask the repository that this program comes from, or the one at ADDRESS, for a newer release.",
+    help="Check for a newer release in the repository of this program, or in the repository at ADDRESS.",
 )
-@click.option("--upstream", is_flag=True, help="Ask the registries whether they still have the images of others.")
+@click.option("--upstream", is_flag=True, help="Check whether the registries still have the images that others built.")
 @json_option
 @pass_context
 def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool) -> int:
-    """Look for anything that would make a build fail. Ends with 1 if it finds anything."""
+    """Look for anything that would make a build fail. The command ends with 1 if it finds an error."""
     from builder.commands import about as command
 
     with progress.showing("checking the machine and the project"):
@@ -70,7 +70,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
     builder explain recipe:env           the key of one file
     builder explain run-json:server      a key that `builder run --json` prints
 
-    The texts are those of docs/reference.
+    docs/reference contains the same explanations.
     """
     from builder.commands import about as command
 
@@ -93,8 +93,8 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
-    COMMAND-json is what `builder COMMAND --json` prints. Without a name, list where each schema is. An editor with a
-    YAML language server checks and completes a file whose first line is
+    COMMAND-json describes what `builder COMMAND --json` prints. Without a name, the command lists the path of each
+    schema. An editor with a YAML language server checks and completes a file whose first line is
 
     \b
         # yaml-language-server: $schema=PATH
@@ -119,7 +119,7 @@ _KINDS = {
 
 
 @click.command()
-@click.option("--registry", is_flag=True, help="Compare with the registry of builder.yaml as well.")
+@click.option("--registry", is_flag=True, help="Also compare images.lock with the registry in builder.yaml.")
 @json_option
 @pass_context
 def verify(context: Context, registry: bool, as_json: bool) -> int:
@@ -130,7 +130,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       7  if an image is missing or moved
       5  if no engine answers
       1  if a build directory or a vendored patch was edited or is gone
-      0  otherwise; a `latest` of another project is listed, but is no error
+      0  otherwise; a `latest` of another project is listed, but is not an error
     """
     from builder.commands import about as command
 
@@ -158,10 +158,10 @@ _ADVISORY = "id what do affects when details sources checked certain origin"
 @json_option
 @pass_context
 def advisories(context: Context, as_json: bool) -> None:
-    """Show what is known to go wrong, and with which versions.
+    """Show known problems, and the versions that they affect.
 
-    The commands that build, pin and serve, and `recipes check`, `nodes check` and `doctor`, show the advisories that
-    apply. To silence one, write `silenced: {ID: WHY}` into builder.yaml.
+    The commands that build, pin and serve show the advisories that apply. So do `recipes check`, `nodes check` and
+    `doctor`. To silence one, write `silenced: {ID: WHY}` into builder.yaml.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -219,19 +219,19 @@ def show(context: Context, name: str, as_json: bool) -> None:
     "signers",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Take only files that one of the allowed signers in FILE signed (ssh-keygen, ALLOWED SIGNERS).",
+    help="Accept only files signed by a signer that FILE allows. `man ssh-keygen`, ALLOWED SIGNERS, has the format.",
 )
 @json_option
 @pass_context
 def update(context: Context, source: str | None, signers: Path | None, as_json: bool) -> None:
-    """Take advisories from a git repository or a file.
+    """Update the advisories from a git repository or a file.
 
-    Without a source, they come from the source of the last update, or from the repository of this program. Of two
-    advisories with the same id, the one that was checked later counts. After an error the advisories stay unchanged.
+    Without a source, the command uses the source of the last update, or the repository of this program. If two
+    advisories have the same id, the one checked later is used. After an error, the advisories are unchanged.
     """
     from builder.commands import advising as command
 
-    with progress.showing("taking advisories"):
+    with progress.showing("updating the advisories"):
         taken = command.update_advisories(context.project, source, signers, print_message)
     if as_json:
         print_json({"count": len(taken.advisories), **data(taken, "source commit? taken signed?")})

@@ -32,11 +32,13 @@ class _WithModel(Group):
 def bisect() -> None:
     """Find the change that broke a model.
 
-    `builder bisect MODEL` looks between the last good number and the one that serves now: first at the numbers between
-    them, then for the axis (base, vLLM, FlashInfer, patches of sources, Python packages, mods, template, recipe), then
-    for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The verdict comes
-    from --run SCRIPT, --probe NAME, --prove or --same. Without one of these, it comes from you: each candidate's server
-    is started, and `good`, `bad` or `skip` continues with the next.
+    `builder bisect MODEL` searches between the last good number and the number that serves the model now. The command
+    first tries the numbers in between. It then finds what changed: base, vLLM, FlashInfer, source patches, Python
+    packages, mods, template or recipe. Finally, it finds the commit, pull request, package or flag. If a mod or a
+    template is the cause, the command shows its diff.
+
+    --run SCRIPT, --probe NAME, --prove or --same judges each candidate. Without these options, you judge: the command
+    serves a candidate, and `builder bisect good`, `bad` or `skip` continues with the next one.
 
     After ^C, a kill or a restart of the machine, the same command continues the bisection.
     """
@@ -44,22 +46,27 @@ def bisect() -> None:
 
 @bisect.command(_START)
 @click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "recipes", "definitions"))
-@click.option("--good", type=click.IntRange(1), metavar="N", help="The good number, instead of the last good one.")
-@click.option("--bad", type=click.IntRange(1), metavar="N", help="The bad number, instead of the current one.")
+@click.option(
+    "--good", type=click.IntRange(1), metavar="N", help="Use N as the good number, instead of the last good one."
+)
+@click.option("--bad", type=click.IntRange(1), metavar="N", help="Use N as the bad number, instead of the current one.")
 @click.option(
     "--run",
     "script",
     type=click.Path(dir_okay=False),
     metavar="SCRIPT",
-    help="Judge by a program: 0 good, 125 skip, 1 to 127 bad.",
+    help="Judge each candidate by the exit code of SCRIPT: 0 is good, 125 skips, other codes up to 127 are bad.",
 )
 @click.option(
-    "--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, repeated if its results vary."
+    "--probe",
+    metavar="NAME",
+    shell_complete=names("probes"),
+    help="Judge each candidate with this probe. The probe repeats if its results vary.",
 )
-@click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
-@click.option("--same", is_flag=True, help="Judge by the answers, compared with the good number's.")
+@click.option("--prove", is_flag=True, help="Judge each candidate with `builder prove`, without a GPU.")
+@click.option("--same", is_flag=True, help="Compare each candidate's answers with the answers of the good number.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the good number worked."
+    "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the good number worked."
 )
 @json_option
 @verbosity_options
@@ -78,13 +85,14 @@ def start(
 ) -> int:
     """Begin a bisection, or continue one.
 
-    Both ends are tried first. A script gets BUILDER_IMAGE, and for a model or a recipe BUILDER_ADDRESS and
-    BUILDER_MODEL of the candidate's server. A candidate whose server does not start is skipped, unless the bad end does
-    not start either. Candidates are images called builder-bisect-…, which are removed at the end. The model's own
-    server keeps running, or if memory does not suffice for both, is started again at the end.
+    The command first tries the good and the bad number. SCRIPT gets the variable BUILDER_IMAGE. For a model or a
+    recipe, SCRIPT also gets BUILDER_ADDRESS and BUILDER_MODEL of the candidate's server. A candidate whose server does
+    not start is skipped, unless the bad number does not start either. Candidates are images named builder-bisect-…; the
+    command removes them at the end. The model's own server keeps running. If memory does not suffice for both servers,
+    the model's server stops, and starts again at the end.
 
-    If the kernel, the driver or the firmware changed since the good end worked, no image is blamed: `builder why MODEL`
-    shows what changed, and --machine-differs goes ahead anyway.
+    If the kernel, the driver or the firmware has changed since the good number worked, the bisection does not begin.
+    `builder why MODEL` shows what changed; --machine-differs continues anyway.
 
     \b
     Ends with
@@ -103,7 +111,7 @@ def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) ->
     from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
-        raise click.UsageError("give one of --run, --probe, --prove and --same")
+        raise click.UsageError("--run, --probe, --prove and --same cannot be combined: choose one")
     if script is not None:
         return Judge("script", str(Path(script).absolute()))
     return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
@@ -113,7 +121,7 @@ def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) ->
 @json_option
 @pass_context
 def status(context: Context, as_json: bool) -> None:
-    """Show the progress of the bisection, and what it has tried."""
+    """Show the progress of the bisection, and the candidates tried so far."""
     from builder.base import words
     from builder.commands import bisecting as command
 
@@ -130,7 +138,7 @@ def status(context: Context, as_json: bool) -> None:
         print_result(f"  {line}", hanging=4)
     took = f", {words.duration_text(state.seconds_left)}" if state.seconds_left else ""
     left = f"about {words.counted(state.steps_left, 'step')} to go{took}"
-    print_result(f"  next: {state.next or 'what lies between'}; {left}")
+    print_result(f"  next: {state.next or 'a candidate in between'}; {left}")
     if waiting:
         print_result("  waiting for your verdict: `builder bisect good`, `bad` or `skip`")
 
@@ -138,7 +146,7 @@ def status(context: Context, as_json: bool) -> None:
 @bisect.command()
 @pass_context
 def stop(context: Context) -> None:
-    """End the bisection: serve as before, and remove its candidates."""
+    """Stop the bisection, serve the model as before, and remove the candidates."""
     from builder.base import words
     from builder.commands import bisecting as command
 
@@ -148,7 +156,7 @@ def stop(context: Context) -> None:
 
 def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @bisect.command(word, help=summary)
-    @click.option("--note", default="", metavar="TEXT", help="The reason for the verdict.")
+    @click.option("--note", default="", metavar="TEXT", help="Record this reason with the verdict.")
     @json_option
     @verbosity_options
     @pass_context
@@ -162,7 +170,7 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
 
 _mark("good", "Mark the candidate as good, and continue.")
 _mark("bad", "Mark the candidate as bad, and continue.")
-_mark("skip", "Skip a candidate that cannot be judged, and continue.")
+_mark("skip", "Skip the candidate because it cannot be judged, and continue.")
 
 
 # The end of a bisection in words, and as JSON.
@@ -216,7 +224,7 @@ def _print_culprit(culprit: FoundCulprit) -> None:
     for line in changed[:_SHOWN_LINES]:
         print_result(f"    {line}", hanging=6)
     if len(changed) > _SHOWN_LINES:
-        print_result(f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", hanging=6)
+        print_result(f"    … and {len(changed) - _SHOWN_LINES} more lines: --json shows all", hanging=6)
     if culprit.between:
         print_result(f"    or one of the {len(culprit.between)} before it, which could not be tried", hanging=6)
     if culprit.now:

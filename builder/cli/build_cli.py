@@ -40,37 +40,42 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="M",
     shell_complete=names("models"),
-    help="Also pair this model with the image.",
+    help="Also pair this model with the image. Repeatable.",
 )
-@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Also bake this mod.")
+@click.option(
+    "--mod",
+    "mods",
+    multiple=True,
+    metavar="X",
+    shell_complete=names("mods"),
+    help="Also build this mod into the image. Repeatable.",
+)
 @update_option
 @platform_option
 @set_option
-@click.option("--locked", is_flag=True, help="Resolve nothing; fail if images.lock lacks a pin that is needed.")
+@click.option("--locked", is_flag=True, help="Use only the pins in images.lock; fail if a required pin is missing.")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")
-@click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
+@click.option("--no-promote", is_flag=True, help="Do not move `latest`.")
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
-@click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
-@click.option("--push", is_flag=True, help="Also push the number to the registry in builder.yaml.")
-@click.option("--ignore-disk", is_flag=True, help="Build even if the disk is expected to fill up.")
-@click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
+@click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, then load the image.")
+@click.option("--push", is_flag=True, help="Also push the image to the registry in builder.yaml.")
+@click.option("--ignore-disk", is_flag=True, help="Build even if the disk will probably fill up.")
+@click.option("--no-prove", is_flag=True, help="Do not prove the templates and parsers of the image.")
 @click.option(
     "--without-check",
     "without_checks",
     multiple=True,
     metavar="NAME",
-    help="Skip the check of this name, as a failed build printed it. Repeatable; requires --note.",
+    help="Skip this check. A failed build prints the name of its check. Repeatable; requires --note.",
 )
-@click.option(
-    "--note", default="", metavar="WHY", help="The reason to record with --promote-anyway or --without-check."
-)
+@click.option("--note", default="", metavar="WHY", help="Record this reason for --promote-anyway or --without-check.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @click.option(
     "--write",
     "folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="With --dry-run: write the build directory, with its Dockerfile, to FOLDER, which must be new or empty.",
+    help="With --dry-run: write the build directory to FOLDER, which must be new or empty.",
 )
 @json_option
 @verbosity_options
@@ -99,19 +104,19 @@ def build(
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
-    TARGET is a recipe (recipes/NAME.yaml, or its name), a model that has one, or an image definition. Several targets
-    are built in one run, and what they share is built once. Nothing is built if nothing has changed since a number that
-    still exists.
+    TARGET is a recipe (recipes/NAME.yaml, or its name), a model that has a recipe, or an image definition. Several
+    targets share the steps that they have in common. Nothing is built if an existing number already has the same
+    inputs.
 
-    The image is proven as `builder prove` does if an earlier number was proven for the recipe's model, or if a proof is
-    required. A change that cannot affect templates or parsers needs no proof. If the proof fails, the number is kept,
-    but `latest` and the model do not move to it. If the proof finds a change, the change is reported, and both move.
+    The build proves the image with `builder prove` if an earlier number was proven for the recipe's model, or if a
+    proof is required. A change that cannot affect templates or parsers needs no proof. If the proof fails, the image
+    keeps its number, but `latest` and the model do not move. If the proof finds a change, the build reports the change,
+    and `latest` and the model move.
 
-    An image whose check fails gets no number. If that check is wrong on this machine, skip it with --without-check
-    NAME. The number records the skipped check, and `list` and `show` display it with the note.
+    An image whose check fails gets no number. If the check is wrong on this machine, --without-check NAME skips the
+    check. The number records the skipped check; `list` and `show` display the check with the note.
 
-    With --push, an image that --builder builds goes through the registry: only the layers that either side lacks are
-    transferred.
+    With --push and --builder, the image travels through the registry. Only missing layers are transferred.
 
     \b
     Ends with
@@ -120,16 +125,16 @@ def build(
     """
     note = note.strip()
     if bool(note) != bool(promote_anyway or without_checks):
-        raise click.UsageError("--note WHY goes with --promote-anyway and --without-check NAME, and both require it")
+        raise click.UsageError("--note is allowed only with --promote-anyway or --without-check, and both require it")
     if promote_anyway and no_promote:
-        raise click.UsageError("--promote-anyway and --no-promote exclude each other")
+        raise click.UsageError("--promote-anyway and --no-promote cannot be combined")
     from builder.building.request import BuildRequest
     from builder.commands import build as command
 
     if folder and not dry_run:
-        raise click.UsageError("--write goes with --dry-run: a build writes to builds/")
+        raise click.UsageError("--write is allowed only with --dry-run; a build always writes to builds/")
     if folder and len(targets) > 1:
-        raise click.UsageError("--write takes one TARGET: each has a folder of its own")
+        raise click.UsageError("--write takes only one TARGET, because FOLDER holds one build directory")
     request = BuildRequest(
         targets,
         mods=mods,
@@ -175,7 +180,7 @@ def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as
     for image, outlook in planned:
         print_plan(image, outlook, request.force)
     if folder:
-        print_result(f"the build directory is in {folder}: `{folder / 'Dockerfile'}` is the first file to read")
+        print_result(f"the build directory is in {folder}: read `{folder / 'Dockerfile'}` first")
 
 
 def _print_results(results: Sequence[BuildOutcome | PushedImage], *, as_json: bool) -> None:
@@ -210,7 +215,8 @@ def _print_existing(result: BuildOutcome) -> None:
         if each.state == "paired":
             print_result(f"{model} is now paired with {image}")
         elif each.state == "unpaired":
-            print_result(f"{model} was not paired with it; to pair it anyway: `builder pair {model} {image} --force`")
+            go = f"builder pair {model} {image} --force"
+            print_result(f"{model} was not paired with this image; to pair the model anyway: `{go}`")
         else:
             is_here = str(each.image).rpartition(":")[0] == repository
             go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {image}"
@@ -341,8 +347,8 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     """Rebuild a number from its build directory.
 
-    A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
-    new image is kept as IMAGE:N-rebuilt, the steps that differ are listed, and the exit code is 1. --set accepts only
+    If the content is the same, a number that is missing from the engine gets its tag back. If the content differs, the
+    command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1. --set accepts only
     build_jobs.
     """
     from builder.commands import rebuild as command

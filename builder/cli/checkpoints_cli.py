@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _MOST_SHARDS = 8
 
-update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
+update_sources = click.option("--update", is_flag=True, help="Look up the revisions of the sources again.")
 
 
 @click.group(cls=Group)
 def checkpoints() -> None:
-    """Make the weights that a recipe serves, by recorded steps."""
+    """Make the weights that a recipe serves, in recorded steps."""
 
 
 @checkpoints.command()
@@ -32,11 +32,11 @@ def checkpoints() -> None:
 @json_option
 @pass_context
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
-    """Show what a build would do, from headers alone.
+    """Show what a build would do, without reading any weights.
 
-    Reads only the headers of the sources. From the Hub, only that part is fetched. Shows what each step changes, the
-    files of the result, and the cost: bytes to download, to read and to write, disk and time. A step that is not
-    possible is an error, reported with its line of checkpoint.yaml.
+    The command reads only the headers of the sources, and fetches only the headers from the Hub. The command shows what
+    each step changes, the files of the result, and the cost: bytes to download, read and write, disk space and time.
+    For a step that cannot work, the error names the line in checkpoint.yaml.
     """
     from builder.commands import checkpoints as command
 
@@ -78,8 +78,8 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     output.print_facts(_costs(outlook))
 
 
-def _source_text(asked: str, commit: str | None) -> str:
-    return asked + (f", commit {commit[:12]}" if commit else "")
+def _source_text(requested: str, commit: str | None) -> str:
+    return requested + (f", commit {commit[:12]}" if commit else "")
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
@@ -107,11 +107,11 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 @json_option
 @pass_context
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
-    """Make a checkpoint, and record what it was made from.
+    """Make a checkpoint, and record its sources.
 
-    Missing files of the sources are downloaded first. The result gets its name when it is complete.
-    After a kill, the same command continues with the unfinished files. checkpoints.lock records the sources, the steps
-    and the digest of every file.
+    The command first downloads missing source files. The checkpoint gets its name when it is complete. After a kill,
+    the same command continues with the unfinished files. checkpoints.lock records the sources, the steps and the digest
+    of every file.
     """
     from builder.commands import checkpoints as command
 
@@ -122,7 +122,7 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
         print_json({**data(made, keys), "made": made.seconds is not None, "seconds": made.seconds})
         return
     what = f"{made.tensors} tensors, {words.size_text(made.size)}"
-    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "already made"
+    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "already exists"
     print_result(f"{made.name.short}: {what}, {took}")
     print_result(f"  {made.folder}")
 
@@ -134,10 +134,10 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
 @json_option
 @pass_context
 def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
-    """Compare what is on this machine with checkpoints.lock.
+    """Compare the checkpoints on this machine with checkpoints.lock.
 
-    Compares sizes, the headers of weights and all small files; with --full every byte. Without a NAME, compares all
-    checkpoints. Ends with 7 if one differs, or is recorded but not on this machine.
+    The command compares sizes, the headers of weights, and all small files. With --full, it compares every byte.
+    Without NAME, it compares all checkpoints. It ends with 7 if a recorded checkpoint differs or is missing.
     """
     from builder.commands import checkpoints as command
 
@@ -163,7 +163,7 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
 @json_option
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
-    """Show every checkpoint that is defined or was made."""
+    """Show every checkpoint that is defined or exists."""
     from builder.commands import checkpoints as command
 
     listed = command.list_checkpoints(context.workspace())
@@ -186,7 +186,7 @@ def list_(context: Context, as_json: bool) -> None:
 @json_option
 @pass_context
 def show(context: Context, name: str, as_json: bool) -> None:
-    """Show what a checkpoint was made from, and where it is."""
+    """Show the sources of a checkpoint, and its folder."""
     from builder.commands import checkpoints as command
 
     listed = command.show_checkpoint(context.workspace(), name)
@@ -206,7 +206,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         facts = [
             ("here", str(each.folder) if each.folder else "no"),
             ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
-            *(("from", _source_text(source.asked, source.commit)) for source in each.record.sources.values()),
+            *(("from", _source_text(source.requested, source.commit)) for source in each.record.sources.values()),
         ]
         output.print_facts(facts, indent="  ")
 
@@ -216,7 +216,8 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
     return {
         **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
         "revisions": [
-            {**data(each, keys), "sources": data(each.record.sources, "asked commit")} for each in listed.revisions
+            {**data(each, keys), "sources": data(each.record.sources, "asked=requested commit")}
+            for each in listed.revisions
         ],
     }
 

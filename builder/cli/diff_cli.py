@@ -38,9 +38,11 @@ MANY = 1_000_000
 @click.command()
 @click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
 @click.argument("after", metavar="B", shell_complete=names("numbered", "definitions"))
-@click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
-@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
-@click.option("--full", is_flag=True, help="Show everything, however long.")
+@click.option("--grep", default="", metavar="TEXT", help="Show only upstream commits with TEXT in their message.")
+@click.option(
+    "--path", "paths", multiple=True, metavar="PATH", help="Show only upstream commits that change PATH. Repeatable."
+)
+@click.option("--full", is_flag=True, help="Do not shorten long lists.")
 @json_option
 @pass_context
 def diff(
@@ -54,8 +56,8 @@ def diff(
 ) -> None:
     """Show what changed between two images.
 
-    A and B are numbered images, such as tf5:6 and tf5:7; a name without a number is its current image. The most
-    probable culprits come first.
+    A and B are numbered images, such as tf5:6 and tf5:7. A name without a number means the current image. The most
+    likely causes come first.
     """
     from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
@@ -238,7 +240,7 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
         yield f"  {line if len(line) <= room else line[: room - 1] + '…'}"
     if left := between.matching - len(between.commits):
-        yield f"  … and {left} more: --full lists them, --grep and --path choose some"
+        yield f"  … and {left} more: --full lists all, --grep and --path select commits"
 
 
 def _patch(change: SourcePatchChange) -> str:
@@ -287,9 +289,9 @@ _SHOWN_DETAILS = 6
 def why(context: Context, what: str, as_json: bool) -> None:
     """Show what changed since a model last worked.
 
-    Compares the machine, the image, its mods, the recipe, the template and the weights with the last state that worked
-    and differs from now: a start that answered, or a bench or probe that passed. The most likely cause comes first, and
-    each cause has its remedy. Nothing is built, started or fetched.
+    The command compares the machine, image, mods, recipe, template and weights with the last different state that
+    worked. A state worked if a server answered, or if a benchmark or probe passed. The most likely cause comes first.
+    The command shows how to undo each change. It builds, starts and fetches nothing.
     """
     from builder.commands import why as why_command
 
@@ -323,11 +325,11 @@ def _print_why(report: WhyReport) -> None:
         print_result(f"{model} worked in exactly this state at {report.as_now}; no other state is recorded")
         return
     if report.as_now:
-        print_result(f"{model} worked in exactly this state at {report.as_now}; the last state that differs:")
+        print_result(f"{model} worked in exactly this state at {report.as_now}; the last different state:")
     print_result(f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}")
     _print_causes(report)
     for change in report.chosen:
-        print_result(f"vLLM chose otherwise: {change}")
+        print_result(f"vLLM chose differently: {change}")
     for advisory in report.advisories:
         print_result(f"advisory: {advisory}")
     for unknown in report.unknown:

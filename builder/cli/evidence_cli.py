@@ -110,7 +110,7 @@ def _findings(run: Evidence) -> Iterator[str]:
         rows.append((f"  {output.finding_word(finding)}", text))
     yield from output.lines(("", ""), rows, output.width())[1:]
     if left := len(run.findings) - len(rows):
-        yield f"  … and {left} more: --json has them"
+        yield f"  … and {left} more: --json shows them"
 
 
 def _verdict_of(each: JudgedRun | None) -> str:
@@ -139,25 +139,29 @@ def _beside(figure: Figure | None) -> str:
 
 @click.command()
 @click.option(
-    "--models", multiple=True, metavar="MODEL,…", shell_complete=names("models", "recipes"), help="Only these models."
+    "--models",
+    multiple=True,
+    metavar="MODEL,…",
+    shell_complete=names("models", "recipes"),
+    help="Show only these models.",
 )
 @click.option(
     "--images",
     multiple=True,
     metavar="IMAGE,…",
     shell_complete=names("numbered", "definitions"),
-    help="Only these numbers, or all numbers of a repository or definition.",
+    help="Show only these numbers, or all numbers of a repository or definition.",
 )
 @json_option
 @pass_context
 def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_json: bool) -> None:
     """Show which image goes with which model.
 
-    A row for each number, a column for each model: the result of the project's own last proof, and below it each
-    benchmark, probe and comparison. A result is proven, changed, failed, stale, unclear or never tried. Runs from
-    elsewhere are marked, and prove nothing here. --json names the file of each run.
+    The table has a row for each number and a column for each model. A cell shows the result of this project's last
+    proof; the rows below show each benchmark, probe and comparison. A result is proven, changed, failed, stale, unclear
+    or never tried. --json names the file of each run.
 
-    The last line is the command that proves the first pair whose proof is missing or stale.
+    The last line shows the command that proves the first pair whose proof is missing or stale.
     """
     from builder.commands import listing as command
 
@@ -235,20 +239,21 @@ _FILE, _FOLDER = "report.html", "report"
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"The file to write (default: {_FILE}), or the folder with --publish (default: {_FOLDER}).",
+    help=f"Write to this file (default: {_FILE}), or with --publish to this folder (default: {_FOLDER}).",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option("--publish", is_flag=True, help="Write a folder for a static host: index.html and report.json.")
-@click.option("--full", is_flag=True, help="Show paths, names of machines and notes as well.")
+@click.option("--full", is_flag=True, help="Also show paths, names of machines, and notes.")
 @pass_context
 def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
     """Write one page that shows what serves what, and how well.
 
-    One HTML file without scripts, which fetches nothing. It shows first what is stale, missing or unproven. Then come
-    every model with its image, proof, history and figures, what goes with what, and every image with what changed since
-    the number before. It is made from images.lock, builds/ and evidence/ alone, and is the same on any machine. It
-    lists upstream's commits if this machine has them. It leaves out paths, names of machines and notes, unless --full
-    is given.
+    The page is one HTML file without scripts, and fetches nothing. The page first shows what is stale, missing or
+    unproven. Then it shows every model with its image, proof, history and figures. At the end it shows which image
+    goes with which model, and what changed between the numbers of each image.
+
+    The page is made only from images.lock, builds/ and evidence/. It lists upstream commits if this machine has them.
+    It shows paths, names of machines and notes only with --full.
     """
     from builder.commands import listing as command
 

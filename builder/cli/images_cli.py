@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and its earlier images.")
+@click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and earlier images.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
@@ -82,11 +82,13 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
         adopts = f"to give that image a number: `builder adopt {repository}`"
-        yield f"{repository}:latest is not its current number; the next build or rollback corrects this; {adopts}"
+        fault = f"{repository}:latest does not point to its current number"
+        yield f"{fault}; the next build or rollback corrects the tag; {adopts}"
     for repository, owner in overview.foreign.items():
         yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():
-        yield f"{image.partition('@')[0]} was gone from its registry on {overview.upstream.at[:10]}: it is {users}"
+        name, day = image.partition("@")[0], overview.upstream.at[:10]
+        yield f"{name} was missing from its registry on {day}: the image is {users}"
 
 
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
@@ -194,20 +196,20 @@ def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any
 
 
 _FIRST_START = (
-    "compiles FlashInfer's kernels, which this image lacks; that takes minutes, and up to 8 GiB for each of MAX_JOBS"
-    " compilers"
+    "compiles FlashInfer's kernels, which this image lacks; the compilers need minutes, and up to 8 GiB each"
+    " (MAX_JOBS limits their number)"
 )
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@click.option("--packages", is_flag=True, help="Also list the Python packages.")
+@click.option("--packages", is_flag=True, help="Also list the Python packages in the image.")
 @json_option
 @pass_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     """Show everything that is in an image.
 
-    IMAGE is a repository or a definition; without a number, its current image.
+    IMAGE is a number such as vllm-node:7. A repository or definition means its current image.
     """
     from builder.commands import listing
 
@@ -264,7 +266,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
 
 def _next_start(shown: ShownImage) -> str:
     if shown.warm_from:
-        shared = "" if shown.warm_from == shown.row.name else f", with what {shown.warm_from} compiled"
+        shared = "" if shown.warm_from == shown.row.name else f", with the compile caches of {shown.warm_from}"
         return f"warm{shared}"
     return _FIRST_START if shown.compiles_kernels else ""
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
-@click.option("--spark", "contents", flag_value="spark", help="Add what a DGX Spark needs.")
-@click.option("--cpu", "contents", flag_value="cpu", help="Add what works without a GPU.")
+@click.option("--spark", "contents", flag_value="spark", help="Add definitions, mods and recipes for a DGX Spark.")
+@click.option("--cpu", "contents", flag_value="cpu", help="Add definitions, mods and recipes that work without a GPU.")
 @click.option("--all", "contents", flag_value="all", help="Add all definitions, mods and recipes.")
 @click.option("--minimal", "contents", flag_value="minimal", help="Add only what your own definitions need.")
-@click.option("--git", is_flag=True, help="Create a git repository, unless the folder is in one.")
-@click.option("--update", is_flag=True, help="Bring newer files of this release into the existing project.")
+@click.option("--git", is_flag=True, help="Create a git repository, unless the folder already belongs to one.")
+@click.option("--update", is_flag=True, help="Update the files of an existing project to this release.")
 @click.option("--yes", is_flag=True, help="With --update: write without asking.")
-@click.option("--force", is_flag=True, help="With --update: overwrite edited files, too.")
+@click.option("--force", is_flag=True, help="With --update: also overwrite edited files.")
 @json_option
 @pass_context
 def init(
@@ -55,16 +55,16 @@ def init(
 ) -> int:
     """Make a project: definitions, mods, recipes and pins.
 
-    The project is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal, the project gets what suits this
-    machine. Existing files are never replaced. Then init lists what it finds: chip, memory, engine, a checkout of
-    spark-vllm-docker, images that could get a number.
+    The command makes the project in FOLDER, or in the current folder. Without --spark, --cpu, --all or --minimal, the
+    project gets the files that suit this machine. Existing files are never replaced. The command then lists the chip,
+    memory, engine, a checkout of spark-vllm-docker, and images that could get a number.
 
-    With --update a newer release brings its files into the project. The differences are shown first, and edited files
-    stay unless you add --force. Pins do not move: `builder lock` moves them.
+    With --update, the project gets the files of this release. The command shows the differences first. Edited files
+    stay unchanged unless you add --force. Pins do not move; `builder lock` moves them.
     """
     if update:
         if folder is not None or git:
-            raise click.UsageError("--update is for the project in the current folder: it takes no FOLDER and no --git")
+            raise click.UsageError("--update works on the project in the current folder, without FOLDER and --git")
         return _update(context, contents, yes=yes, force=force, as_json=as_json)
     if yes or force:
         raise click.UsageError("--yes and --force require --update")
@@ -162,11 +162,11 @@ _MOST_NAMED = 12
     "--env-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The settings to read instead of .env in PATH.",
+    help="Read settings from FILE instead of .env in PATH.",
 )
-@click.option("--replace", is_flag=True, help="Replace recipes, mods and settings that are here and differ.")
-@click.option("--no-adopt", is_flag=True, help="Give no image a number.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--replace", is_flag=True, help="Replace recipes, mods and settings of the project that differ.")
+@click.option("--no-adopt", is_flag=True, help="Do not number existing images.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
 @json_option
 @pass_context
 def migrate(
@@ -181,13 +181,13 @@ def migrate(
 ) -> int:
     """Take over a checkout of spark-vllm-docker.
 
-    PATH is its folder. Its recipes and mods are copied into the project, or only the RECIPEs named, with their mods.
-    Its .env becomes settings in builder.yaml. Images that its scripts have made get numbers, unchanged. PATH itself is
-    only read.
+    PATH is the folder of the checkout. The command copies its recipes and mods into the project, or only each RECIPE
+    with its mods. The .env file becomes settings in builder.yaml. Images that the checkout's scripts made get numbers.
+    The command changes neither the images nor PATH.
 
     The command first shows what it would do, and whether each recipe can be served. It asks before it writes. Project
-    files that differ stay, except files that came with builder and were never edited: yours replace them. Secrets in
-    .env are never copied.
+    files that differ are kept. Only unedited files that came with builder are replaced by yours. Secrets in .env are
+    never copied.
     """
     from builder.commands import init as command
 
@@ -244,7 +244,7 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
             text += f"; cannot be baked: {planned.run_time[part.name]}"
         yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
-        yield "mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}"
+        yield "mod", name, f"neither there nor here, but a recipe names this mod{remedy and f'; {remedy}'}"
     for image in planned.images:
         size = words.size_text(image.size)
         yield "image", image.tag, f"gets the next number of {image.repository}, as it is ({size})"

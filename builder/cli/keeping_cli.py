@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("image", metavar="IMAGE[:TAG]")
 @click.option(
-    "--as", "repository", metavar="REPOSITORY", help="The repository of the number, instead of the image's own."
+    "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
 )
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="Serve this model with the image. Repeatable.")
-@click.option("--no-promote", is_flag=True, help="Leave the current image as it is.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Pair this model with the image. Repeatable.")
+@click.option("--no-promote", is_flag=True, help="Do not make the image current.")
 @json_option
 @pass_context
 def adopt(
@@ -30,9 +30,9 @@ def adopt(
 ) -> None:
     """Give a number to an image that was built elsewhere.
 
-    IMAGE is a name, a digest or an id in the engine. Nothing is built or copied: it gets the next number of its
-    repository and becomes the current image. What is in it is read in a container without a network. An image in which
-    no vLLM is found serves no model: with --model, nothing is recorded.
+    IMAGE is a name, a digest or an id in the engine. Nothing is built or copied. The image gets the next number of its
+    repository and becomes the current image. A container without a network reads the contents of the image. An image
+    without vLLM cannot serve a model: with --model, nothing is recorded.
     """
     from builder.commands import keeping as command
 
@@ -58,7 +58,7 @@ def _print(image: str, result: AdoptedImage) -> None:
     elif result.restored:
         print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
     else:
-        print_result(f"{image} is {result.image} already")
+        print_result(f"{image} is already {result.image}")
     for model in result.models:
         print_result(f"  paired with {model}")
     if result.current != result.image:
@@ -82,20 +82,22 @@ KEEP = 3
 @click.option("--keep", type=click.IntRange(min=0), default=KEEP, show_default=True, metavar="N",
               help="Keep the N newest numbers of each image.")  # fmt: skip
 @click.option(
-    "--older-than", callback=parse_age, metavar="AGE", help="Only images that were built longer ago: 30d, 12h, 2w."
+    "--older-than", callback=parse_age, metavar="AGE", help="Remove only images that are older than AGE: 30d, 12h, 2w."
 )
 @click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @json_option
 @pass_context
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove images that are no longer needed, and what builds left.
+    """Remove images that are no longer needed, and build leftovers.
 
-    Images stay if they are current, kept (`builder keep`), paired with a model, used by a container, among the newest,
-    or the base of an image that stays. So does everything that this project did not build. An image's compile caches on
-    this machine are removed with it. The command also removes fetched files that no mod names any more, and old
-    revisions of checkpoints that no pairing names. A removed number stays on record and can be rebuilt. The command
-    asks before it removes anything. If it cannot ask, it shows what it would remove, and removes it only with --yes.
+    An image stays if it is current, kept (`builder keep`), paired with a model, used by a container, or among the N
+    newest numbers. The base of an image that stays also stays. The command never removes anything that this project did
+    not build.
+
+    With an image, the command removes its compile caches on this machine. The command also removes fetched files that
+    no pin or mod names, and old revisions of checkpoints that no pairing names. A removed number stays in images.lock
+    and can be rebuilt. The command asks before it removes anything. Without a terminal, it removes only with --yes.
     """
     from builder.commands import keeping as command
 
@@ -144,7 +146,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
     further = [
-        *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
+        *((f"the compile caches of {each.name}", each.size, f" in {each.folder}") for each in pruning.compiled),
         *((each.title, each.size, "") for each in pruning.checkpoints),
     ]
     if pruning.fetched:
@@ -163,6 +165,6 @@ def _print_removed(result: Pruned) -> None:
     gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
     print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
     if result.compiled:
-        print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
+        print_result(f"removed the compile caches of {', '.join(map(str, result.compiled))}")
     if result.cache:
         print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")

@@ -25,10 +25,10 @@ SHOWN_COMMITS = 20
 @click.argument("definitions", nargs=-1, metavar="[DEFINITION]…", shell_complete=names("definitions"))
 @update_option
 @platform_option
-@click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
+@click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a required pin.")
 @click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/ and the engine.")
 @click.option(
-    "--merge", is_flag=True, help="In a merge with conflicts: combine both sides of images.lock, and keep all images."
+    "--merge", is_flag=True, help="In a merge with conflicts, combine both sides of images.lock, and keep all images."
 )
 @click.option("--merge-driver", nargs=3, type=click.Path(path_type=Path, exists=True), hidden=True)
 @json_option
@@ -46,16 +46,16 @@ def lock(
 ) -> int:
     """Resolve or move pins without building.
 
-    Without --update only pins that are missing or stale are resolved: a newer upstream moves nothing. What can be
-    resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
-    to read what it contains (vLLM, FlashInfer, packages). If it is not pinned yet, it is pulled only if you name its
-    definition.
+    Without --update, only missing or stale pins are resolved; newer upstream versions are ignored. The command writes
+    each pin that it can resolve. It lists the other pins at the end, and ends with 6. A community base image is pulled
+    to read its contents (vLLM, FlashInfer, packages). A base image that is not pinned yet is pulled only if you name
+    its definition.
     """
     if merge_driver:
         return _drive(*merge_driver)
     if recover or merge:
         if (recover and merge) or definitions or update or check or platform:
-            raise click.UsageError("--recover and --merge take neither definitions nor other options")
+            raise click.UsageError("--recover and --merge cannot be combined with definitions or other options")
         return (_recover if recover else _merge)(context, as_json)
     if check:
         return _check(context, definitions, platform, as_json)
@@ -81,7 +81,7 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
     if as_json:
         print_json({"missing": missing})
     elif not missing:
-        print_result("images.lock has every pin that is needed")
+        print_result("images.lock has every required pin")
     for line in () if as_json else missing:
         print_result(f"not pinned: {line}")
     return STALE if missing else 0
@@ -110,8 +110,8 @@ def _print(moved: MovedPin) -> None:
     between = moved.between
     if between is None:
         return
-    dropped = f", {between.dropped} left behind" if between.dropped else ""
-    print_result(f"  {between.total} commits upstream in between{dropped}")
+    dropped = f", {between.dropped} dropped" if between.dropped else ""
+    print_result(f"  {words.counted(between.total, 'upstream commit')} in between{dropped}")
     for commit in between.commits[:SHOWN_COMMITS]:
         print_result(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:
@@ -135,7 +135,7 @@ def _recover(context: Context, as_json: bool) -> int:
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
         print_result(f"the damaged file was kept as {result.damaged}")
-    for title, lines in (("not known:", result.unknown), ("to look at:", result.findings)):
+    for title, lines in (("not known:", result.unknown), ("to check:", result.findings)):
         for line in (title, *(f"  {line}" for line in lines)) if lines else ():
             print_result(line)
     return code
@@ -186,15 +186,15 @@ def _merge(context: Context, as_json: bool) -> int:
 
 @click.command()
 @click.argument("name", shell_complete=names("definitions"))
-@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many tags to read.")
+@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="Read the N newest tags.")
 @platform_option
 @json_option
 @pass_context
 def bases(context: Context, name: str, newest: int, platform: str | None, as_json: bool) -> None:
     """Show the images of a registry by date, without pulling them.
 
-    NAME is an image, such as eugr/spark-vllm, or a definition, which means its base image. What an image contains is
-    read from its labels; an image without labels shows only its day and its size. To use one of them: `builder lock
+    NAME is an image, such as eugr/spark-vllm, or a definition. A definition means its base image. The contents come
+    from the labels of an image. Without labels, only the day and the size are known. To use an image: `builder lock
     DEFINITION --update base=DAY`, or `base: NAME@DAY` in image.yaml.
     """
     from builder.base.words import size_text
@@ -232,10 +232,10 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
     """Copy images of others to your registry, before they vanish.
 
-    IMAGE is a definition, which means its pinned base, an adopted number, or an image such as NAME:TAG or NAME@DAY. The
-    copy goes into the folder `mirror` of builder.yaml, or else below `mirror/` in its registry. It has the same digest.
-    A build takes its base from there when the registry that it came from no longer has it. `builder doctor --upstream`
-    shows what has vanished.
+    IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied). The
+    copy goes into the folder `mirror` in builder.yaml, or else below `mirror/` in the registry. The copy has the same
+    digest. If the original registry no longer has the base, builds use the copy. `builder doctor
+    --upstream` shows which images have vanished.
     """
     from builder.commands import bases as command
 

@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Main commands": {
         "build": ("build_cli", "build", "Build a numbered image from a recipe or a definition."),
         "list": ("images_cli", "list_", "Show the numbered images and the models paired with each."),
-        "rollback": ("pointers_cli", "rollback", "Go back to the image before, or to a number."),
+        "rollback": ("pointers_cli", "rollback", "Go back to the previous image, or to a number."),
     },
     "Begin": {
         "init": ("init_cli", "init", "Make a project: definitions, mods, recipes and pins."),
@@ -50,35 +50,35 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "adopt": ("keeping_cli", "adopt", "Give a number to an image that was built elsewhere."),
         "rebuild": ("build_cli", "rebuild", "Rebuild a number from its build directory."),
         "migrate": ("init_cli", "migrate", "Take over a checkout of spark-vllm-docker."),
-        "recipes": ("recipes_cli", "recipes", "Show recipes, check or copy them, and see what they start."),
-        "mods": ("mods_cli", "mods", "List mods, check where they apply, copy or create one."),
+        "recipes": ("recipes_cli", "recipes", "Show, check, copy and convert recipes."),
+        "mods": ("mods_cli", "mods", "List, check, copy and create mods."),
     },
     "Go back": {
-        "promote": ("pointers_cli", "promote", "Make an image the current one: what `latest` means."),
+        "promote": ("pointers_cli", "promote", "Make an image the current one, and move `latest` to it."),
         "pair": ("pointers_cli", "pair", "Serve a model with an image."),
         "mark": ("pointers_cli", "mark", "Record how well an image works, or a model on its image."),
     },
     "Serve": {
         "run": ("serve_cli", "run_command", "Serve a model with the image that it is paired with."),
         "stop": ("serve_cli", "stop", "Stop the server of a model."),
-        "restart": ("serve_cli", "restart", "Restart a server, from the image that is paired now."),
+        "restart": ("serve_cli", "restart", "Restart a server from the image that is paired now."),
         "status": ("serve_cli", "status", "Show what is being served, and its health."),
         "logs": ("serve_cli", "logs", "Show what a server prints."),
-        "checkpoints": ("checkpoints_cli", "checkpoints", "Make the weights that a recipe serves, by recorded steps."),
-        "download": ("transfers_cli", "download", "Fetch a model and its draft model, for here and for nodes."),
+        "checkpoints": ("checkpoints_cli", "checkpoints", "Make the weights that a recipe serves, in recorded steps."),
+        "download": ("transfers_cli", "download", "Download a model and its draft model, also to nodes."),
         "export": ("recipes_cli", "export", "Export what serves a recipe or a model, for other tools."),
     },
     "Look": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
         "why": ("diff_cli", "why", "Show what changed since a model last worked."),
-        "compare": ("measure_cli", "compare", "Check whether an image answers as well as another one."),
+        "compare": ("measure_cli", "compare", "Check whether an image answers as well as another image."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
         "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
         "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),
         "matrix": ("evidence_cli", "matrix", "Show which image goes with which model."),
         "prove": ("measure_cli", "prove", "Prove an image's chat templates and parsers, without a GPU."),
-        "bench": ("measure_cli", "bench", "Measure how fast a model is served, or two images in turn."),
+        "bench": ("measure_cli", "bench", "Measure how fast a model is served, or compare two images."),
         "probe": ("measure_cli", "probe", "Check a served model: tool calls, and checks of your own."),
     },
     "Several machines": {
@@ -90,13 +90,13 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
     },
-    "House-keeping": {
+    "Housekeeping": {
         "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
         "release": ("pointers_cli", "release", "Stop keeping an image when others are pruned."),
-        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and what builds left."),
+        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
-        "advisories": ("about_cli", "advisories", "Show what is known to go wrong, and with which versions."),
+        "advisories": ("about_cli", "advisories", "Show known problems, and the versions that they affect."),
         "explain": ("about_cli", "explain", "Explain an exit code or a key of a file."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
         "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
@@ -189,8 +189,8 @@ class Commands(Group):
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
-    Works like `builder COMMAND --help`, also for two words such as `recipes check`. Without a command, lists all
-    commands by purpose.
+    `builder help COMMAND` equals `builder COMMAND --help`. COMMAND may have two words, such as `recipes check`. Without
+    COMMAND, the command lists all commands by purpose.
     """
     cli.main([*words, "--help"], prog_name="builder", standalone_mode=False, terminal_width=_help_width())
 
@@ -222,20 +222,20 @@ def completion_script(shell: str) -> str:
 
 # The line after ^C: each command undoes what it had begun, and some continue from there.
 
-_BUILD = "nothing changed; run it again, finished steps are cached"
-_RESUMES = "run it again, and it continues where it stopped"
-_SENT = "run it again; layers that were sent are not sent again"
+_BUILD = "nothing changed; run the command again: finished steps are cached"
+_RESUMES = "run the command again; it continues where it stopped"
+_SENT = "run the command again; layers that were sent are not sent again"
 _LEFT = {
     "build": _BUILD,
     "rebuild": _BUILD,
-    "lock": "nothing changed; run it again",
+    "lock": "nothing changed; run the command again",
     "download": _RESUMES,
     "up": _RESUMES,
     "upgrade": _RESUMES,
     "push": _SENT,
-    "pull": "nothing changed; run it again",
+    "pull": "nothing changed; run the command again",
     "copy": _SENT,
-    "prune": "what was removed stays removed; run it again for the rest",
+    "prune": "removed images stay removed; run the command again for the rest",
 }
 
 
@@ -262,7 +262,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="The project is the folder with dockerfiles/ and images.lock, here or above.",
+    epilog="The project is the current folder, or a folder above it, with dockerfiles/ and images.lock.",
 )
 @click.option("--project", type=click.Path(), metavar="FOLDER", help="Work on the project in FOLDER.")
 @click.option(
@@ -383,11 +383,11 @@ _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENET
 _ADVICE: dict[int | None, str] = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
-    errno.EROFS: "{folder} is mounted read-only: mount it for writing, or keep the project elsewhere",
+    errno.EROFS: "{folder} is mounted read-only: mount {folder} for writing, or move the project",
     errno.EIO: "check the disk that holds {folder} (`sudo dmesg` shows more)",
     errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
     errno.EAGAIN: "the machine has too many processes: stop some, or raise the limit: `ulimit -u`",
-    errno.ENOMEM: "the machine has no memory left: stop what uses it",
+    errno.ENOMEM: "the machine has no memory left: stop programs that use much memory",
     **dict.fromkeys(_NETWORK, "check the network"),
 }
 
@@ -409,7 +409,7 @@ def translate(error: BaseException) -> SystemFailureError | None:
     if not isinstance(error, OSError) or error.errno is None:
         return None
     if error.filename == output.STREAM:
-        return SystemFailureError(f"{output.STREAM}: {error.strerror}", hint="send the output elsewhere")
+        return SystemFailureError(f"{output.STREAM}: {error.strerror}", hint="send the output to another file")
     name = error.filename2 or error.filename
     place = Path(os.fsdecode(name)) if isinstance(name, str | bytes | os.PathLike) else None
     return _failure(place, error.strerror or os.strerror(error.errno), error.errno)
@@ -424,7 +424,7 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
     advice = _ADVICE.get(number, "check {folder}").format(folder=folder)
     if number in {errno.EACCES, errno.EPERM}:
         advice = _access_advice(folder)
-    return SystemFailureError(message, hint=f"{advice}; then run this again")
+    return SystemFailureError(message, hint=f"{advice}; then run the command again")
 
 
 def _access_advice(path: Path) -> str:

@@ -26,7 +26,7 @@ _image_option = click.option(
     default="",
     metavar="IMAGE:N",
     shell_complete=names("numbered"),
-    help="Serve this number, whichever is paired.",
+    help="Serve this number, even if another one is paired.",
 )
 
 
@@ -38,7 +38,7 @@ _image_option = click.option(
     show_default=True,
     metavar="NAME",
     shell_complete=names("profiles"),
-    help="quick, community, deep, or one under `bench:` in builder.yaml.",
+    help="Use quick, community, deep, or a profile under `bench:` in builder.yaml.",
 )
 @click.option(
     "--compare",
@@ -46,23 +46,23 @@ _image_option = click.option(
     nargs=2,
     metavar="A B",
     shell_complete=names("numbered"),
-    help="Serve two numbers in turn, and say if B is better or worse.",
+    help="Serve A and B in turn, and report whether B is better or worse.",
 )
 @_image_option
 @json_option
 @verbosity_options
 @pass_context
 def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
-    """Measure how fast a model is served, or two images in turn.
+    """Measure how fast a model is served, or compare two images.
 
-    Measures throughput at depth with llama-benchy, the acceptance of drafted tokens, free memory, the tokens that fit
-    the cache, and the time of the start. A running server is used; else one is started, and stopped at the end. The
-    result is kept in evidence/ beside images.lock.
+    The benchmark measures throughput at depth with llama-benchy, the acceptance of drafted tokens, free memory, the
+    tokens that fit the cache, and the start-up time. The command uses a running server. If no server runs, it starts
+    one, and stops it at the end. The result is kept in evidence/ beside images.lock.
 
-    With --compare, the numbers are served in turn, A B A B and so on: three to eight rounds of each, until the noise is
-    smaller than the difference that counts.
+    With --compare, A and B are served in turn, three to eight rounds each. The rounds end when the noise is smaller
+    than the difference that counts.
 
-    Ends with 1 if the server failed, or B is worse.
+    The command ends with 1 if the server failed, or if B is worse.
     """
     from builder.commands import measuring as command
 
@@ -120,7 +120,7 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
         word = _FINDING_WORDS.get(finding.verdict, finding.verdict)
         print_result(f"  {word}: {finding.check}{place}: {finding.text}", hanging=4)
     if len(outcome.findings) > _MOST_FINDINGS:
-        print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more, see --json")
+        print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more: --json shows them")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
 
@@ -136,7 +136,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     for failure in compared.failures:
         print_result(f"  failed: {failure}", hanging=4)
     for change in compared.chosen:
-        print_result(f"  vLLM chose otherwise: {change}", hanging=4)
+        print_result(f"  vLLM chose differently: {change}", hanging=4)
     print_line()
 
 
@@ -183,14 +183,15 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     \b
     NAME is
-      tools-long   12 calls with 46 tools offered, each answer fed back, with
-                   0, 50 and 75 % of the context full
+      tools-long   12 tool calls with 46 tools on offer, each result returned,
+                   with 0, 50 and 75 % of the context full
       or a folder probes/NAME with a probe.yaml: a command of your own
 
-    Without a name, all probes run. Each is repeated as often as its results require. A running server is used; else one
-    is started, and stopped at the end. The results are kept in evidence/ beside images.lock.
+    Without a name, all probes run. Each probe repeats as often as its results require. The command uses a running
+    server. If no server runs, it starts one, and stops it at the end. The results are kept in evidence/ beside
+    images.lock.
 
-    Ends with 1 unless all probes passed.
+    The command ends with 1 unless all probes passed.
     """
     from builder.commands import measuring as command
 
@@ -216,28 +217,29 @@ _PROOF = (
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
-@click.option("--accept", is_flag=True, help="Accept the changes that the last proof found, as intended.")
-@click.option("--note", metavar="TEXT", help="The reason to keep with --accept.")
+@click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they were intended.")
+@click.option("--note", metavar="TEXT", help="Record this reason with --accept.")
 @json_option
 @pass_context
 def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, note: str | None, as_json: bool) -> int:
     """Prove an image's chat templates and parsers, without a GPU.
 
-    vLLM's front end is started in the image, without a network and without weights, once for all models that are paired
-    with it, or for each MODEL or recipe. Conversations are rendered, and recorded outputs of models are parsed back,
-    whole and in pieces: no part of a message may be lost, and arguments must come back unchanged. The prompts are
-    compared with the prompts of the number before. A difference is shown as text and called changed, not failed.
-    --accept says that it is intended.
+    The command starts vLLM's front end in the image once, without a network and without weights. It proves all models
+    that are paired with the image, or each MODEL or recipe. vLLM renders conversations, and parses recorded outputs of
+    models, whole and in pieces. No part of a message may be lost, and arguments must come back unchanged.
+
+    The prompts are compared with the prompts of the previous number. If a prompt differs, the command shows the
+    difference. The verdict is then `changed`, not `failed`; --accept records that the change was intended.
 
     \b
     Ends with
       0  if every model is proven
-      1  if something failed or changed, or came to no verdict
+      1  if a proof failed, found a change, or reached no verdict
     """
     from builder.commands import measuring as command
 
     if note is not None and not accept:
-        raise click.UsageError("--note goes with --accept")
+        raise click.UsageError("--note is allowed only with --accept")
     if accept:
         results = command.accept_changes(context.project, image, models, note or "accepted")
     else:
@@ -259,7 +261,7 @@ def print_proof(result: ProvedImage) -> None:
         print_result(f"  accepted: {evidence.accepted}")
         return
     if result.stand_in:
-        print_result(f"  with a tokenizer that stands in for the model's own: {result.stand_in}")
+        print_result(f"  with a substitute for the model's tokenizer: {result.stand_in}")
     for finding in evidence.findings[:_SHOWN]:
         at = f" {finding.at}" if finding.at else ""
         first, *rest = finding.text.splitlines() or [""]
@@ -292,23 +294,23 @@ text_options = together(
         "--within",
         type=click.FloatRange(0, 99),
         metavar="PERCENT",
-        help="Pass if the perplexity certainly changes by no more than this, instead of what the model requires.",
+        help="Pass if the perplexity surely changes by at most PERCENT, instead of the limit that the model requires.",
     ),
     click.option(
         "--sessions",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="Also rate your own saved chat requests, .json or .jsonl. They stay on this machine.",
+        help="Also rate your own saved chat requests (.json or .jsonl). They stay on this machine.",
     ),
     click.option(
         "--depth",
         type=click.IntRange(128),
         default=None,
         metavar="TOKENS",
-        help="Use at most this much of the context.",
+        help="Use at most this many tokens of the context.",
     ),
     click.option("--times", type=click.IntRange(1, 100), default=1, metavar="N", help="Use N times as many texts."),
-    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Choose other texts at random."),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Random seed for choosing the texts."),
     verbosity_options,
     json_option,
 )
@@ -323,9 +325,9 @@ text_options = together(
     metavar="A [B] [MODEL] [-- VLLM ARGUMENT…]",
     shell_complete=names("numbered", "models", "recipes"),
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of B's command.")
-@click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint of the project as B.")
-@click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B by this recipe.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a {KEY} in B's command. Repeatable.")
+@click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint as B.")
+@click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B with this recipe.")
 @text_options
 @pass_context
 def compare(
@@ -338,19 +340,19 @@ def compare(
     as_json: bool,
     **texts: Any,
 ) -> int:
-    """Check whether an image answers as well as another one.
+    """Check whether an image answers as well as another image.
 
     A and B are numbers, such as vllm-node-tf5:6 or 6. With one number, B is the same image with a change: --set,
-    --checkpoint, --recipe, or arguments of vLLM after `--`. Both are served in turn, and rate the same texts of twelve
-    kinds at several depths; nothing is generated, so sampling and drafts play no role. A rates the texts twice, in
-    different batches. B is equivalent if it differs from A at most twice as much as A differs from itself. A hundred
-    questions with one right answer come last. The result is kept in evidence/ beside images.lock. The model's own
-    server is as before afterwards.
+    --checkpoint, --recipe, or vLLM arguments after `--`. Both images are served in turn, and rate the same texts of
+    twelve kinds at several depths. Nothing is generated, so sampling and drafts play no role. A rates the texts twice,
+    in different batches. B is equivalent if B differs from A at most twice as much as A differs from itself. At the
+    end, both images answer a hundred questions with one right answer. The result is kept in evidence/ beside
+    images.lock. Afterwards, the model is served as before.
 
     \b
     Ends with
       0  if B is identical or equivalent, or surely within the limit
-      1  if it differs, or the texts do not tell
+      1  if B differs, or the texts cannot decide
     """
     from builder.commands import comparing as command
 
@@ -359,7 +361,7 @@ def compare(
     images = tuple(word for word in typed if word.isdecimal() or word.rpartition(":")[2].isdecimal())
     others = [word for word in typed if word not in images]
     if len(others) > 1 or len(images) > 2:
-        raise click.UsageError("give one or two numbers, and one model or recipe")
+        raise click.UsageError("expected one or two numbers, and at most one model or recipe")
     request = command.CompareRequest(
         images, others[0] if others else "", parse_settings(settings), extra, checkpoint, recipe
     )
@@ -370,18 +372,18 @@ def compare(
 
 @click.command("compare")
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--source", default="", metavar="NAME", help="Compare with this source instead of the first one.")
+@click.option("--source", default="", metavar="NAME", help="Compare with this source instead of the first source.")
 @text_options
 @pass_context
 def compare_checkpoint(context: Context, /, what: str, source: str, as_json: bool, **texts: Any) -> int:
     """Check whether a checkpoint answers as well as one of its sources.
 
-    The source is served as A, then the checkpoint as B, both from the image that is paired: see `builder compare`.
+    The paired image serves the source as A, then the checkpoint as B. `builder compare --help` has the details.
 
     \b
     Ends with
       0  if the checkpoint is identical or equivalent, or surely within the limit
-      1  if it differs, or the texts do not tell
+      1  if the checkpoint differs, or the texts cannot decide
     """
     from builder.commands import comparing as command
 
@@ -443,14 +445,14 @@ def print_likeness(kept: KeptLikeness, folder: str) -> None:
     for each in likeness.differing[:_MOST_DIFFERENCES]:
         print_result(f"  {each.kind} to {_depth(each.depth)}: {each.difference}", hanging=4)
     if len(likeness.differing) > _MOST_DIFFERENCES:
-        print_result(f"  and {len(likeness.differing) - _MOST_DIFFERENCES} more, see --json")
+        print_result(f"  and {len(likeness.differing) - _MOST_DIFFERENCES} more: --json shows them")
     print_result(f"all texts: {likeness.change_text}", hanging=2)
     print_result(f"answers: {likeness.answers_text}", hanging=2)
     for line in (*likeness.left_out, *kept.notes):
         print_note(f"  {line}")
     if kept.within is not None:
         word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
-        print_result(f"required is within {100 * kept.within:g} %: {word}")
+        print_result(f"required: within {100 * kept.within:g} % ({word})")
     if likeness.verdict == "cannot tell":
         print_note(f"`--times {likeness.times}` uses enough texts to decide")
     if kept.file:

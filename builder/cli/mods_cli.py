@@ -42,14 +42,14 @@ _SCRIPTS = (".sh", ".py", "mod.yaml")
 ADDRESS = "GIT-URL[//PATH][@REF]"
 yes_option = click.option("--yes", is_flag=True, help="Replace without asking, except files that would be lost.")
 force_option = click.option(
-    "--force", is_flag=True, help="With --yes: replace edited files and files that were never copied, too."
+    "--force", is_flag=True, help="With --yes: also replace edited files, and files that were never copied."
 )
-all_option = click.option("--all", "everything", is_flag=True, help="Copy all of them.")
+all_option = click.option("--all", "everything", is_flag=True, help="Copy all mods or recipes at the address.")
 
 
 @click.command("add")
 @click.argument("address", metavar=f"{ADDRESS}|NAME")
-@click.option("--as", "name", metavar="NAME", help="The name of the mod in this project.")
+@click.option("--as", "name", metavar="NAME", help="Give the mod this name in the project.")
 @all_option
 @yes_option
 @force_option
@@ -59,9 +59,9 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
     The address is a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
     default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
-    works, too, and so does the NAME of a mod whose address builder or `mod_sources` in builder.yaml has. The
-    scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
-    differences are shown before anything is replaced.
+    also works, as does NAME if builder or `mod_sources` in builder.yaml knows the mod. Before it copies anything, the
+    command shows the scripts that a build would run. If the project already has the mod, the command shows the
+    differences before it replaces anything.
     """
     from builder.commands import mods
 
@@ -72,12 +72,12 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 def _update_command(kind: Kind) -> click.Command:
     about = (
         f"Update copied {kind}s from their repositories.\n\n"
-        "Without names, all copies are looked up. The differences are shown before anything is replaced."
+        f"Without names, all copied {kind}s are updated. The differences are shown before anything is replaced."
     )
 
     @click.command("update", help=about)
     @click.argument("copies", nargs=-1, metavar=f"[{kind.upper()}]…", shell_complete=names(f"{kind}s"))
-    @click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
+    @click.option("--ref", metavar="REF", help="Move to this branch, tag or commit, and follow it from now on.")
     @yes_option
     @force_option
     @pass_context
@@ -186,7 +186,7 @@ def _print_difference(planned: PlannedCopy) -> None:
 
 @click.group(cls=Group)
 def mods() -> None:
-    """List mods, check where they apply, copy or create one."""
+    """List, check, copy and create mods."""
 
 
 mods.add_command(add_mods)
@@ -197,7 +197,7 @@ mods.add_command(_update_command("mod"))
 @json_option
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
-    """Show every mod: what it changes, what it needs, where it came from, and who uses it."""
+    """Show every mod: its changes, requirements, origin and users."""
     from builder.commands.mods import list_mods
 
     all_mods = list_mods(context.project)
@@ -205,7 +205,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_json({"mods": [_listed_json(listed) for listed in all_mods]})
         return
     if not all_mods:
-        print_result("no mods yet: to create one: `builder mods new NAME`")
+        print_result("no mods yet; to create one: `builder mods new NAME`")
     for listed in all_mods:
         print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
@@ -242,20 +242,21 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 @mods.command()
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @click.option(
-    "--against", "refs", multiple=True, metavar="REF,…", help="Versions, tags or commits to try instead of the pins."
+    "--against", "refs", multiple=True, metavar="REF,…", help="Try these versions, tags or commits instead of the pins."
 )
 @json_option
 @pass_context
 def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
     """Check whether patches apply, without building.
 
-    Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it. If
-    none uses it, those that could are tried. Nothing is resolved, and no engine is needed.
+    Each MOD (default: all) is tested on the pins of every recipe and definition that uses it. An unused mod is tested
+    on those that could use it. The command resolves nothing, and needs no engine.
 
-    With --against each is tried on other versions: 0.20.0 is a released wheel of vLLM; v0.20.0, main or a commit comes
-    from its repository; transformers=5.1.0 means another package. Commas separate several: --against 0.20.0,0.21.0
+    With --against, each mod is tested on other versions. 0.20.0 is a released wheel of vLLM. v0.20.0, main or a commit
+    comes from vLLM's repository. transformers=5.1.0 is a version of another package. Commas separate several versions:
+    --against 0.20.0,0.21.0
 
-    Ends with 1 if a mod does not apply, or requires another version.
+    The command ends with 1 if a mod does not apply, or requires another version.
     """
     from builder.commands.mods import check_mods, check_pinned_mods, require_valid
 
@@ -281,8 +282,8 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 def pin(context: Context, mod: str) -> None:
     """Pin the files that a mod fetches.
 
-    Fetches the present content, and writes its SHA-256 into mod.yaml. A build fails if an address has different
-    content.
+    The command fetches the current files, and writes their SHA-256 into mod.yaml. A build fails if an address later
+    returns different content.
     """
     from builder.commands.mods import pin_mod_files
 
@@ -397,7 +398,7 @@ def _nothing_tried(verdict: ModVerdict) -> str:
     if mod.patches:
         packages = dict.fromkeys(patch.package for patch in mod.patches)
         ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
-        return f"its patches are to {' and '.join(packages)}: {ways} tries them"
+        return f"its patches change {' and '.join(packages)}; to try them: {ways}"
     if script and script.instead:
         return f"it cannot be baked: {script.instead}"
     if script and script.patches:
@@ -411,7 +412,7 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     if script and script.instead:
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
-        yield f"only a hint: {script.name} applies the patches itself, perhaps to other files, perhaps not all"
+        yield f"only a hint: {script.name} applies the patches itself, and may leave some out or change other files"
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"

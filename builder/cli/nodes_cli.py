@@ -24,7 +24,7 @@ _timeout_option = click.option(
     "--timeout",
     type=click.IntRange(1, 3600),
     metavar="SECONDS",
-    help="How long a node may take to answer (default: `node_timeout` in builder.yaml, or 10).",
+    help="Wait at most SECONDS for a node's answer (default: `node_timeout` in builder.yaml, or 10).",
 )
 
 
@@ -36,7 +36,7 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     """Show which node has which image, and what it serves.
 
     A `latest` is stale if it is not this project's current number. A container is stale if its model is now paired with
-    another image. All nodes are asked at once. Ends with 1 if a node did not answer.
+    another image. The command asks all nodes at once. It ends with 1 if a node did not answer.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -51,7 +51,7 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
         print_json({"nodes": [_node(state) for state in states]})
     elif not states:
         print_result(
-            "builder.yaml names no nodes. Name them there: `nodes: {spark2: ssh://USER@HOST}`; "
+            "builder.yaml names no nodes. Add them there: `nodes: {spark2: ssh://USER@HOST}`; "
             "`builder nodes discover` fills in their links"
         )
     else:
@@ -70,10 +70,11 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
 def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: int | None, as_json: bool) -> int:
     """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
 
-    Reads from each machine, by ssh or here, its RoCE devices. Two links that are up are a pair of machines, or a
-    switch; four are a ring of three machines. Shows what would change in builder.yaml, and asks before it writes.
+    The command reads the RoCE devices of each machine, over ssh or locally. Two active links mean a pair of machines,
+    or a switch. Four active links mean a ring of three machines. The command shows what would change in builder.yaml,
+    and asks before it writes.
 
-    Ends with 1 if a machine could not be asked.
+    The command ends with 1 if a machine could not be reached.
     """
     from builder.commands import nodes as command
 
@@ -95,14 +96,14 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
     elif discovery.changed:
         print_result("nothing was written; --yes writes without asking")
     else:
-        print_result("builder.yaml has these settings already")
+        print_result("builder.yaml already has these settings")
     return 1 if any(isinstance(answer, BuilderError) for _, answer in discovery.nodes.values()) else 0
 
 
 @nodes.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option(
-    "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Only this node."
+    "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Check only this node."
 )
 @_timeout_option
 @json_option
@@ -110,9 +111,10 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:
     """Try everything that nodes need to serve one model together.
 
-    For each node: ssh, the engine, the image by its fingerprint, the interface, its address and its subnet, the RoCE
-    devices, the model, and the clock. With a RECIPE or MODEL, its image and its model must be on each node. Without
-    one, each node must have what the others have. Ends with 1 if anything is wrong.
+    On each node, the command checks ssh, the engine, the image's fingerprint, the RoCE devices, the model and the
+    clock. It also checks the interface, its address and its subnet. With RECIPE or MODEL, each node must have the image
+    and the model. Otherwise, each node must have what the other nodes have. The command ends with 1 if anything is
+    wrong.
     """
     from builder.commands import nodes as command
 

@@ -135,22 +135,22 @@ class WordChoice(click.Choice[str]):
 
 
 platform_option = click.option(
-    "--platform", type=WordChoice(PLATFORMS), help="The platform to build for, instead of the definition's."
+    "--platform", type=WordChoice(PLATFORMS), help="Build for this platform, instead of the definition's platform."
 )
 set_option = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A value for an argument of the Dockerfile template, instead of image.yaml's.",
+    help="Set an argument of the Dockerfile template, instead of the value in image.yaml. Repeatable.",
 )
 update_option = click.option(
     "--update",
     multiple=True,
     metavar="SOURCE[=REF]",
     shell_complete=names("sources"),
-    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, the version of a wheel, or `release` for"
-    " the newest release that is some days old.",
+    help="Resolve SOURCE (base, vllm, python …) again. REF is a branch, tag, commit or wheel version, or `release` for"
+    " the newest release that is some days old. Repeatable.",
 )
 
 
@@ -219,15 +219,15 @@ serve_options = together(
         type=click.FloatRange(0, 1, min_open=True),
         help="Use this share of the GPU's memory.",
     ),
-    click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="The longest context, in tokens."),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of the command."),
+    click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="Limit the context to N tokens."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a {KEY} of the command."),
 )
 node_options = together(
     click.option(
         "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
     ),
     click.option(
-        "--ray/--no-ray", default=None, help="Join several nodes with Ray or without it; by default as the recipe says."
+        "--ray/--no-ray", default=None, help="Connect several nodes with or without Ray; the default is in the recipe."
     ),
 )
 container_options = together(
@@ -236,26 +236,24 @@ container_options = together(
         "volumes",
         multiple=True,
         metavar="SRC:DST[:ro]",
-        help="A folder or file of this machine, which the server sees as DST.",
+        help="Mount SRC, a folder or file of this machine, as DST in the container.",
     ),
     click.option(
         "--env",
         "-e",
         multiple=True,
         metavar="NAME[=VALUE]",
-        help="An environment variable of the server; NAME alone takes its value here. A value that looks like a"
-        " secret is not stored.",
+        help="Set an environment variable of the server. NAME alone passes the value on this machine. A value that"
+        " looks like a secret is not stored.",
     ),
     click.option(
         "--publish",
         "-p",
         multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
-        help="A port of this machine that leads to port INSIDE, in place of the host's network.",
+        help="Publish port INSIDE as PORT of this machine, instead of using the host's network.",
     ),
-    click.option(
-        "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
-    ),
+    click.option("--memory", metavar="SIZE", default="", help="Limit the server's memory, for example to 100g."),
     click.option(
         "--earlyoom/--no-earlyoom",
         default=None,
@@ -268,7 +266,7 @@ serving_options = together(
     extra_argument,
     serve_options,
     container_options,
-    click.option("--force", is_flag=True, help="Start the server even if memory is expected to run out."),
+    click.option("--force", is_flag=True, help="Start the server even if memory will probably run out."),
     node_options,
     click.option("--detach", "-d", is_flag=True, help="Do not wait until the server answers."),
     verbosity_options,

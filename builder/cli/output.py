@@ -162,7 +162,7 @@ def terminal_columns(stream: TextIO) -> int:
         return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _PLAIN_TERMINAL
-    except OSError:
+    except (OSError, AttributeError):  # closed
         return _PLAIN_TERMINAL
 
 
@@ -205,8 +205,8 @@ def level() -> Verbosity:
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the two options, for commands that print something while they work."""
-    quiet = _option("--quiet", "-q", "quiet", "Print nothing but the result and errors.")
-    verbose = _option("--verbose", "-v", "verbose", "Show the output of each step, too.")
+    quiet = _option("--quiet", "-q", "quiet", "Print only the result and errors.")
+    verbose = _option("--verbose", "-v", "verbose", "Also show the output of each step.")
     return quiet(verbose(command))
 
 

@@ -33,7 +33,7 @@ def print_moves(
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
         if move.what in foreign:
-            what = f"{move.what}, what is current here"  # the tag stays, which is reported
+            what = f"{move.what}, the current image here"  # the tag stays, which is reported
         print_result(f"{would}{what}: {output.moved(str(move.origin or 'nothing'), str(move.to))}")
     for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")
@@ -58,10 +58,12 @@ STATUSES = ("good", "bad", "unmarked", "untested")
 @click.command()
 @click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Go ahead even if the image is marked bad, or lacks required evidence.")
-@click.option("--note", default="", metavar="TEXT", help="The reason, with --force; required if evidence is missing.")
+@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
 @click.option(
-    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="The weights to serve it with."
+    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
+)
+@click.option(
+    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
 )
 @json_option
 @pass_context
@@ -87,7 +89,7 @@ def pair(
         )
     elif moved:
         print_moves(moved, result.differences, ())
-        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
+        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`")
     elif weights:
         _print_weights(result.model, result.image, weights)
     elif result.is_new_recipe:
@@ -97,7 +99,7 @@ def pair(
 
 
 def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
-    """Other weights with the same image: a rollback goes to another image, so the way back is told here."""
+    """Other weights with the same image: a rollback goes to another image, so the way back is shown here."""
     before = weights.before
     own = before.short if before else "its own weights"
     print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
@@ -108,14 +110,15 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE|IMAGE:N", shell_complete=names("models", "recipes", "numbered"))
 @click.argument("status", type=WordChoice(STATUSES))
-@click.option("--note", metavar="TEXT", help="What was observed. Without it, the note of the same status stays.")
+@click.option("--note", metavar="TEXT", help="Record what you observed. Without it, the note of the same status stays.")
 @json_option
 @pass_context
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
-    """Record how well an image works, or a model on its image. A recipe stands for its model, an image without a number
-    for the current one.
+    """Record how well an image works, or a model on its image.
 
-    Rollback skips an image that is marked bad. To promote or pair such an image requires --force.
+    A recipe means its model. An image without a number means the current image.
+
+    Rollback skips an image that is marked bad. Promoting or pairing such an image requires --force.
     """
     from builder.commands import pointing as command
 
@@ -126,8 +129,8 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
         return
     on = "" if result.what == str(result.image) else f" on {result.image}"
     marked = "unmarked" if result.status == "untested" else f"marked {result.status}"
-    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} {marked}"
-    print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
+    sentence = f"{result.what}{on} {'is' if result.changed else 'was already'} {marked}"
+    print_result(sentence + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
 
@@ -137,8 +140,10 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 @json_option
 @pass_context
 def keep(context: Context, image: str, as_json: bool) -> None:
-    """Keep an image when others are pruned. A model or a recipe stands for the image that serves it, an image without a
-    number for the current one."""
+    """Keep an image when others are pruned.
+
+    A model or a recipe means the image that serves it. An image without a number means the current image.
+    """
     _set_kept(context, image, as_json, kept=True)
 
 
@@ -159,20 +164,22 @@ def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> Non
         print_json({"image": name, "pinned": kept, "changed": changed})
         return
     word = "kept" if kept else "not kept"
-    which = "" if image.endswith(f":{name.number}") else f", which is what {image} means now,"
-    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")
+    which = "" if image.endswith(f":{name.number}") else f", the image that {image} means now,"
+    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was already {word}")
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Go ahead even if the image is marked bad, or lacks required evidence.")
-@click.option("--note", default="", metavar="TEXT", help="The reason, with --force; required if evidence is missing.")
+@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
+@click.option(
+    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
+)
 @json_option
 @pass_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
-    """Make an image the current one: what `latest` means.
+    """Make an image the current one, and move `latest` to it.
 
-    Models stay with the images that they are paired with.
+    Each model stays with the image that it is paired with.
     """
     from builder.commands import pointing as command
 
@@ -197,23 +204,26 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
     shell_complete=numbers,
     help="Go to number N instead of the previous one.",
 )
-@click.option("--force", is_flag=True, help="Go to number N even if it is marked bad, or lacks required evidence.")
-@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
-@click.option("--restart", is_flag=True, help="Restart the affected servers from the image that they move to.")
+@click.option("--force", is_flag=True, help="Go to number N even if N is marked bad, or lacks required evidence.")
+@click.option("--dry-run", is_flag=True, help="Show what would move, but move nothing.")
+@click.option("--restart", is_flag=True, help="Restart the affected servers from their new image.")
 @json_option
 @pass_context
 def rollback(
     context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
 ) -> None:
-    """Go back to the image before, or to a number. Never builds. A second run returns.
+    """Go back to the previous image, or to a number.
 
-    Numbers that are marked bad or pruned, did not pass their proof, or contain no vLLM are skipped, and named. --to
-    goes to any number, after printing what is known about it. Ends with 1 if there is nothing to go back to.
+    A second run undoes the first one. The command lists numbers that it skips: they are marked bad, were pruned, failed
+    their proof, or contain no vLLM. --to goes to any number; the command first shows what is known about the number.
+
+    Nothing is built if the engine has the image. A missing image is pulled from the registry, copied from a node, or
+    built again. The command ends with 1 if there is no earlier image.
 
     \b
-    MODEL    a model's pairing moves, other models stay
-    TARGET   a definition or repository: its `latest` moves, models stay
-             a recipe: both its image's `latest` and its model move
+    MODEL    the model's pairing moves; other models stay
+    TARGET   a definition or repository: its `latest` moves; models stay
+             a recipe: both the `latest` of its image and its model move
     """
     from builder.commands import rollback as command
 
@@ -236,13 +246,13 @@ def rollback(
     would = "would move " if dry_run else ""
     print_moves(result.moves, result.differences, result.staying, would, result.foreign)
     for name, reason in result.passed.items():
-        print_result(f"  passed over: {name} {reason}")
+        print_result(f"  skipped: {name} {reason}")
     for server in result.serving:
         if restart:
             _restart(context, server.name)
         else:
             print_result(
-                f"  {server.name} {_STAYS[dry_run]} {server.image}: `builder restart {server.name}` changes over"
+                f"  {server.name} {_STAYS[dry_run]} {server.image}; to switch: `builder restart {server.name}`"
             )
 
 

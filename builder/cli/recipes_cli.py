@@ -51,7 +51,7 @@ BROKEN = 2
 
 @click.group(cls=Group)
 def recipes() -> None:
-    """Show recipes, check or copy them, and see what they start."""
+    """Show, check, copy and convert recipes."""
 
 
 recipes.add_command(mods_cli.update_recipes)
@@ -86,7 +86,7 @@ def list_(context: Context, as_json: bool) -> None:
 def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
-    With --node, the command shows what each node starts. A NAME that builder.yaml lacks is the address of a node.
+    With --node, the command shows what each node starts. A NAME that is not in builder.yaml means an address.
     """
     from builder.commands import recipes
 
@@ -111,13 +111,13 @@ def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> Non
 
 @recipes.command("add")
 @click.argument("address", metavar=f"{mods_cli.ADDRESS}|@REGISTRY/NAME|vllm:MODEL|FILE")
-@click.option("--as", "name", metavar="NAME", help="The name of the recipe in this project.")
+@click.option("--as", "name", metavar="NAME", help="Give the recipe this name in the project.")
 @mods_cli.all_option
-@click.option("--with-mods", is_flag=True, help="Also copy the mods that it names and the project lacks.")
+@click.option("--with-mods", is_flag=True, help="Also copy the mods that the recipe names and the project lacks.")
 @click.option(
-    "--hardware", metavar="NAME", help="vllm:MODEL: the machine, as vLLM calls it; the default is dgx_spark_gb10."
+    "--hardware", metavar="NAME", help="With vllm:MODEL: vLLM's name for the machine (default: dgx_spark_gb10)."
 )
-@click.option("--mend", is_flag=True, help="Correct the recipe in FILE, which was pasted from a web page.")
+@click.option("--mend", is_flag=True, help="Correct a recipe in FILE that was pasted from a web page.")
 @mods_cli.yes_option
 @mods_cli.force_option
 @pass_context
@@ -138,17 +138,16 @@ def add(
     default branch). With --with-mods, or if you agree, the command also copies mods that the recipe names and the
     project lacks. It then offers mods that the repository lacks, if builder knows another source.
 
-    @REGISTRY/NAME is a recipe of a registry that sparkrun knows, or `recipe_registries` in builder.yaml names.
-    vllm:MODEL makes a recipe from the one that vLLM publishes, for one kind of machine. Its comments name the file and
-    the key that each line comes from.
+    @REGISTRY/NAME is a recipe in a registry that sparkrun or `recipe_registries` in builder.yaml names. vllm:MODEL
+    converts the recipe that vLLM publishes for one kind of machine. Comments name the source file and key of each line.
 
-    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. The command
-    restores quotes, dashes, bullets, spaces, indentation and the backslashes of the command. It shows each line that
-    changes, and checks the result. It ends with 2 if the recipe cannot be served.
+    With --mend, FILE contains a recipe that was pasted from a web page. FILE may be a recipe of the project. Quotes,
+    dashes, bullets, spaces, indentation and the backslashes of the recipe's command are restored. The command shows
+    each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
     """
     if mend:
         if everything or with_mods or force or hardware:
-            raise click.UsageError("--mend corrects one file: leave out --all, --with-mods, --hardware and --force")
+            raise click.UsageError("--mend cannot be combined with --all, --with-mods, --hardware or --force")
         return _mend(context, address, name, yes=yes)
     from builder.commands import recipes
 
@@ -178,13 +177,13 @@ def add(
 
 @recipes.command()
 @click.argument("recipe", metavar="FILE|NAME", shell_complete=names("recipes"))
-@click.option("--to", "version", type=click.Choice(["1", "2"]), help="The version to write (default: the other one).")
+@click.option("--to", "version", type=click.Choice(["1", "2"]), help="Write this version (default: the other version).")
 @pass_context
 def convert(context: Context, recipe: str, version: str | None) -> None:
     """Print a recipe in the other version of the format: 1 is spark-vllm-docker's, 2 is sparkrun's.
 
-    Comments at its top name what the other version cannot express. The command reads the result again, and refuses it
-    if it would start a different server.
+    Comments at the top list what the other version cannot express. The command then reads the result. It ends with an
+    error if the result would start a different server.
     """
     from builder.commands import recipes
 
@@ -198,19 +197,19 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
     default="",
     metavar="NAME[:N]",
     shell_complete=names("numbered"),
-    help="Ask the vLLM of this image about every recipe.",
+    help="Check every recipe with the vLLM in this image.",
 )
 @json_option
 @pass_context
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
-    """Check recipes for anything wrong.
+    """Check whether recipes can be served.
 
-    Checks the files and folders named, or all recipes of the project. It ends with 2 if a recipe cannot be served.
-    Notes are worth knowing, but no recipe fails because of them.
+    The command checks the named files and folders, or all recipes of the project. It ends with 2 if a recipe cannot be
+    served. A note never makes a recipe fail.
 
-    Where the engine has the image that serves a recipe, its own vLLM parses the command, in a container without network
-    and GPU. The check names unknown options, refused values, and VLLM_ variables that nothing reads.
-    The answers are kept until the recipe or the image changes.
+    If the engine has a recipe's image, the vLLM in that image parses the command, in a container without network or
+    GPU. The check finds unknown options, invalid values, and VLLM_ variables that nothing reads. The results are kept
+    until the recipe or the image changes.
     """
     from builder.commands import recipes
 
@@ -268,7 +267,7 @@ def _row(row: RecipeRow) -> tuple[str, ...]:
     recipe = row.checked.recipe
     name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml").removesuffix(".yml")
     if recipe is None or row.checked.problems:
-        return (name, "-", "broken", "`builder recipes check` says what is wrong")
+        return (name, "-", "broken", "`builder recipes check` shows the problem")
     image = str(row.image) if row.image else recipe.container
     return (name, image, _state(row), recipe.model or "-")
 
@@ -342,10 +341,10 @@ Export what serves a recipe or a model, for other tools.
 \b
 {_LINES}
 
-llama-swap and litellm put several models behind one port: all paired models, if you name none.
+llama-swap and litellm serve several models on one port. Without a name, they serve all paired models.
 
-With several --node, compose and script write one text for each node that takes part: NODE.yaml or NODE.sh in the
-folder of --output. Start the other nodes first, and the first node last.
+With several --node, compose and script write a file for each node to the folder --output: NODE.yaml or NODE.sh. Start
+the other nodes first, and the first node last.
 """
 
 
@@ -357,9 +356,9 @@ folder of --output. Start the other nodes first, and the first node last.
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Write to this file; for several nodes to this folder.",
+    help="Write to this file, or, for several nodes, to this folder.",
 )
-@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine with the servers.")
+@click.option("--address", default="127.0.0.1", metavar="HOST", help="With opencode or litellm: the servers' machine.")
 @serve_options
 @node_options
 @container_options

@@ -27,26 +27,24 @@ if TYPE_CHECKING:
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option("--follow", "-f", is_flag=True, help="Keep printing new lines.")
 @click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
-@click.option(
-    "--node", metavar="NAME", shell_complete=names("nodes"), help="The server on this node, if there are several."
-)
+@click.option("--node", metavar="NAME", shell_complete=names("nodes"), help="Show the server on this node.")
 @click.option(
     "--report",
     is_flag=False,
     flag_value="-",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="[FILE]",
-    help="Write the last minute of a crash in a form that can be posted; without FILE, print it.",
+    help="Write a report on a crash, which can be posted, to FILE. Without FILE, print the report.",
 )
 @pass_context
 def logs(
     context: Context, what: str | None, follow: bool, tail: int | None, node: str | None, report: str | None
 ) -> None:
-    """Show what a server prints. Without a name: the only running server.
+    """Show what a server prints. Without a name, the command shows the only running server.
 
-    With --report: the cause of a crash, the machine, the image, how it was served, what vLLM chose by itself, and the
-    last minute of its log, without secrets, addresses and names. It also reports on a start that failed, whose
-    container is gone.
+    With --report, the command shows the cause of a crash, the machine, the image, the options of the server, vLLM's own
+    choices, and the last minute of the log. The report contains no secrets, addresses or names. The report also works
+    for a failed start whose container is gone.
     """
     from builder.commands import watching as command
 
@@ -58,7 +56,7 @@ def logs(
         name, text = crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
             crash_report.write_report(Path(report), text)
-            print_result(f"{report} has the report on {name}: read it before you post it")
+            print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()
     else:
@@ -72,10 +70,10 @@ def logs(
 @json_option
 @pass_context
 def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
-    """Restart a server, from the image that is paired now.
+    """Restart a server from the image that is paired now.
 
-    After `builder rollback MODEL`, that is the previous image. The server keeps the options that it was started with,
-    except those given here.
+    After `builder rollback MODEL`, the paired image is the previous one. The server keeps its options, except options
+    that you give here.
     """
     from builder.commands import servers as command
 
@@ -86,14 +84,14 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be started, but start nothing.")
 @click.option(
     "--try-mod",
     "try_mods",
     multiple=True,
     metavar="MOD",
     shell_complete=names("mods"),
-    help="Apply this mod in the container before it serves, to try it without a build.",
+    help="Apply this mod in the container before the server starts, without a build. Repeatable.",
 )
 @serving_options
 @json_option
@@ -101,11 +99,12 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
 def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
-    Waits until the server answers; ^C during the wait stops it. Later, the engine restarts the server if it exits, and
-    when the machine starts. Several --node serve the model together, and the first one answers.
+    The command waits until the server answers; ^C during the wait stops the server. Later, the engine restarts the
+    server if it exits, and when the machine starts. Several nodes serve the model together; the first --node answers
+    requests.
 
-    With --try-mod the image stays unchanged, so the server's results are not evidence of the image. To bake a mod that
-    works: `builder build RECIPE --mod MOD`.
+    With --try-mod, the image stays unchanged, so the server's results are not evidence for the image. To build a mod
+    that works into an image: `builder build RECIPE --mod MOD`.
     """
     from builder.commands import servers as command
 
@@ -130,7 +129,7 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
         print_result(f"{server.model}: {result.put_back_from} → {server.image}, because {result.put_back_reason}")
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
-        how = "is starting already" if result.already else "starts"
+        how = "is already starting" if result.already else "starts"
         print_result(f"{server.name} {how} from {server.image}; `builder status` shows its progress")
     elif result.already:
         print_result(f"{where} already: {server.address}")
@@ -170,7 +169,7 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
     """Show what is being served, and its health.
 
-    Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
+    The command shows health, restarts, requests, tokens per second and speculative acceptance, as vLLM counts them.
     """
     from builder.commands import watching
 
@@ -201,7 +200,7 @@ def _print(overview: ServingOverview) -> None:
     for upgrade in overview.interrupted:
         print_note(str(upgrade))
     if not overview.states:
-        print_result("nothing is being served: `builder run RECIPE` serves a model")
+        print_result("nothing is being served; to serve a model: `builder run RECIPE`")
     for number, state in enumerate(overview.states):
         if number:
             print_line()
@@ -214,7 +213,7 @@ def _print(overview: ServingOverview) -> None:
             for line in ended.lines:
                 print_result(f"    {line}", hanging=6)
         if state.ended:
-            print_result(f"  `builder restart {state.running.name}` starts it again on all of its nodes")
+            print_result(f"  `builder restart {state.running.name}` restarts the server on all of its nodes")
 
 
 def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
@@ -223,11 +222,11 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "model", server.model
     yield "image", server.image
     if server.tried:
-        yield "tried", f"{', '.join(server.tried)}: in this server only; its results are not evidence of the image"
+        yield "tried", f"{', '.join(server.tried)}: in this server only; its results are not evidence for the image"
     if server.started_by:
         yield "by", f"{server.started_by}, which starts and stops it"
     if superseded := state.superseded:
-        yield "paired with", f"{superseded.paired} now: `builder restart {server.name}` serves from it"
+        yield "paired with", f"{superseded.paired} now; to switch: `builder restart {server.name}`"
     if state.put_back:
         yield "put back", f"from {state.put_back.image}: {state.put_back.note}"
     if server.address:
@@ -272,14 +271,14 @@ _SERVICE = (
     metavar="SECONDS",
     default=60,
     show_default=True,
-    help="How long the server may take to finish before it is killed.",
+    help="Kill the server after this time if it has not stopped.",
 )
 @json_option
 @pass_context
 def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> None:
     """Stop the server of a model.
 
-    The server may finish its requests, and is killed when its time is up. Without a name: the only running server.
+    The server may finish its requests until its time is up. Without a name, the command stops the only running server.
     """
     from builder.commands import servers as command
 
@@ -290,7 +289,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
         print_json({"server": data(result, keys)})
         return
     for name in result.killed:
-        print_note(f"{name} was killed: it had not ended in {seconds} seconds")
+        print_note(f"{name} was killed, because it did not stop within {seconds} seconds")
     took = words.duration_text(result.seconds)
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
@@ -302,13 +301,13 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring up a model: its image, its weights, its server.
 
-    Builds the image of a recipe that has no image yet. A number that is missing here is pulled from the registry of
-    builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
-    answers, and prints the address. Finished steps are not repeated. If interrupted, run the same command again. With
-    --node, all this happens on those machines.
+    If the recipe has no image yet, the command builds one. If the image is missing here, the command pulls it from the
+    registry in builder.yaml, or builds it again. The command then downloads the model, starts the server like `builder
+    run`, waits until the server answers, and prints the address. Finished steps are not repeated. If interrupted, run
+    the same command again. With --node, every step runs on those machines.
 
-    If the recipe names mods that the project lacks, and builder knows where they are, it offers each mod and shows its
-    scripts first. Nothing is fetched before you agree.
+    If the project lacks mods that the recipe names, and builder knows their address, the command offers each mod. It
+    shows the scripts of the mod first. Nothing is fetched before you agree.
     """
     from builder.commands import up as command
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     """Copy a numbered image to other machines.
 
-    NODE is a name of builder.yaml. All nodes are served at the same time, and each gets only the layers that it lacks:
-    through the registry of builder.yaml, or through one that runs on this machine during the copy. On each node the
-    content is compared with images.lock before the number is set, and `latest` if it is current. What the image
-    compiled here is copied as well, to nodes with the same chip. If one node fails, the others continue, and the exit
-    code is 1.
+    NODE is a name in builder.yaml. The command copies to all nodes at the same time. Each node gets only the layers
+    that it lacks, through the registry in builder.yaml or a temporary registry on this machine. On each node, the
+    content is compared with images.lock before the image gets its number. The current number also becomes `latest`.
+    Nodes with the same chip also get the compile caches of the image. If one node fails, the other nodes continue, and
+    the exit code is 1.
     """
     from builder.commands import transfers
 
@@ -51,16 +51,16 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("file", metavar="FILE", type=_FILE)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--with-caches", is_flag=True, help="Include what the image compiled here while it served.")
+@click.option("--with-caches", is_flag=True, help="Include the compile caches of the image on this machine.")
 @verbosity_options
 @json_option
 @pass_context
 def export_image(context: Context, image: str, file: Path, force: bool, with_caches: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
-    For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
-    load` reads as well, with the build directory and the entry of images.lock beside the image. FILE appears once it is
-    complete. With --with-caches, a machine with the same chip starts the model without compiling.
+    FILE is for a machine without a network: `builder import-image FILE` imports the image there. FILE is an OCI archive
+    that `docker load` also reads. It contains the image, its build directory and its entry in images.lock. FILE appears
+    when it is complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
     from builder.commands import image_files as command
 
@@ -80,10 +80,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
 def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
-    FILE was written by `builder export-image`. The image gets its number only if every byte matches the export. Its
-    build directory and its entry in images.lock come with it. The current number and the pairings of models stay as
-    they are: the number becomes current only if the repository has no current one, and serves only models that no image
-    serves yet. A number that is another image here is not overwritten."""
+    `builder export-image` wrote FILE. The image gets its number only if every byte matches the export. The command also
+    imports the image's build directory and its entry in images.lock. The current number and the pairings of models stay
+    unchanged. The number becomes current only if the repository has no current number. It serves only models that no
+    image serves yet. A number that means another image here is not overwritten."""
     from builder.commands import image_files as command
 
     with context.working() as workspace:
@@ -92,13 +92,13 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         print_json(result, "image already layers size=bytes current models")
         return
     outcome = (
-        "is here already"
+        "is already here"
         if result.already
         else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
     )
     print_result(f"{result.image} {outcome}")
     if result.models:
-        print_result(f"it serves {', '.join(result.models)}")
+        print_result(f"the image serves {', '.join(result.models)}")
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")
 
@@ -110,14 +110,14 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
 def pull(context: Context, image: str) -> None:
     """Pull a numbered image from the registry.
 
-    For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
-    only if its content is the recorded one. Compile caches come along if they were pushed from the same chip.
+    Name a number, or a recipe or model to pull the image that serves it. The image gets its number only if its content
+    matches images.lock. Compile caches that were pushed from the same chip are pulled, too.
     """
     from builder.commands import transfers as command
 
     with context.working() as workspace:
         name, layers = command.pull_image(workspace, image)
-    print_result(f"{name} pulled, {layers}" if layers else f"{name} is here already")
+    print_result(f"{name} pulled, {layers}" if layers else f"{name} is already here")
 
 
 @click.command()
@@ -127,9 +127,9 @@ def pull(context: Context, image: str) -> None:
 def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
-    The registry is named in builder.yaml; images.lock records the digests. The current number becomes `latest` there,
-    too. A number with different content in the registry is not overwritten. What the image compiled here is pushed as
-    well. To log in: `docker login REGISTRY`.
+    builder.yaml names the registry; images.lock records the digests. The current number also becomes `latest` in the
+    registry. A number that has different content in the registry is not overwritten. The compile caches of the image
+    are also pushed. To log in: `docker login REGISTRY`.
     """
     from builder.commands import transfers as command
 
@@ -141,7 +141,7 @@ def push(context: Context, images: tuple[str, ...]) -> None:
 
 def print_pushed(pushed: PushedImage) -> None:
     """Prints the result of one push."""
-    outcome = "exists already" if pushed.already else "pushed"
+    outcome = "already exists" if pushed.already else "pushed"
     print_result(
         f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
     )
@@ -151,18 +151,18 @@ def print_pushed(pushed: PushedImage) -> None:
 
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.option("--revision", metavar="R", help="A branch, tag or commit instead of the recorded one.")
+@click.option("--revision", metavar="R", help="Download this branch, tag or commit instead of the recorded revision.")
 @click.option(
-    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy to a node."
+    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy the models to NODE."
 )
 @json_option
 @verbosity_options
 @pass_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Fetch a model and its draft model, for here and for nodes.
+    """Download a model and its draft model, also to nodes.
 
-    They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
-    the model was paired. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
+    The models go into the Hugging Face cache, at the revision in the recipe, or else at the revision that the pairing
+    recorded. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE apply.
     """
     from builder.commands import transfers as command
 
@@ -176,7 +176,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         took = (
             f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
             if model.fetched
-            else "it was already here"
+            else "already here"
         )
         print_result(f"{model.model} at {model.commit[:7]}: {took}")
         print_result(f"  {model.folder}")

@@ -26,12 +26,12 @@ _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @update_option
-@click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
+@click.option("--allow-older", is_flag=True, help="Build even if packages or sources move to older versions.")
 @click.option(
-    "--machine-differs", is_flag=True, help="Go ahead although the machine changed since the current image worked."
+    "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the current image worked."
 )
-@click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
-@click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
+@click.option("--abort", is_flag=True, help="Cancel an interrupted upgrade, and serve the model as before.")
+@click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, but change nothing.")
 @json_option
 @verbosity_options
 @pass_context
@@ -47,22 +47,23 @@ def upgrade(
 ) -> int:
     """Move a model to newer upstream versions, if they are as good.
 
-    Builds a candidate with the sources resolved again (all, or those named by --update) and proves it. Then serves the
-    candidate under a name and port of its own, and runs the probes and benchmarks that the model requires. If memory
-    does not suffice for two servers, the candidate takes the place of the model's server. If the candidate passes
-    everything, pins, pairing and `latest` move together, and the server changes to the new image. Otherwise nothing
-    moves, and the candidate stays with its evidence.
+    The command resolves all sources again, or only the sources named by --update. It then builds a candidate and proves
+    it. It serves the candidate under a different name and port, and runs the required probes and benchmarks. If memory
+    does not suffice for two servers, the candidate replaces the model's server during the tests.
 
-    If a package or a source would go back to an older version, for example because the package index is behind the
-    pins, nothing is built without --allow-older. If the kernel, the driver or the firmware changed since the present
-    image worked, no candidate is judged without --machine-differs.
+    If the candidate passes, pins, pairing and `latest` move together, and the server switches to the new image.
+    Otherwise nothing moves, and the candidate stays with its evidence.
 
-    The same command continues an interrupted upgrade. After kill -9 the candidate may still run: `builder run`,
-    `builder restart` and this command stop it, and serve the model as before.
+    If a package or source would move to an older version, nothing is built without --allow-older. For example, the
+    package index may lag behind the pins. If the kernel, the driver or the firmware has changed since the current image
+    worked, no candidate is judged without --machine-differs.
+
+    The same command continues an interrupted upgrade. After kill -9, the candidate may still run. `builder run`,
+    `builder restart` and this command stop the candidate, and serve the model as before.
 
     \b
     Ends with
-      0  if the model is on the new image, or there is nothing newer
+      0  if the model moved to the new image, or nothing is newer
       1  if the candidate was rejected
     """
     from builder.cli.build_cli import print_plan
@@ -108,9 +109,10 @@ def _sentence(result: UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing newer: after resolving everything again, a build makes {before} again"
+        return f"nothing is newer: all sources were resolved again, and a build would make {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
-    return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
+    why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
+    return f"stays on {before}: {why}{name}"
 
 
 def _print_lines(label: str, lines: Sequence[str], most: int) -> None:

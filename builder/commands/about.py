@@ -226,11 +226,11 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
         yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
     elif (proc / "driver/nvidia/version").exists():
-        message = "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device"
+        message = "this machine has an NVIDIA GPU, but the engine has neither an nvidia runtime nor the device"
         remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     if not engine.limits_memory:
-        message = "the engine cannot limit the memory of a container: `run --memory` does nothing"
+        message = "the engine cannot limit the memory of a container: `run --memory` has no effect"
         remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
         yield Diagnosis("limits", "warning", message, remedy)
     # The disk cannot be seen if the engine is on another machine, or its folder is not readable.
@@ -301,7 +301,7 @@ def _files(project: Project) -> Iterator[Diagnosis]:
             except BuilderError as error:
                 errors.append(error.message)
         if errors:
-            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(errors)), "correct the files named")
+            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(errors)), "correct these files")
         else:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
     if missing_mods:
@@ -333,10 +333,10 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
     overview = status.status_overview(workspace, lock)
     for row in overview.rows:
         if row.state in {"missing", "moved"}:
-            yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
+            yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows the images")
     for repository in overview.stray:
         remedy = "the next build or rollback in this project corrects it"
-        yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
+        yield Diagnosis("tag", "warning", f"{repository}:latest does not point to its current number", remedy)
     with suppress(BuilderError):  # an engine that fails has its own finding
         yield from _models_without_gpu(project, lock, endpoint)
 
@@ -350,8 +350,8 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
             if serve_settings(project, selection).gpus == "all":
                 waiting.append(f"{model} on {selection.image}")
     if waiting and not machine.has_nvidia(endpoint):
-        message = f"this engine cannot give a container the GPU that these need: {', '.join(waiting)}"
-        remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
+        message = f"this engine cannot give containers a GPU, which these models require: {', '.join(waiting)}"
+        remedy = "serve them on a machine with a GPU; for CPU images, set `serve: {gpus: none}` in image.yaml"
         yield Diagnosis("models", "warning", message, remedy)
 
 
@@ -362,15 +362,15 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
 
     settings = git.read_index_settings(environ)
     if settings.ca_file:
-        message = f"{settings.ca_file} is given to steps that use the network, and not kept"
+        message = f"build steps that use the network get {settings.ca_file}; images do not contain the file"
         yield Diagnosis("certificates", "ok", message)
     if settings.index_url or settings.find_links:
         yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
     for name, value in settings.proxies:
         host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
         if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
-            message = f"{name} is {host}, which means the container itself to a build step"
-            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
+            message = f"{name} is {host}; in a build step, this address means the container itself"
+            remedy = "give the proxy an address that containers can reach, such as the address of the bridge docker0"
             yield Diagnosis("proxy", "error", message, remedy)
 
 
@@ -417,7 +417,7 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
         if state == "missing":
             yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
         elif state == "moved":
-            yield Discrepancy(reference, "moved", "the registry has other content there", f"`builder show {name}`")
+            yield Discrepancy(reference, "moved", "the registry has different content there", f"`builder show {name}`")
 
 
 def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
@@ -431,7 +431,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         first = ", after its build directory is restored (see below)" if name in edited_names else ""
         back = f"{adopted.way_back(row.name, row.image)}{first}"
         if row.state == "missing":
-            yield Discrepancy(name, "missing", "the engine has no image of that name", back)
+            yield Discrepancy(name, "missing", "the engine has no image with this name", back)
         elif row.state == "moved":
             remedy = f"`docker tag {name} OTHER-NAME; docker image rm {name}` frees the name, then {back}"
             yield Discrepancy(name, "moved", "the name belongs to a different image", remedy)
@@ -441,7 +441,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         yield Discrepancy(latest, "moved", f"does not point to {current}", f"`builder promote {current}`")
     for repository, owner in overview.foreign.items():
         current = f"{repository}:{lock.images[repository].current}"
-        yield Discrepancy(f"{repository}:latest", "foreign", f"does not point to {current}: {owner} has it", "")
+        yield Discrepancy(f"{repository}:latest", "foreign", f"does not point to {current}: it belongs to {owner}", "")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
@@ -451,7 +451,7 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         if image.adopted:
             contents = adopted.read_adopted(folder)
             if contents is None or contents.fingerprint != image.fingerprint:
-                fault = "is gone or damaged" if contents is None else "is of another image"
+                fault = "is gone or damaged" if contents is None else "belongs to another image"
                 yield Discrepancy(str(name), "edited", f"{project.relative(folder / adopted.FILE)} {fault}", back)
             continue
         try:

@@ -74,8 +74,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     source = source or (before.source if before else "")
     if not source:
         if not (origin := shipped.repository_of_releases()):
-            hint = "name one: `builder advisories update GIT-URL//FOLDER`, or a file"
-            raise UsageError("this installation does not say where it comes from", hint=hint)
+            hint = "name a file or a repository: `builder advisories update GIT-URL//FOLDER`"
+            raise UsageError("this installation does not record its repository", hint=hint)
         source = f"{origin}//{_FOLDER}"
     commit = ""
     if Path(source).is_file():
@@ -88,7 +88,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
         contents = {file.path: file.content for file in files_there}
     texts = {path: content for path, content in contents.items() if path.endswith(_SUFFIX)}
     if not texts:
-        raise SourceError(f"{redacted(source)} has no advisories", hint=f"they are in files that end in {_SUFFIX}")
+        raise SourceError(f"{redacted(source)} has no advisories", hint=f"the names of advisory files end in {_SUFFIX}")
     signed = _signer(contents, texts, signers) if signers else ""
     parsed = {path: advisories.parse_advisories(decoded(text, path), path, source) for path, text in texts.items()}
     _refuse_repeated(parsed)
@@ -122,8 +122,8 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
         for path, text in texts.items():
             signature.write_bytes(contents.get(path + advisories.SUFFIX, b""))
             if not (name := advisories.signer(signature, text, NAMESPACE, signers)):
-                hint = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}` signs it, with a key in {signers}"
-                raise UsageError(f"{path} has no valid signature of an allowed signer: nothing was taken", hint=hint)
+                hint = f"sign it with a key that {signers} lists: `ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}`"
+                raise UsageError(f"{path} has no valid signature of an allowed signer. Nothing was updated", hint=hint)
             signing.add(name)
     return ", ".join(sorted(signing))
 
@@ -133,7 +133,7 @@ def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:
     problems = []
     for path, name in ((path, each.id) for path, group in parsed.items() for each in group):
         if name in places:
-            problems.append(Problem(Location(path), f"`{name}` is in {places[name]} as well"))
+            problems.append(Problem(Location(path), f"`{name}` is also in {places[name]}"))
         places[name] = path
     if problems:
         raise FileProblemsError(tuple(problems))

@@ -153,7 +153,7 @@ def _engine_copy(workspace: Workspace, reference: str) -> str:
     here = f"{images.repository(name)}@{digest}"
     if images.inspect_image(workspace.engine, here) is None:
         return ""
-    workspace.report(Message(f"{reference} comes from this engine: its registry does not have it"))
+    workspace.report(Message(f"{reference} is copied from this engine, because its registry does not have it"))
     return here
 
 
@@ -168,7 +168,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
             raise UsageError(
-                f"images.lock has no base of {name} that comes from a registry", hint=f"`builder lock {name}` pins it"
+                f"images.lock records no registry base image for {name}", hint=f"`builder lock {name}` pins it"
             )
         yield from ((base, None) for base in bases)
         return
@@ -176,7 +176,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
     if repository in lock.images:
         image, recorded = status.named_number(workspace.project, lock, name)
         if recorded.adopted is None or not recorded.adopted.digests:
-            why = "was built here" if recorded.adopted is None else "came from no registry"
+            why = "was built here" if recorded.adopted is None else "did not come from a registry"
             raise UsageError(f"{image} {why}", hint=f"`builder push {image}` copies it into your registry")
         yield recorded.adopted.digests[0], image
         return
@@ -225,7 +225,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         remedy = f"`builder push {number}` copies it into your registry"
         yield Diagnosis(number, "warning", "this image exists only here", remedy)
     if users and all_there:
-        yield Diagnosis("upstream", "ok", f"the registries have all {len(users)} images that come from others")
+        yield Diagnosis("upstream", "ok", f"the registries still have all {len(users)} upstream images")
     used = {reference: users for reference, users in gone.items() if users}
     status.record_upstream(workspace.project, status.UpstreamAnswers(words.now(), used, tuple(alone)))
 
@@ -238,12 +238,12 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
         reference = next((f"{subject}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
     with suppress(TransferError):
         if copy := named_registry.mirrored(workspace, reference) if reference else None:
-            return Diagnosis(subject, "ok", f"{message}; there is a copy: {copy.partition('://')[2]}")
+            return Diagnosis(subject, "ok", f"{message}; a copy exists: {copy.partition('://')[2]}")
     digest = reference.partition("@")[2]
     if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
         remedy = f"`builder mirror {reference}` makes a copy"
         return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
-    remedy = "choose another image or tag" if answered else "check the network and `docker login`, and ask again"
+    remedy = "choose another image or tag" if answered else "check the network and `docker login`, then try again"
     return Diagnosis(subject, "warning", f"{message}; no copy is known", remedy)
 
 

@@ -93,7 +93,8 @@ class RunningBisection:
         repository = lock.images.get(name)
         if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
             raise ConflictError(
-                f"{bisection.target} no longer names the images of its bisection", hint="`builder bisect stop` ends it"
+                f"{bisection.target} no longer names the images that its bisection compares",
+                hint="`builder bisect stop` ends it",
             )
         first = bisection.numbers[0]
         text = self.recipe.text if self.recipe else ""
@@ -187,7 +188,7 @@ class RunningBisection:
     def stop_candidates(self, *, restore: bool) -> None:
         """Ends the server of a candidate; ``restore`` starts the model's own server again if it ran before."""
         if self.recipe:
-            servers.stop_candidates(self.workspace, self.recipe.file, "which a bisection left")
+            servers.stop_candidates(self.workspace, self.recipe.file, "which a bisection left running")
             if restore and self.bisection.served:
                 measuring.serve_again(self.workspace, self.recipe)
 
@@ -270,14 +271,14 @@ class RunningBisection:
         except (OSError, records.RecordError):
             raise ConflictError(
                 f"the recorded answers of {self.bisection.repository}:{first} are gone: {kept}",
-                hint="`builder bisect stop` ends the bisection; begin it again",
+                hint="end the bisection with `builder bisect stop`, then start it again",
             ) from None
         given = reference.prompts
         _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
         likeness = image_likeness.compare_images(given, reference.rated, rated)
         note = image_likeness.first_difference(likeness)
         if likeness.verdict == "cannot tell":
-            return Trial(tried, skipped=f"the answers do not decide: {note}")
+            return Trial(tried, skipped=f"the answers give no clear verdict: {note}")
         failed = int(likeness.verdict == "different")
         return Trial(tried, 1 - failed, failed, note=note)
 
@@ -326,10 +327,10 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
     if ended.exit_code == _SKIP:
         return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
     if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
-        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with exit code {ended.exit_code}"
         raise ConflictError(
-            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
-            hint="give the same command again to continue; 0 is good, 125 skips, 1 to 127 is bad",
+            f"{script.name} ended {how}, which stops the bisection: {note}".rstrip(": "),
+            hint="run the same command again to continue; exit code 0 is good, 125 skips, any other up to 127 is bad",
         )
     failed = int(ended.cause != "itself" or ended.exit_code != 0)
     return Trial(tried, 1 - failed, failed, note=note)
@@ -350,8 +351,8 @@ def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, 
         return None, image.repository_of(project, named.definition or "")
     if not is_in_recipes(project, project.root / named.recipe.file):
         raise UsageError(
-            f"{named.recipe.file} is not in recipes/, where a bisection finds its recipe again",
-            hint="copy the recipe to recipes/, and give its name",
+            f"{named.recipe.file} is not in recipes/: an interrupted bisection could not find it again",
+            hint="copy the recipe to recipes/, then use its name",
         )
     model = lock.models.get(named.recipe.model or "")
     return named.recipe, model.pairing.image.repository if model else named.recipe.repository
@@ -389,7 +390,7 @@ def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidat
             bake.bake_images(workspace, [job])
             images.tag_image(workspace.engine, work.tag, tag)
     except DiskFullError as error:
-        hint = f"{error.hint}; then give the same command again, to continue"
+        hint = f"{error.hint}; then run the same command again to continue"
         raise DiskFullError(error.message, log=error.log, hint=hint) from None
     except SourceError as error:
         return "", f"cannot be obtained: {error.message.splitlines()[0]}"

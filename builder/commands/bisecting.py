@@ -89,8 +89,8 @@ def bisect_images(
     """
     project = workspace.project
     if judge.kind == "script" and not os.access(judge.name, os.X_OK):
-        hint = f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`"
-        raise UsageError(f"{judge.name} is not a program that can be run", hint=hint)
+        hint = f"`chmod +x {judge.name}`, and start it with a line such as `#!/bin/sh`"
+        raise UsageError(f"{judge.name} is not an executable program", hint=hint)
     work_folder.recover(workspace)
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
@@ -215,7 +215,7 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     repository = lock.images.get(name)
     if repository is None or not repository.numbers:
         raise NothingToDoError(
-            f"{name} has no numbered image", hint="`builder build` makes one: a bisection compares two"
+            f"{name} has no numbered image", hint="a bisection compares two numbers; `builder build` makes a number"
         )
     paired = lock.models.get((recipe.model if recipe else None) or "")
     every = (paired.pairing, *paired.previous) if paired else ()
@@ -224,7 +224,7 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     if judge.kind == "probe":
         probes.require(project, judge.name)
     if recipe is None and judge.kind in {"probe", "prove", "same"}:
-        hint = "name a recipe or a model; `--run SCRIPT` gets the image of a definition alone"
+        hint = "name a recipe or a model, or test the image itself with `--run SCRIPT`"
         raise UsageError("a definition does not say how a model is served", hint=hint)
     numbers = []
     for number, record in sorted(repository.numbers.items()):
@@ -256,13 +256,13 @@ def _ends(
         if number not in repository.numbers:
             raise UsageError(f"{name} has no number {number}", hint="`builder list` shows the numbered images")
     if last is None:
-        raise NothingToDoError(f"no number of {name} is current", hint="--bad N says which one fails")
+        raise NothingToDoError(f"no number of {name} is current", hint="name the number that fails: `--bad N`")
     first = good or _last_good(repository, pairings, last)
     if first is None:
-        hint = f"--good N says which one; `builder mark {name}:N good` keeps that"
+        hint = f"name a number that works: `--good N`; `builder mark {name}:N good` records it"
         raise UsageError(f"no number before {name}:{last} is known to be good", hint=hint)
     if first == last:
-        raise UsageError(f"{name}:{last} cannot be both ends", hint="give two different numbers: --good N and --bad N")
+        raise UsageError(f"{name}:{last} cannot be good and bad", hint="give different numbers: --good N and --bad N")
     return first, last
 
 
@@ -280,23 +280,23 @@ def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int)
 
 # The end of a bisection: what was found.
 
-_OUTSIDE = "the cause may lie outside of the images: the driver, memory, options or weights"
+_OUTSIDE = "the cause may lie outside the images: the driver, memory, options or weights"
 # Why nothing was found, and what to do.
 _ENDINGS = {
     "bad end passes": (
-        "the bad end passes",
-        f"judge by what shows the fault, with another --run or --probe; or {_OUTSIDE}",
+        "the bad number passes",
+        f"use another --run or --probe, which shows the fault; or {_OUTSIDE}",
     ),
-    "good end fails": ("the good end fails as well", f"--good N names another number that passed; or {_OUTSIDE}"),
+    "good end fails": ("the good number fails as well", f"name another number that passed: `--good N`; or {_OUTSIDE}"),
     "alike": (
-        "both ends fail about as often: no number of trials can separate them",
-        "judge by what fails more clearly: a script of --run may try several times, and count",
+        "both numbers fail about equally often: no number of trials can separate them",
+        "use a test that fails more clearly: a --run script can try several times and count",
     ),
     "end untried": (
-        "an end could not be tried",
-        "correct the fault, and give the same command again; or name other ends by --good N and --bad N",
+        "the good or the bad number could not be tried",
+        "correct the fault and run the same command again; or name other numbers with --good N and --bad N",
     ),
-    "nothing differs": ("nothing that is recorded differs between the two numbers", _OUTSIDE),
+    "nothing differs": ("the records of the two numbers do not differ", _OUTSIDE),
 }
 
 
@@ -310,7 +310,7 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     report = replace(report, machine=_machine_since(running))
     running.stop_candidates(restore=True)
     if count := bisect_trying.remove_all(workspace):
-        workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache stays"))
+        workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache was kept"))
     search.journal_of(workspace.project).remove()
     return report
 
@@ -347,12 +347,12 @@ def _found_culprit(
     if tree := span.tree(unit):
         good, bad = culprit.good or tree.old[1], culprit.bad or tree.new[1]
         facts = partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad)
-        now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` stays on the commit before"
+        now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` keeps the commit before"
         return replace(result, good=good, bad=bad, commit=_answered(workspace, facts), now=now)
     if package := span.package(unit):
         old, new = span.versions(package)
         good, bad = culprit.good or old, culprit.bad or new
-        now = f"`{package}=={good}` under `python.packages` in dockerfiles/{definition}/image.yaml stays on that"
+        now = f"`{package}=={good}` under `python.packages` in dockerfiles/{definition}/image.yaml keeps that version"
         if package != points.PACKAGE:
             return replace(result, good=good, bad=bad, now=now)
         stay, commit = good, None
@@ -394,14 +394,14 @@ def _found_base(
             first, last = (points.in_base(point)[1] for point in (result.good, result.bad))
             result = replace(result, good=first, bad=last, commit=facts)
         elif result.good in row.points:
-            note = f"; with the vLLM of {bad} it passes, so the cause is something else in {bad}"
+            note = f"; a candidate with the vLLM of {bad} passes, so the cause is something else in {bad}"
             result = replace(result, good=good, bad=bad)
         else:
-            note = "; the published wheels of vLLM do not show which commit inside that day it is"
+            note = "; the published wheels of vLLM do not show which commit of that day is the cause"
             result = replace(result, good=good, bad=bad)
     now = f"`builder rollback {running.bisection.target}` goes back to {span.old}"
     if good:
-        now = f"`builder lock {definition} --update base={good}` stays on the image before {bad}{note}"
+        now = f"`builder lock {definition} --update base={good}` keeps the image before {bad}{note}"
     change = result.change + _changes_of_bases(workspace, span, conclusion, good, bad)
     return replace(result, change=change, now=now)
 

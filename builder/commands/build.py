@@ -177,7 +177,7 @@ def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
     remedies = []
     for each in failed:
         names = ", ".join(each.failed_models)
-        lines.append(f"{each.image} did not pass for {names}: the number is kept, but nothing was moved to it")
+        lines.append(f"{each.image} did not pass for {names}: the number is kept, but no pointer was moved")
         if each.current and each.current != each.image:
             remedies.append(f"`builder diff {each.current} {each.image}` shows what changed")
         remedies += [f"`builder prove {each.image} {model}` proves it again" for model in each.failed_models]
@@ -208,7 +208,7 @@ def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlo
     plan, comparison = image.plan, image.comparison
     lines = list(plan.warnings)
     if comparison.existing:
-        lines.append(f"building again, as asked: {comparison.existing} has the same inputs")
+        lines.append(f"building again, as requested: {comparison.existing} has the same inputs")
     else:
         lines.append(f"building {plan.repository} for {plan.definition.platform}, because")
         lines += [f"  {reason}" for reason in comparison.reasons]

@@ -74,8 +74,8 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         finished = conversion.finished_size(plan, place)
         needed, disk = plan.size + plan.fetched - finished, _disk(place)
         if needed + _SPARE > (free := shutil.disk_usage(disk).free):
-            message = f"{checkpoint} takes {words.size_text(needed)}, and {disk} has {words.size_text(free)} free"
-            hint = "make room, or name a larger disk: `output: {folder: PATH}`, or HF_HOME for all models"
+            message = f"{checkpoint} needs {words.size_text(needed)}, but {disk} has only {words.size_text(free)} free"
+            hint = "free some space, or use a larger disk: `output: {folder: PATH}`, or HF_HOME for all models"
             raise SourceError(message, hint=hint)
         conversion.fetch_source(plan, workspace.report)
         began = time.monotonic()
@@ -211,7 +211,7 @@ def _problem(path: Path, file: RecordedFile, count: Callable[[int], None], *, fu
     with planning.open_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
         if size != file.size:
-            return f"it has {size:,} bytes, and {file.size:,} are recorded"
+            return f"it has {size:,} bytes instead of the recorded {file.size:,}"
         if file.header and words.sha256_of(opened.read(length(opened.read(PREFIX), size))) != file.header:
             return "its header differs from the record"
         if full or not file.header:

@@ -110,7 +110,7 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     if not names or (len(names) == 1 and not differs):
         raise UsageError(
             "a comparison takes two numbers, or one number and a change",
-            hint="such as `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`",
+            hint="for example `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`",
         )
     first = selection.with_number(lock, chosen.recipe, names[0])
     recipe = build_target.find_target(project, request.recipe).recipe if request.recipe else chosen.recipe
@@ -146,8 +146,8 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
     models |= dict.fromkeys(model for name in names for model in requirements.models_of(workspace.project, lock, name))
     if len(models) == 1:
         return next(iter(models))
-    hint = f"they serve {', '.join(models)}" if models else "such as `builder compare 6 7 Qwen/Qwen3-0.6B`"
-    raise UsageError("the images do not tell which model to serve: name it, or a recipe", hint=hint)
+    hint = f"they serve {', '.join(models)}" if models else "for example `builder compare 6 7 Qwen/Qwen3-0.6B`"
+    raise UsageError("the images do not determine which model to serve: name a model or a recipe", hint=hint)
 
 
 def compare_sides(
@@ -163,11 +163,13 @@ def compare_sides(
     if within is None:
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
-        servers.stop_candidates(workspace, each.file, "which an interrupted comparison left")
+        servers.stop_candidates(workspace, each.file, "which an interrupted comparison left running")
     for side in (first, second):  # both are checked before the first is served, which takes minutes
-        preparation.prepare_candidate(workspace, _request(workspace, side), side.selection)
+        request = _request(workspace, side)
+        preparation.prepare_candidate(workspace, request, side.selection)
         if side.overrides or side.extra:
-            image_words.require_accepted(workspace, side.selection.name, side.recipe, side.overrides, side.extra)
+            typed = (request.overrides, tuple(request.extra))
+            image_words.require_accepted(workspace, side.selection.name, side.recipe, *typed)
     try:
         with _served(workspace, first) as before:
             notes = [*_notes(before, first.shown)]
@@ -211,9 +213,9 @@ def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
     """The settings of a server that runs: the figures depend on them, and they are not a fault of the image."""
     cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
     if cache not in {"", "auto"}:
-        yield f"{shown} keeps its KV cache as {cache}"
+        yield f"{shown} stores its KV cache as {cache}"
     if served_model.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
-        yield f"{shown} drafts tokens: the model itself rates the texts, and the answers use drafts"
+        yield f"{shown} drafts tokens: the answers use drafts, but the ratings come from the model itself"
 
 
 def _reference(workspace: Workspace, server: MeasuredServer, side: ComparedSide) -> dict[str, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FIXED = {
     0: "done",
     BUG: "a bug; the message names a report to send",
-    INTERRUPTED: "interrupted with ^C or SIGTERM; what was begun is taken back",
+    INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
 }
 
 

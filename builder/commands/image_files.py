@@ -48,7 +48,7 @@ def export_image(
     caches = None
     if with_caches:
         caches = traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded)
-        workspace.report(Message(f"with {caches[0].text}" if caches else f"{name} has compiled nothing here yet"))
+        workspace.report(Message(f"with {caches[0].text}" if caches else f"{name} has not compiled anything here yet"))
     with files.written_large_file(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(archives.LAYOUT, archives.LAYOUT_CONTENT)
@@ -145,20 +145,20 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
             f"{contents.name} is a different image here, built {recorded.built}: a number never changes its content",
-            hint="two machines that build need a repository each, or one images.lock: build it there again, and export"
-            " that number",
+            hint="use one images.lock, or a repository for each machine that builds; build there again, and export"
+            " the new number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
         raise ImageStateError(
-            f"{contents.name} in this engine differs from the image in the file, and was not overwritten",
-            hint=f"`builder verify` shows whose it is; to remove it: `docker image rm {contents.name}`",
+            f"{contents.name} in this engine differs from the image in the archive, and was not overwritten",
+            hint=f"`builder verify` shows what it is; to remove it: `docker image rm {contents.name}`",
         )
     folder = build_directory.path_of(workspace.project, contents.name)
     if folder.exists() and contents.build and not _same(folder, contents):
         raise ImageStateError(
-            f"{workspace.project.relative(folder)} differs from the build in the file, and was not overwritten",
-            hint="it belongs to an image of this project, or was changed; to find out: `git status`",
+            f"{workspace.project.relative(folder)} differs from the build in the archive, and was not overwritten",
+            hint="the folder belongs to an image of this project, or was edited; `git status` shows which",
         )
 
 
@@ -191,14 +191,17 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
     archives.load_archive(endpoint, size, with_progress())
     details = images.inspect_image(endpoint, job.tag)
     if details is None or images.fingerprint(details) != contents.fingerprint:
-        raise TransferError(f"{path} is damaged: its image is not the one that its record names")
+        raise TransferError(
+            f"{path} is damaged: its image does not match its record",
+            hint="copy the archive again, or export the number again",
+        )
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
     details = images.inspect_image(workspace.engine, job.tag)
     if details is None:
-        raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
+        raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run the command again")
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)
@@ -222,7 +225,7 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
         and requirements.missing(workspace.project, after, name, model, environ=workspace.environment)
     }
     for model in sorted(waiting):
-        lacks = f"{name} lacks what {model} requires, and does not serve it yet"
+        lacks = f"{name} lacks what {model} requires, so it does not serve that model yet"
         workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
     after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
     repository = after.images[name.repository]

@@ -64,20 +64,20 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
         with suppress(BuilderError, OSError):
             there = checkout.find_checkout(folder)
             parts = f"{words.counted(len(there.recipes), 'recipe')}, {words.counted(len(there.mods), 'mod')}"
-            yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` takes it over")
+            yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` migrates it")
     if engine:
         every = [recipe for _, recipe in recipes.readable_recipes(project)]
         with suppress(BuilderError):
             for image in checkout.adoptable(workspace, every):
                 message = f"{image.tag} ({words.size_text(image.size)}) has no number"
-                yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
+                yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` numbers it without a change")
 
 
 def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
     memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
     if spark is None:
-        return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
+        return Diagnosis("machine", "ok", f"not a DGX Spark: {platform.machine()}{memory}")
     if not spark.compute_capability:
         silence = f"nvidia-smi does not report its compute capability: {spark.silence}"
         return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` shows more")
@@ -120,7 +120,7 @@ def init_project(
     project = projects.Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
     if conflicts := [each.path for each in planned if each.state == "edited"]:
-        message = f"{root} has other files with these names: nothing was written\n" + "\n".join(conflicts)
+        message = f"{root} already has different files with these names: nothing was written\n" + "\n".join(conflicts)
         raise ConflictError(message, hint="move them away, or name another folder")
     last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
@@ -148,7 +148,7 @@ def init_project(
 
 def suited(proc: Path) -> tuple[Contents, str]:
     if machines.is_spark(proc):
-        return "spark", "This is a DGX Spark, so the definitions for one were added"
+        return "spark", "This is a DGX Spark, so the definitions for a Spark were added"
     if any(proc.glob(processes.GPUS)):
         return "all", "This machine has an NVIDIA GPU, so all definitions were added"
     return "cpu", "No NVIDIA GPU found, so only the CPU definitions were added"
@@ -175,10 +175,10 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     except UsageError:
         return root
     if around.root == root:
-        hint = "`builder init --update` brings the newer files of this release"
+        hint = "`builder init --update` updates its files to this release"
         raise ConflictError(f"{root} is already a project: nothing was written", hint=hint)
-    message = f"{root} lies in the project {around.root}: nothing was written"
-    raise ConflictError(message, hint="name a folder outside of it")
+    message = f"{root} is inside the project {around.root}: nothing was written"
+    raise ConflictError(message, hint="name a folder outside that project")
 
 
 def _put_last(project: projects.Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
@@ -193,8 +193,8 @@ def _put_last(project: projects.Project, staged: Path, planned: Sequence[Planned
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
-        message = f"another process has made {project.root} a project meanwhile"
-        raise ConflictError(message, hint="`builder list` shows what is there") from None
+        message = f"meanwhile, another process made {project.root} a project"
+        raise ConflictError(message, hint="`builder list` shows the images of that project") from None
 
 
 # The ``init --update`` command brings files that are newer in this release into a project.
@@ -323,7 +323,7 @@ def plan_migration(
     it does not have."""
     project, there = workspace.project, checkout.find_checkout(path)
     if there.root == project.root.resolve():
-        raise UsageError(f"{path} is this project itself", hint="name the checkout that is to be taken over")
+        raise UsageError(f"{path} is this project itself", hint="name the spark-vllm-docker checkout to migrate")
     upstream = checkout.find_upstream_commit(there.root)
     names = {name: there.recipes[name] for name in checkout.choose_checkout(there, recipe_names)}
     named = dict.fromkeys(entry for path in names.values() for entry in checkout.mods_named(path))
@@ -337,7 +337,7 @@ def plan_migration(
         part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
     notes = [
-        f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
+        f"a recipe names the mod {entry}, which is mods/{name} here: name mods/{name} in the recipe"
         for entry, name in own_names.items()
         if name != mod.name_of(entry)
     ]
@@ -347,7 +347,7 @@ def plan_migration(
     try:
         adoptable = checkout.adoptable(workspace, readable) if with_images else ()
     except BuilderError as error:
-        notes.append(f"the images are not known: {error.message}")
+        notes.append(f"the images cannot be listed: {error.message}")
     return Migration(
         checkout=there,
         upstream=upstream,
@@ -369,7 +369,7 @@ def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replac
     env = checkout.parse_env_file(read_text(path, str(path)), str(path))
     here = workspace.engine.host if machine.is_here(workspace.engine.host) else endpoints.DEFAULT_HOST
     planned = checkout.plan_settings(workspace.project, env, here, replace=replace)
-    notes += [f"no settings are taken over: {planned.error}"] if planned.error else []
+    notes += [f"no settings are migrated: {planned.error}"] if planned.error else []
     notes += map(str, env.problems)
     return planned
 

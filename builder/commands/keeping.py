@@ -131,7 +131,7 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
         raise ImageContentsError(
-            f"no vLLM was found in the image, to serve {', '.join(models)}: {unknown}. Nothing was recorded",
+            f"the image contains no vLLM, so it cannot serve {', '.join(models)}: {unknown}. Nothing was recorded",
             hint="adopt it without `--model`; `builder pair` can pair a model later",
         )
 
@@ -181,7 +181,7 @@ def _again(
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         record = lock.images[name.repository].numbers[name.number]
-        _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without one")
+        _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without vLLM")
         tagged = images.inspect_image(workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
             raise ImageStateError(
@@ -395,10 +395,10 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
         if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
-            raise ConflictError(f"{name} changed after this command began, and was left unchanged")
+            raise ConflictError(f"{name} changed after this command started, so the command did not remove it")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
             raise ConflictError(
-                f"{name} was kept, paired or made current after this command began, and was left unchanged"
+                f"{name} was kept, paired or made current after this command started: it was not removed"
             )
         holder = images_lock.number_holder(workspace, name)
         if holder:

@@ -260,8 +260,8 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
     model = recipe.load_recipe(workspace.project, path).model if path else None
     if model:
         return model
-    hint = did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}"
-    raise UsageError(f"`{text}` is neither a recipe nor a model that an image was paired or run with", hint=hint)
+    hint = did_you_mean(text, every) or f"known names: {', '.join(every) or 'none yet'}"
+    raise UsageError(f"`{text}` is neither a recipe nor a model that was paired with an image or served", hint=hint)
 
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:

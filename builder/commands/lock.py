@@ -48,7 +48,7 @@ _NOWHERE = (
     " moved; each model is now paired with the newest image that was built for it"
 )
 
-_ANEW = "nothing records what builds/ was built from: to start a new images.lock, move the folders in builds/ away"
+_ANEW = "no file records the sources of builds/: to start a new images.lock, move the folders in builds/ away"
 
 
 @dataclass(frozen=True)
@@ -404,8 +404,8 @@ def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: 
     for chain in (load_chain(workspace.project, name, host, overrides) for name in wanted):
         unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
         for part in () if names else unread:
-            left_out = f"{chain[-1].name}: left out; `builder lock {chain[-1].name}` pulls {part.base}"
-            workspace.report(Message(f"{left_out}, to read what it brings"))
+            left_out = f"{chain[-1].name}: skipped; `builder lock {chain[-1].name}` pulls {part.base}"
+            workspace.report(Message(f"{left_out} to read its contents"))
         if names or not unread:
             found_chains.append(chain)
     return found_chains

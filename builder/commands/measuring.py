@@ -77,9 +77,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
     if server := running.pick(project, running.find_all(workspace), text):
         # The memory may not suffice for another one.
         hint = f"`builder stop {server.name}` stops it; start it again afterwards"
-        raise ConflictError(
-            f"{server.name} is being served, but two numbers are measured in turn, each alone", hint=hint
-        )
+        raise ConflictError(f"{server.name} is running, but a comparison measures each number alone", hint=hint)
     chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
 
     def measure_number(image: ImageName) -> Outcome:
@@ -99,7 +97,7 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
     if subject is None:
         tried = " and ".join(server.running.tried)
         why = f"{server.running.name} tries {tried}" if tried else f"{server.running.image} has no number"
-        workspace.report(Message(f"{why}: the result is shown and not kept"))
+        workspace.report(Message(f"{why}: the result is shown, but not recorded"))
     return bench.measure_bench(
         server.model,
         profile,
@@ -161,7 +159,7 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_mode
     finally:
         if not result.already:
             server = result.server
-            workspace.report(Message(f"stopping {server.name}, which was started for this"))
+            workspace.report(Message(f"stopping {server.name}, which was started for this command"))
             if servers.end_server(server).killed:
                 workspace.report(Message(f"{server.name} did not end within {STOPPING_SECONDS} s, and was killed"))
 
@@ -220,7 +218,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         starting.require_room(prepared, (), workspace.report)
     elif not starting.fits_beside(prepared):
         starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
-        workspace.report(Message(f"stopping {own.name}: memory does not suffice for both"))
+        workspace.report(Message(f"stopping {own.name}: there is not enough memory for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
@@ -271,7 +269,7 @@ def accept_changes(
     missing = [model for model, run in latest.items() if run is None]
     if missing or not latest:
         which = f" for {', '.join(missing)}" if missing else ""
-        raise UsageError(f"{name} was not proven{which}", hint=f"`builder prove {name}` does that")
+        raise UsageError(f"{name} was not proven{which}", hint=f"`builder prove {name}` proves it")
     if failed := [model for model, run in latest.items() if run and run.verdict == "fail"]:
         message = f"the proof of {name} failed for {', '.join(failed)}: a failure cannot be accepted"
         raise UsageError(message, hint=f"`builder prove {name}` shows what failed")
@@ -306,9 +304,9 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
             )
             yield ProvedPairing(model, subject.revision, used)
         elif texts:
-            raise UsageError(f"how to serve {text} is not known", hint="name a recipe instead of the model")
+            raise UsageError(f"no recipe says how to serve {text}", hint="name a recipe instead of the model")
         else:
             workspace.report(Message(f"{model} is not proven: no recipe says how {name} serves it"))
     if not is_any:
-        hint = f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one"
+        hint = f"`builder prove {name} RECIPE` proves it for a recipe; `builder pair MODEL {name}` pairs a model"
         raise UsageError(f"{name} serves no model with a recipe", hint=hint)

@@ -60,7 +60,7 @@ def copies_at(
     """Plans the copies at the address ``text``: of the one mod or recipe there, or of all; returns them with their
     repository. Raises as `plan_copies` does."""
     if name and everything:
-        raise UsageError(f"`--as` names one {kind}, and `--all` takes several: give one of them")
+        raise UsageError(f"`--as` renames one {kind}, but `--all` copies several: use only one of the two")
     upstream = copies.find_repository(project, copies.parse_address(text), notify)
     paths = _paths_at(upstream, kind)
     chosen = paths if everything else (copies.require_one(upstream, kind, paths),)
@@ -370,7 +370,7 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     name = mod_files.name_of(text)
     if not mod_files.NAME.fullmatch(name):
         hint = "use letters, digits and . _ + -, with a letter or digit first"
-        raise UsageError(f"`{name}` is not a valid name of a mod", hint=hint)
+        raise UsageError(f"`{name}` is not a valid mod name", hint=hint)
     folder = project.mods / name
     if folder.exists() or name in mod_files.mod_names(project):
         raise UsageError(f"{project.relative(folder)} already exists", hint="choose another name, or change that mod")

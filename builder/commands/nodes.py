@@ -305,7 +305,7 @@ def _clock(facts: MachineFacts) -> Diagnosis:
     offset = facts.clock_offset
     apart = max(abs(offset) - facts.clock_error, 0.0)
     if apart <= _CLOCK_WARNING:
-        return Diagnosis("clock", "ok", "as here")
+        return Diagnosis("clock", "ok", "same as here")
     message = f"{abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
     verdict: Verdict = "error" if apart > _CLOCK_ERROR else "warning"
     return Diagnosis("clock", verdict, message, "`timedatectl set-ntp true`, on the node")

@@ -101,7 +101,9 @@ def _built_again(
         )
     if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
         raise LockError(
-            f"images.lock: {name} cannot belong to a definition named {recorded.definition!r}", hint=TAKE_BACK
+            f"images.lock: the definition of {name}, {recorded.definition!r}, contains a comma or quotation mark,"
+            " which is not allowed",
+            hint=TAKE_BACK,
         )
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():

@@ -226,7 +226,7 @@ def plan_recipe_copies(
     if text.startswith(recipe_registries.PREFIX):
         return RecipeCopies((recipe_registries.plan_vllm_recipe(project, text, hardware, name, notify),), (), {})
     if hardware:
-        raise UsageError("--hardware is for a recipe of vLLM: `builder recipes add vllm:MODEL`")
+        raise UsageError("--hardware applies only to recipes from vLLM: `builder recipes add vllm:MODEL`")
     if text.startswith("@"):
         text = recipe_registries.find_in_registry(project, text, notify)
     upstream, planned = mods.copies_at(project, "recipe", text, name, notify, everything=everything)
@@ -463,11 +463,11 @@ def _nodes(
 
 FORMATS = {
     "compose": "a compose file, the image pinned by its number",
-    "recipe": "a recipe that makes other launchers serve this very image",
+    "recipe": "a recipe with which other launchers serve exactly this image",
     "script": "a shell script with a plain docker run",
     "opencode": "the provider for OpenCode's configuration",
     "llama-swap": "a configuration that starts each model on demand",
-    "litellm": "a model list that leads to the server of each model",
+    "litellm": "a model list that points to the server of each model",
 }
 # Those that describe a container give a text for each node, in a file of this ending.
 _ENDINGS = {"compose": ".yaml", "script": ".sh"}
@@ -514,7 +514,7 @@ def export_recipe(
         home = environ.get("HOME", "").rstrip("/")
         texts = {name: render(each, home) for name, each in zip(names, planned.containers, strict=True)}
     elif request.nodes or request.backend:
-        raise UsageError("`--node` and `--ray` are for `--format compose` and `--format script`")
+        raise UsageError("`--node` and `--ray` require `--format compose` or `--format script`")
     else:
         options, changed = preparation.settle_server_options(project, selected.recipe, request.container, environ)
         if kind == "recipe" and options.volumes:
@@ -533,7 +533,7 @@ def _selected(project: Project, lock: Lock, text: str) -> ServedImage:
 
 def _not_written(options: ContainerOptions) -> list[str]:
     return [
-        f"the value of {name} is not written: whoever uses the file has it set"
+        f"the value of {name} is not written: set {name} before you use the file"
         for name, value in options.env.items()
         if value is None
     ]
@@ -543,12 +543,12 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     if kind == "opencode":
         if rendered.port is None or not rendered.served:
-            raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
+            raise UsageError(f"{selected.recipe.file}: its command does not show its port and the name of its model")
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
-        raise UsageError("`--format recipe` exports the recipe unchanged: change its defaults instead")
+        raise UsageError("`--format recipe` takes no options that change the command: change the defaults instead")
     exported = selected.recipe
     if exported.version == 2:
         converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported
@@ -595,13 +595,13 @@ def _routed_model(
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
-        raise UsageError(f"{selected.recipe.file} is served by several nodes, which no router starts")
+        raise UsageError(f"{selected.recipe.file} is served by several nodes, but a router uses one machine only")
     (container,) = planned.containers
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     published = of_server(planned.options.publish, rendered.port)
     port = published.port if published else rendered.port
     if port is None:
-        raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves")
+        raise UsageError(f"{selected.recipe.file}: its command does not show its port")
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
     notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]

@@ -133,9 +133,9 @@ def _wanted_moves(
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
     @functools.cache
     def reason(name: ImageName, now: ImageName, model: str | None) -> str:
-        known = pointers.unfit_reason(lock, name, now)
-        if known or not (workspace.project.evidence / name.repository / str(name.number)).exists():
-            return known
+        recorded = pointers.unfit_reason(lock, name, now)
+        if recorded or not (workspace.project.evidence / name.repository / str(name.number)).exists():
+            return recorded
         from builder.evidence import requirements
 
         return requirements.unfit(workspace.project, workspace.environment, lock, name, now, model)

@@ -70,7 +70,7 @@ def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None
     """Ends the candidates of an interrupted upgrade: they hold the memory that the model's own server needs."""
     upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
     if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
-        stop_candidates(workspace, recipe, "which an interrupted upgrade left")
+        stop_candidates(workspace, recipe, "which an interrupted upgrade left running")
 
 
 # The run command: prepare, start, wait, record.
@@ -248,7 +248,7 @@ def _require_probes(workspace: Workspace, served: SelectedImage, server: Running
             served_model.keep_run(workspace, measured, outcome)
             if outcome.verdict == "fail":
                 starting.remove_server(server)
-                hint = f"`builder show {served.image}` has the result"
+                hint = f"`builder show {served.image}` shows the result"
                 raise ServeFailedError(f"{server.name} answers, but fails the probe {name}", hint=hint)
     except MeasuringError as error:
         workspace.report(Message(error.message))

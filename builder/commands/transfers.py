@@ -160,7 +160,7 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
     with job.failure_reported(node):
         if named_registry.is_present(engine, job.lock, job.name):
             _point_latest(job, engine)
-            job.tell(node, "has it already")
+            job.tell(node, "already has the image")
             return True
         if not address:
             transfer.require_route(engine)
@@ -178,7 +178,7 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
     adopted.require_present(workspace.engine, job.name, job.recorded)
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
-        workspace.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
+        workspace.report(Message(f"{job.name}: copying through a registry that this machine started for the copy"))
         yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, workspace.report).digest
 
 
@@ -196,7 +196,7 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
                 lambda amount: job.workspace.report(NodeEvent(node, amount)),
             )
         _point_latest(job, engine)
-    job.tell(node, f"has it now, {layers} moved in {words.duration_text(time.monotonic() - began)}")
+    job.tell(node, f"has the image now; {layers} copied in {words.duration_text(time.monotonic() - began)}")
     return layers
 
 
@@ -314,7 +314,7 @@ def _checkpoint(
     place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
     if destinations and not place.is_cache:
         raise UsageError(
-            f"{name.short} lies in {place.root}, and only models in the Hugging Face cache are copied to nodes",
+            f"{name.short} is in {place.root}, but only models in the Hugging Face cache can be copied to nodes",
             hint="remove `output: {folder: …}` from its definition, and build it again",
         )
     for destination in destinations:
@@ -330,7 +330,7 @@ def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: st
     that the pairing recorded."""
     model = (recipe.model or command.render_command(recipe, {}, ()).model) if recipe else text
     if recipe and model is None:
-        raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
+        raise UsageError(f"{recipe.file} names no model", hint="add `model: ORG/NAME` to the recipe")
     if not model or not hub_cache.is_id(model):
         raise UsageError(f"{model} is a folder, not a model of the hub: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
@@ -364,8 +364,8 @@ def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> 
     if needed and needed + _SPARE > free:
         names = " and ".join(snapshot.model for snapshot in snapshots)
         raise SourceError(
-            f"{names}: {words.size_text(needed)} to download, and {disk} has {words.size_text(free)} free",
-            hint="make room, or name a folder on a larger disk in HF_HOME",
+            f"{names}: the download needs {words.size_text(needed)}, but {disk} has only {words.size_text(free)} free",
+            hint="free some space, or set HF_HOME to a folder on a larger disk",
         )
 
 

@@ -71,8 +71,8 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
     """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
     if isinstance(selection, UnnumberedImage):
         raise ImageStateError(
-            f"{selection.name} has no number, and only a numbered image is copied to nodes",
-            hint=f"`builder adopt {selection.name}` gives it one",
+            f"{selection.name} has no number, but only numbered images can be copied to nodes",
+            hint=f"`builder adopt {selection.name}` gives it a number",
         )
     copied = transfers.copy_image(workspace, selection.name, nodes)
     for outcome in copied.outcomes.values():
@@ -87,14 +87,14 @@ def ensure_model(workspace: Workspace, recipe: Recipe, text: str, nodes: Sequenc
     copy in the cache if the hub does not answer."""
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
-        return UpPart("model", model or recipe.name, "left", "it is not a model of the hub")
+        return UpPart("model", model or recipe.name, "left", "it is not a model on Hugging Face")
     try:
         models = transfers.download_model(workspace, text, nodes=nodes)
     except SourceError as error:
         cached = hub_cache.find_model(workspace.environment, model)
         if nodes or cached is None or cached.incomplete:
             raise
-        return UpPart("model", model, "left", f"the copy that is here serves: {error.message}")
+        return UpPart("model", model, "left", f"the local copy is used: {error.message}")
     fetched = any(each.fetched for each in models)
     names = ", ".join(f"{each.model} at {each.commit[:7]}" for each in models)
     return UpPart("model", names, "downloaded" if fetched else "here")

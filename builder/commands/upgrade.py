@@ -87,7 +87,7 @@ def upgrade_image(
         if update and dict(update) != dict(upgrade.update):
             raise ConflictError(
                 f"an upgrade of {fresh.model} to other sources was interrupted",
-                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` gives it up",
+                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it",
             )
         workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
         if not upgrade.result:
@@ -283,7 +283,7 @@ def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeReq
         if number and not in_turn:
             break
         if in_turn:
-            workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
+            workspace.report(Message(f"round {number + 1}: {upgrade.before} for comparison, then {name}"))
             serve_as_before(workspace, upgrade)
             failed = measure_current(workspace, model, in_turn)
         with measuring.candidate_server(workspace, request, name) as server:
@@ -376,7 +376,7 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         lock = transaction.lock
         paired = lock.models.get(upgrade.model)
         if paired and before and paired.pairing.image != before:  # by the user
-            return (f"{upgrade.model} was meanwhile moved to {paired.pairing.image}",)
+            return (f"meanwhile, {upgrade.model} was moved to {paired.pairing.image}",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
         moves = [PointerMove(upgrade.model, True, before, name)]

@@ -235,8 +235,8 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
     states = working_states(workspace.project, lock, model)
     if not states:
         raise NothingToDoError(
-            f"no start of {model} that answered, and no run that passed, is recorded",
-            hint="`builder run` and `builder bench` record the machine and the image, to compare the next change with; "
+            f"no successful start or run of {model} is recorded",
+            hint="`builder run` and `builder bench` record the machine and the image for the next comparison; "
             "`builder doctor` shows known faults",
         )
     now = _read_now(workspace, lock, selected, states[0])
@@ -388,7 +388,7 @@ def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) 
     be blamed for what the machine does. ``subject`` is what the user typed."""
     if changes:
         raise ConflictError(
-            "\n".join([f"the machine changed since {name} worked, so no image can be blamed", *changes]),
-            hint=f"`builder why {shlex.quote(subject)}` shows how to go back; if {name} still works here,"
-            " `builder restart` records that; `--machine-differs` goes ahead anyway",
+            "\n".join([f"the machine changed since {name} worked, so the image may not be the cause", *changes]),
+            hint=f"`builder why {shlex.quote(subject)}` shows how to undo the change. If {name} still works,"
+            " `builder restart` records that. To continue anyway: `--machine-differs`",
         )

@@ -39,20 +39,20 @@ VERSIONS = {
     "torch": "PyTorch",
     "transformers": "transformers",
     "flashinfer": "FlashInfer",
-    "nccl": "NCCL, as the image's Python package has it",
+    "nccl": "NCCL, from the image's Python package",
     "instanttensor": "InstantTensor",
     "driver": "NVIDIA's driver",
     "nodes": "how many machines serve together",
     "memory": "the machine's memory, in GiB",
 }
 TEXTS = {
-    "chip": "the GPU as the kernel names it (NVIDIA GB10), or the one that the image is built for",
+    "chip": "the GPU, as the kernel names it (NVIDIA GB10), or the GPU that the image is built for",
     "kernel": "the kernel's release, as `uname -r` prints it; compared by its numbers: 7.0.0-1019-nvidia is 7.0.0.1019",
     "kernel.parameters": "the kernel's command line",
     "driver.modules": "the kind of the driver's modules: open, proprietary",
     "model": "the model's id on the Hub, or its folder",
-    "quantization": "`--quantization`, and what the model's name says: nvfp4, mxfp4, fp8, awq, gptq, autoround",
-    "definition": "the image's definition and those below it",
+    "quantization": "`--quantization`, and the format in the model's name: nvfp4, mxfp4, fp8, awq, gptq, autoround",
+    "definition": "the image's definition and the definitions that it is built on",
     "container": "the image that the recipe names",
     "base": "the base image of the definition",
     "entrypoint": "the program that the server's container starts with, before the command",
@@ -60,7 +60,7 @@ TEXTS = {
 }
 CLOSED = {
     "package": "the version of a Python package in the image: `package.ray`",
-    "option": "the value of an option of `vllm serve`: `option.kv-cache-dtype`; of one with JSON also "
+    "option": "the value of an option of `vllm serve`: `option.kv-cache-dtype`; for a JSON value also "
     "`option.speculative-config.method`",
     "firmware": "the version of a part's firmware, as fwupd or the kernel names the part: `firmware.BIOS`",
     "env": "a variable of the server's environment: `env.VLLM_USE_V1`",
@@ -326,5 +326,5 @@ def signer(signature: Path, content: bytes, namespace: str, allowed: Path) -> st
             if not keygen("verify", "-q", "-n", namespace, "-I", principal, content=content).returncode:
                 return principal
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"no signature can be checked: {error}", hint="ssh-keygen is in openssh-client") from None
+        raise UsageError(f"signatures cannot be checked: {error}", hint="install ssh-keygen (openssh-client)") from None
     return ""

@@ -140,8 +140,8 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
     existing = checkpoint_names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)
-        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` lists its keys"
-        hint = f"there are: {', '.join(existing)}" if existing else hint
+        hint = f"`{FOLDER}/NAME/{FILE}` defines a checkpoint; `builder schema checkpoint` lists its keys"
+        hint = f"existing checkpoints: {', '.join(existing)}" if existing else hint
         raise UsageError(f"no checkpoint is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     path = below_project(project.root, project.root / FOLDER / name) / FILE
     file = f"{FOLDER}/{name}/{FILE}"
@@ -231,7 +231,8 @@ def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
 def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     verbs = [key for key in step if key in _KEYS]
     if len(verbs) != 1:
-        yield (), f"a step is exactly one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
+        both = f"; this step has {' and '.join(verbs)}" if verbs else ""
+        yield (), f"a step has exactly one of {', '.join(_KEYS)}{both}"
         return
     verb = verbs[0]
     for key in sorted(step.keys() - {verb} - _KEYS[verb]):
@@ -240,7 +241,7 @@ def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tu
         suggestion = did_you_mean(step[verb], sources, code=True)
         yield (verb,), f"`{step[verb]}` is not one of the sources{suggestion and f'; {suggestion}'}"
     if verb == "add" and not step.get("file", "").endswith(".safetensors"):
-        yield (), "`add` names a `file` of its source that ends with .safetensors"
+        yield (), "`add` requires a `file`: the name of a .safetensors file in its source"
     for old, new in (step.get("rename") or {}).items():
         if old.count("*") != new.count("*") or old.count("*") > 1:
-            yield ("rename", old), "write one * on both sides, or none"
+            yield ("rename", old), "write one * on each side, or none"

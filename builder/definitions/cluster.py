@@ -142,7 +142,7 @@ class Cluster:
             return ""
         used = ", ".join(member.node.name for member in self.members)
         others = ", ".join(node.name for node in self.left_alone)
-        return f"{_product(self.sizes)} takes {len(self.members)} of the nodes: {used}; left alone: {others}"
+        return f"{_product(self.sizes)} uses {len(self.members)} of the nodes: {used}; not used: {others}"
 
 
 def require_fit(recipe: Recipe, nodes: int) -> None:
@@ -150,12 +150,12 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
     if 1 < nodes < recipe.min_nodes:
-        message = f"{recipe.file} takes {recipe.min_nodes} machines or more (`min_nodes`), and there are {nodes}"
+        message = f"{recipe.file} requires at least {recipe.min_nodes} machines (`min_nodes`), but there are {nodes}"
         raise UsageError(message, hint="name more nodes")
     if nodes < 2 and recipe.cluster_only:
         raise UsageError(
             f"{recipe.file} says `cluster_only`: several machines serve it together",
-            hint="name them with --node, or in builder.yaml under `nodes`, this one too where it takes part: "
+            hint="name the machines with --node, or in builder.yaml under `nodes`, with this machine if it takes part: "
             "`spark1: {engine: default, address: 10.0.0.1}`",
         )
 
@@ -185,11 +185,13 @@ def cluster_of(
     sizes = command.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
     if count > len(nodes):
-        message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
+        message = (
+            f"{recipe.file}: its command requires {count} machines ({_product(sizes)}), but there are only {len(nodes)}"
+        )
         raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
     if recipe.max_nodes and count > recipe.max_nodes:
         message = (
-            f"{recipe.file} takes {recipe.max_nodes} machines at most (`max_nodes`), but its command takes {count}"
+            f"{recipe.file} takes at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
         )
         raise UsageError(message, hint="set another size, such as --tp")
     used = nodes[:count]

@@ -251,7 +251,7 @@ def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, 
 
 def _name_fault(name: str, value: str) -> str:
     if name in _NAMES:
-        return "a name cannot have a line break or a control character" if _CONTROL.search(value) else ""
+        return "a name cannot contain a line break or a control character" if _CONTROL.search(value) else ""
     if re.search(r"[$`]", value):
         return ""
     if name == "host" and not _HOST.fullmatch(value):
@@ -541,7 +541,7 @@ def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
 
 def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     if placeholder.key not in values:
-        return f"no value for {{{placeholder.key}}}; there are: {', '.join(sorted(values)) or 'none'}"
+        return f"no value for {{{placeholder.key}}}; known keys: {', '.join(sorted(values)) or 'none'}"
     try:
         text = shell.text_of(placeholder, values[placeholder.key])
     except ValueError as error:
@@ -566,7 +566,7 @@ def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str
             # The last one counts: vLLM parses its options with argparse.
             options += [OPTIONS[canonical][0], value]
         else:
-            hint = f"it has: {', '.join(used) or 'none'}"
+            hint = f"its placeholders: {', '.join(used) or 'none'}"
             raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
     return given, options
 

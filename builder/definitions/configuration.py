@@ -177,7 +177,7 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     same = data.get("same") if isinstance(data, dict) else None
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
         place = yaml_file.location_of((*path, "same"), text, file)
-        yield Problem(place, f"`{same}` is not a valid condition: `within 0.5 %`")
+        yield Problem(place, f"`{same}` is not a valid condition, such as `within 0.5 %`")
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
@@ -190,13 +190,13 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
     """The required figure, or the reason why the text is not one."""
     name = _FIGURE.fullmatch(figure)
     if name is None:
-        return f"`{figure}` is not the name of a figure: `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
+        return f"`{figure}` is not a valid figure, such as `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
     if name[1] not in FIGURES:
         nearest = did_you_mean(name[1], FIGURES, code=True) or f"known here: {', '.join(FIGURES)}"
         return f"no bench run measures `{name[1]}`; {nearest}"
     bound = _CONDITION.fullmatch(condition.strip())
     if bound is None:
-        return f"`{condition}` is not a valid condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
+        return f"`{condition}` is not a valid condition, such as `>= 40`, `<= 2000` or `>= 95 % of current`"
     depth, concurrency = (None if part is None else int(part) for part in (name[2], name[3]))
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
 
@@ -252,7 +252,7 @@ class Configuration:
     def profile(self, name: str) -> BenchProfile:
         profiles = {profile.name: profile for profile in self.bench}
         if name not in profiles:
-            hint = f"profiles: {', '.join(profiles)}; own ones are under `bench:` in {FILE}"
+            hint = f"profiles: {', '.join(profiles)}; your own profiles are under `bench:` in {FILE}"
             raise UsageError(f"no profile is called `{name}`", hint=hint)
         return profiles[name]
 
@@ -348,7 +348,7 @@ def address_of(node: Node) -> str:
 
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
     if not address:
-        hint = f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
+        hint = f"write the address into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
         raise UsageError(f"the address at which other nodes reach {node.name} is not known", hint=hint)
     return address
 
@@ -384,11 +384,11 @@ def present_text(project: Project) -> str:
 def write_change(project: Project, change: ConfigurationChange) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     if present_text(project) != change.before:
-        raise UsageError(f"{FILE} was changed in the meantime, so it was not written", hint="run this again")
+        raise UsageError(f"{FILE} changed in the meantime, so it was not written", hint="run the command again")
     try:
         files.write_atomically(project.root / FILE, change.after.encode())
     except OSError as error:
-        raise UsageError(f"{FILE}: {error.strerror}") from None
+        raise UsageError(f"{FILE} cannot be written: {error.strerror}") from None
 
 
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
@@ -452,7 +452,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
     """Reads the probe called ``name``. Raises UsageError if there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
-        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines one; `builder schema probe` lists its keys"
+        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines a probe; `builder schema probe` lists its keys"
         raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"

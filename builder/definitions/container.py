@@ -100,7 +100,7 @@ def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
     if len(rest) not in {1, 2} or not source or not target:
         raise ValueError("expected SRC:DST or SRC:DST:ro")
     if mode not in {"", "ro", "rw"} or (len(rest) == 2 and not mode):
-        raise ValueError(f"`{mode}` is not a mode of a volume: write `ro` or nothing")
+        raise ValueError(f"`{mode}` is not a valid volume mode: write `ro` or nothing")
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
         raise ValueError(f"`{target}` is not a path in the container: it must begin with / and name a folder or file")
@@ -119,7 +119,7 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
 
     expanded = _VARIABLE.sub(value, text)
     if "$" in expanded or ":" in expanded or "\0" in expanded:
-        raise ValueError(f"`{expanded}` cannot be mounted: a path with `$` or `:` in it")
+        raise ValueError(f"`{expanded}` cannot be mounted: the path contains `$` or `:`")
     if expanded.split("/")[0] in {".", ".."}:
         return os.path.normpath(folder / expanded)
     if not expanded.startswith("/"):
@@ -275,7 +275,7 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     """Raises UsageError where a variable should come from ``environ`` and is not there."""
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
-        hint = f"set it, or give `--env {missing[0]}=…`; a value that looks like a secret is not stored"
+        hint = f"set each variable, or pass `--env {missing[0]}=…`; a value that looks like a secret is not stored"
         raise UsageError(f"{', '.join(missing)}: not set in your environment", hint=hint)
 
 

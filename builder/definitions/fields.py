@@ -24,12 +24,12 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
     real = Path(os.path.realpath(path))
     if root and not real.is_relative_to(os.path.realpath(root)):
         name = str(path.relative_to(root)) if path.is_relative_to(root) else file
-        message = f"a link leads out of {root}, to {real}: copy the file in"
+        message = f"a link leads out of {root}, to {real}: replace the link with the file"
         raise FileProblemsError((Problem(Location(name), message),))
     try:
         return decoded(files.read_plain_file(real, LARGEST_TEXT), file)
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def decoded(content: bytes, file: str) -> str:
@@ -56,7 +56,7 @@ def conflict_mark(content: bytes, file: str) -> Problem | None:
         elif begun and line == b"=======":
             is_second_side = True
         elif is_second_side and line.startswith(b">>>>>>> "):
-            message = "git left a conflict here: keep one of its two sides, and remove the lines with the marks"
+            message = "git left a conflict here: keep one of the two sides, and remove the conflict markers"
             return Problem(Location(file, begun), message)
     return None
 

@@ -165,7 +165,7 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
     path = folder / "image.yaml"
     if not path.is_file():
         existing = definition_names(project)
-        hint = did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}"
+        hint = did_you_mean(name, existing) or f"existing definitions: {', '.join(existing) or 'none'}"
         raise UsageError(f"no image definition `{name}` in {project.dockerfiles}", hint=hint)
     data = _read(project, name)
     sources = {source: _source(project, folder, given) for source, given in data.get("sources", {}).items()}
@@ -203,7 +203,7 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
-        yield (), "exactly one of `base` (an image of a registry) and `from` (another definition) is required"
+        yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     if "from" in data and BaseSource() in sources.values():
         yield (
             ("sources",),
@@ -218,7 +218,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
-        yield (), f"{wheel.requirement} is installed with the Python packages: name the Python version under `python`"
+        yield (), f"{wheel.requirement} is installed with the Python packages: set the Python version under `python`"
     as_of = data.get("python", {}).get("as_of", AS_OF_TODAY)
     try:
         date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
@@ -231,7 +231,7 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
     if name != "flashinfer":
         return f"{FROM_VLLM} works only for flashinfer: give {name} a `ref`"
     if "ref" in written[name]:
-        return f"`ref` and `version: {FROM_VLLM}` exclude each other"
+        return f"`ref` and `version: {FROM_VLLM}` cannot be combined"
     if not isinstance(written.get("vllm"), dict):
         return f"{FROM_VLLM} requires a `vllm` source from git or a wheel: give a `ref` instead"
     return ""
@@ -331,7 +331,7 @@ def load_chain(
         return chain
     arguments = {key for definition in chain for key in definition.args}
     if unknown := [key for key in overrides.args if key not in arguments]:
-        hint = f"it has: {', '.join(sorted(arguments)) or 'none'}"
+        hint = f"its arguments: {', '.join(sorted(arguments)) or 'none'}"
         raise UsageError(f"{name} has no argument `{unknown[0]}`", hint=hint)
     return tuple(_overridden(definition, overrides) for definition in chain)
 
@@ -341,7 +341,7 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
     value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise UsageError(f"`--set {BUILD_JOBS}={text}` is not a number of jobs: 1 or more")
+        raise UsageError(f"`--set {BUILD_JOBS}={text}`: expected a whole number from 1 to 9999")
     return int(text) if text else None
 
 
@@ -349,7 +349,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
         if not isinstance(value, ArgumentValue):
-            raise UsageError(f"`--set {key}={overrides.args[key]}` is not a single plain value")
+            raise UsageError(f"`--set {key}={overrides.args[key]}`: expected a single value, not a list or mapping")
     build_jobs(overrides.args)
     # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
@@ -368,7 +368,7 @@ def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefini
         else:
             chain.insert(0, load_image(project, parent, host_platform))
             if chain[0].platform != child.platform:
-                message = f"{child.name} is for {child.platform}, {parent} for {chain[0].platform}"
+                message = f"{child.name} is for {child.platform}, but {parent} is for {chain[0].platform}"
         if message:
             problem = Problem(location(project, child.name, "from"), f"`from`: {message}")
             raise FileProblemsError((problem,), hint=f"definitions here: {', '.join(definition_names(project))}")
@@ -393,7 +393,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
         try:
             Requirement(text)
         except InvalidRequirement as error:
-            message = f"not a requirement: {str(error).splitlines()[0]}"
+            message = f"not a valid requirement: {str(error).splitlines()[0]}"
             wrong.append(Problem(location(project, definition.name, *path), message))
     require_no_problems(wrong)
 

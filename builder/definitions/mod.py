@@ -184,7 +184,7 @@ def load_mod(project: Project, text: str) -> Mod:
         hint = remedy(project, name) or did_you_mean(name, existing)
         raise UsageError(
             f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)",
-            hint=hint or f"there are: {', '.join(existing) or 'none'}",
+            hint=hint or f"existing mods: {', '.join(existing) or 'none'}",
         )
     folder, archive = project.mods / name, project.mods / f"{name}.zip"
     if archive.is_file() and folder.is_dir():
@@ -388,7 +388,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                     files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
                 room -= entry.file_size
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
-        raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
+        raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
     require_no_problems(wrong)
     # NAME/ if everything is in that one folder.
     own = [parts for name in files if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts := name.split("/"))]
@@ -421,14 +421,14 @@ def _unfit_file(path: Path, folder: str, room: int) -> str:
 
 def _too_large(size: int, room: int) -> str:
     if size > LARGEST_FILE:
-        return f"{size:,} bytes; a mod's files have at most {LARGEST_FILE:,}: {_REMEDY}"
+        return f"the file has {size:,} bytes, but a mod's file has at most {LARGEST_FILE:,}: {_REMEDY}"
     if size > room:
-        return f"with its {size:,} bytes the mod has more than {LARGEST_MOD:,}: {_REMEDY}"
+        return f"with this file of {size:,} bytes the mod has more than {LARGEST_MOD:,} bytes: {_REMEDY}"
     return ""
 
 
 def _too_many(count: int) -> str:
-    return f"{count:,} files; a mod has at most {MOST_FILES:,}"
+    return f"the mod has {count:,} files, but at most {MOST_FILES:,} are allowed"
 
 
 def _as_stored(content: bytes) -> bytes:
@@ -515,7 +515,7 @@ def _wrong_copies(mod: Mod) -> Iterator[Problem]:
         if message := _unfit_target(copy.to):
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
         if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
-            message = "an address must end with the name of a file, of letters, digits and . _ + -"
+            message = "an address must end with a file name of letters, digits and . _ + -"
             yield Problem(mod.location("files", index, "from"), f"{copy.source}: {message}")
         elif copy.is_remote and not copy.sha256:
             message = f"has no sha256; `builder mods pin {mod.name}` downloads the file and writes its digest"
@@ -546,7 +546,7 @@ def _unfit_target(to: str) -> str:
     inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
     if inside and inside[0] in HOST_MOUNTS:
         return f"when the image serves, a folder of the host is mounted over {inside[0]} and hides the file"
-    return f"an image does not keep what is written below {inside[0]}" if inside else ""
+    return f"an image does not keep files below {inside[0]}" if inside else ""
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
@@ -566,7 +566,7 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
         try:
             SpecifierSet(text)
         except InvalidSpecifier:
-            message = f"{name}: {text!r} is not a range of versions as in pip's requirements: >=0.19,<0.23"
+            message = f"{name}: {text!r} is not a version range in pip's syntax, such as >=0.19,<0.23"
             yield Problem(location, message)
 
 

@@ -108,9 +108,7 @@ def load_recipe(project: Project, path: Path) -> Recipe:
     if parsed.recipe is None or parsed.problems:
         raise FileProblemsError(parsed.problems)
     if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
-        message = (
-            "images.lock cannot hold a name that begins like an option, or contains a backslash or control character"
-        )
+        message = "images.lock cannot hold a name that begins with `-`, or contains a backslash or control character"
         raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
     return parsed.recipe
 
@@ -153,7 +151,7 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
     written = data.get("recipe_version")
     if written is not None and recipe_v2.version_of(written) != 1:
         location = yaml_file.location_of(("recipe_version",), text, file)
-        notes.append(Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1"))
+        notes.append(Problem(location, f"`recipe_version`: {written} is unknown; builder reads it as version 1"))
     if problems:
         return ParsedRecipe(None, problems, tuple(notes)), False
     is_as_typed = not unknown and text.isascii() and "\t" not in text
@@ -313,7 +311,7 @@ def find_recipe(project: Project, text: str) -> Path | None:
             matching.append(file)
     if len(matching) > 1:
         which = ", ".join(project.relative(file) for file in matching)
-        raise UsageError(f"`{text}` names several recipes: {which}", hint="name one of them with its folder")
+        raise UsageError(f"`{text}` names several recipes: {which}", hint="name one recipe with its folder")
     return matching[0] if matching else None
 
 
@@ -343,14 +341,14 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
         name = ".".join(map(str, repetition.path))
         location = Location(file, repetition.line, repetition.column)
         if repetition.same:
-            yield Problem(location, f"`{name}` is already in line {repetition.earlier_line}, with the same value")
+            yield Problem(location, f"`{name}` is already set in line {repetition.earlier_line}, to the same value")
             continue
-        how = " as a whole, and the earlier one is ignored"
+        how = " as a whole, and the earlier value is ignored"
         if repetition.values:
             lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
             earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
-            how = f": {later}, and not {earlier}"
-        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts{how}"
+            how = f": {later}, not {earlier}"
+        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last value counts{how}"
         yield Problem(location, message)
 
 

@@ -75,7 +75,7 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
 
 
 def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    lost = [f"only this program knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
+    lost = [f"only builder knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
     units, _ = shell.parse_placeholders(recipe.command)
     with suppress(FileProblemsError):
         rendered = command.render_command(recipe, {})
@@ -119,7 +119,7 @@ def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
     """The variables as sparkrun sets them, and those that bash expands in version 1."""
     fixed = command.render_command(recipe, {}).env
     lost = [
-        f"`env.{name}`: in version 1 bash expands {value}, version 2 keeps it as written"
+        f"`env.{name}`: in version 1 bash expands {value}, but version 2 keeps it as written"
         for name, value in recipe.env.items()
         if name not in fixed
     ]
@@ -169,7 +169,7 @@ def _written_doubled(units: tuple[Unit, ...]) -> Iterator[str]:
 
 def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Iterator[str]:
     if recipe.min_nodes > 2:
-        yield f"`min_nodes` {recipe.min_nodes}: version 1 distinguishes only one machine and several"
+        yield f"`min_nodes` {recipe.min_nodes}: version 1 distinguishes only between one machine and several machines"
     if recipe.max_nodes and recipe.max_nodes > 1:
         yield f"`max_nodes` {recipe.max_nodes}: version 1 has no limit"
     for step in recipe.before:

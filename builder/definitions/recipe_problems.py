@@ -38,7 +38,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
     if recipe.solo_only and recipe.cluster_only:
-        message = "`solo_only` and `cluster_only` exclude each other"
+        message = "`solo_only` and `cluster_only` cannot be combined"
         collected.append(Problem(recipe.location("cluster_only"), message))
     for index, text in enumerate(recipe.volumes):
         if reason := container.fault(text):
@@ -76,7 +76,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         collected.append(Problem(recipe.location("build_args"), message))
     for name, value in recipe.env.items():
         if value and redaction.looks_secret(name, str(value)):
-            message = f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
+            message = f"{name} looks like a secret; remove it here, and pass it with `--env {name}`"
             collected.append(Problem(recipe.location("env", name), message))
     return tuple(sorted(collected))
 
@@ -97,7 +97,7 @@ def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
     """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
     there = ", ".join(image.definition_repositories(project)) or "none"
-    message = f"container: no image definition makes `{recipe.container}`; there are: {there}"
+    message = f"container: no image definition makes `{recipe.container}`; the definitions make: {there}"
     return Problem(recipe.location("container"), message)
 
 
@@ -108,7 +108,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
             return
         existing = image.definition_repositories(project)
     except FileProblemsError as error:
-        yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
+        yield Problem(location, f"the definition that makes `{recipe.container}` is unknown: {error.problems[0]}")
         return
     suggestion = did_you_mean(recipe.repository, existing, code=True, near=0.88)
     ways = f"the engine's image of that name is served; to give it a number: `builder adopt {recipe.container}`"
@@ -277,7 +277,7 @@ def unknown_names(
             continue
         if _PLUGINS.get(name) in options or may_be_brought(value):
             continue
-        there = did_you_mean(value, known_names, code=True) or f"it knows: {', '.join(sorted(known_names))}"
+        there = did_you_mean(value, known_names, code=True) or f"known: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
         yield Problem(command.of_value(recipe, used), f"{label} has no {called} `{value}`; {there}")
 
@@ -322,7 +322,7 @@ def find_launch_problems(
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
     notes = [
-        Problem(problem.location, f"{problem.message}, as far as is known: {who} may add it")
+        Problem(problem.location, f"{problem.message}; however, {who} may add it")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
     ]
@@ -414,6 +414,6 @@ def _block_size(
     mode = options.get("mamba-cache-mode")
     is_hybrid = _HYBRID.search(f"{rendered.model} {recipe.model}") or (mode and mode.value == "align")
     if is_hybrid and "--no-enable-prefix-caching" not in rendered.words:
-        message = f"a block of {block} tokens is more than a step takes (--max-num-batched-tokens {batch})"
+        message = f"a block of {block} tokens is larger than a step (--max-num-batched-tokens {batch})"
         location = command.of_value(recipe, options["block-size"])
-        yield Problem(location, f"{message}: vLLM refuses this for hybrid models, and this model is one")
+        yield Problem(location, f"{message}: vLLM refuses this for hybrid models such as this model")

@@ -236,7 +236,7 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
         if result == before:
             return result
     key = next(key for key, value in result.items() if value != before[key])
-    raise ValueError(f"the value of {{{key}}} leads back to itself")
+    raise ValueError(f"the value of {{{key}}} refers to itself")
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
@@ -261,11 +261,11 @@ CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
 
 # Notes on what builder does in another way, or not at all.
 
-_OTHER_IMAGE = "the image is the one that `container` names; builder makes it from its own definition"
+_OTHER_IMAGE = "`container` names the image; builder makes the image from its own definition"
 _WITHOUT_EFFECT = {
     "builder": _OTHER_IMAGE,
     "builder_config": _OTHER_IMAGE,
-    "benchmark": "`builder bench` has profiles of its own",
+    "benchmark": "`builder bench` has its own profiles",
     "post_exec": "builder runs no command after the server answers",
     "post_commands": "builder runs no command on this machine",
     "stop_after_post": "the server runs until `builder stop`",
@@ -282,9 +282,9 @@ def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
 
 def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
-        yield ("recipe_version",), "it is read as version 2, as sparkrun does: the braces in its command are single"
+        yield ("recipe_version",), "builder reads it as version 2, like sparkrun: the braces in its command are single"
     if not data.get("container"):
-        yield (), f"the recipe names no `container`: builder takes {DEFAULT_CONTAINER}, as sparkrun does"
+        yield (), f"the recipe names no `container`: builder uses {DEFAULT_CONTAINER}, as sparkrun does"
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"
@@ -307,7 +307,7 @@ def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
         if (entry.get("name") if isinstance(entry, dict) else entry) not in downloaded:
             path = ("distribution_config", "models", "entries", index)
-            yield path, "builder does not download this model by itself: use `builder download`"
+            yield path, "builder does not download this model automatically: use `builder download`"
 
 
 def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
@@ -336,4 +336,4 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
         return
     for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
         if key != "model" and defaults.get(key) is None:
-            yield ("command",), f"there is no value for {{{key}}}: it stays as written"
+            yield ("command",), f"{{{key}}} has no value and stays as written"

@@ -499,7 +499,7 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
         return tuple(serving or parsed.ends)
     raise UsageError(
         "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments",
-        hint='write "$@" in the command where they belong',
+        hint='write "$@" in the command where the arguments belong',
     )
 
 
@@ -530,6 +530,6 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
         if not piece or token.context == "comment" or not (evaluates or opaque):
             continue
         if not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
-            where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it once more"
+            where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it again"
             message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
             yield CommandProblem(piece.written, piece.offset, message)

@@ -136,8 +136,8 @@ def _content(project: Path, path: Path) -> bytes:
         return files.read_plain_file(below_project(project, path).resolve(), LARGEST_PATCH)
     except OSError as error:
         raise UsageError(
-            f"{path.relative_to(project)}: {error.strerror}",
-            hint="`patches` names patch files, or a folder that has some and lists them in a file `series`",
+            f"{path.relative_to(project)} cannot be read: {error.strerror}",
+            hint="`patches` names patch files, or a folder with patch files and a file `series` that lists them",
         ) from None
 
 

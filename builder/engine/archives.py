@@ -80,7 +80,7 @@ def descriptor(value: Mapping[str, Any]) -> Descriptor:
     """Parses a descriptor. Raises ValueError, KeyError or TypeError for any other value."""
     digest, size = value["digest"], value["size"]
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or type(size) is not int or size < 0:
-        raise ValueError("a blob is not named by its digest and size")
+        raise ValueError("the descriptor of a blob has no valid digest or size")
     return Descriptor(str(value["mediaType"]), digest, size)
 
 
@@ -99,7 +99,7 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
     images = []
     for entry in content["manifests"] if top.media_type in INDEX_TYPES else [top.json]:
         if entry["mediaType"] in INDEX_TYPES:
-            raise ValueError("an index within an index")
+            raise ValueError("its index contains another index")
         own = descriptor(entry)
         value = json.loads(get(own.digest))
         manifest = Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
@@ -174,15 +174,15 @@ def save_archive(
                     top = descriptor(json.loads(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
         raise TransferError(
-            "the engine stopped in the middle of the image",
-            hint="`docker info` shows whether it runs; then run this again",
+            "the engine stopped while it was sending the image",
+            hint="`docker info` shows whether the engine runs; then run the command again",
         ) from None
     if top is None:
         raise ValueError("the engine's archive is not an OCI image layout: the engine is older than Docker 25")
     image, named = read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
     if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):
-        raise ValueError(f"the engine left out {wrong[0]}, or added it")
+        raise ValueError(f"the engine's archive lacks {wrong[0]}, or its manifest does not list it")
     for digest in sorted(named.keys() - large):
         receive(digest, len(small[digest]), iter([small[digest]]))
     return top, image
@@ -229,7 +229,7 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
             if file.tell() > size:
                 break
         if f"sha256:{content.hexdigest()}" != digest:
-            raise TransferError(f"the content does not match {digest}", hint="run this again")
+            raise TransferError(f"the content does not match {digest}", hint="run the command again")
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:

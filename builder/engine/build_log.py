@@ -214,8 +214,8 @@ _CANCELLED = 130
 _KILLED = 137
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
-    "check the network and `docker login`; to pin the base again, from the registry or else from this engine: "
-    "`builder lock --update base`"
+    "check the network and `docker login`. `builder lock --update base` pins the base again, from the registry or from "
+    "this engine"
 )
 
 
@@ -260,7 +260,7 @@ def build_error(
 
 
 def _last_error(lines: Sequence[str], exit_code: int) -> str:
-    written = [line for line in lines if line.strip()] or [f"buildx ended with {exit_code}"]
+    written = [line for line in lines if line.strip()] or [f"buildx ended with exit code {exit_code}"]
     errors = [line.removeprefix("ERROR: ") for line in written if line.startswith("ERROR: ")]
     return (errors or written)[-1]
 
@@ -278,14 +278,14 @@ def _failed(lines: Sequence[str], reason: str, memory: StepMemory, path: str) ->
     message, hint = "\n".join(lines), ""
     if NO_ROOM in f"{message}{reason}".lower():
         hint = (
-            "a disk is full. The engine's: `docker buildx prune` frees build cache, `builder prune` old images. If the "
-            "message names .builder/work: the disk of this project"
+            "a disk is full. On the engine's disk, `docker buildx prune` frees build cache, `builder prune` removes "
+            "old images. If the message names .builder/work, free space on the disk of this project"
         )
         return DiskFullError(message, log=path, hint=hint)
     if memory.killed and memory.jobs > 1:
         hint = (
-            f"{memory.jobs} compilers at once were too many: `--set build_jobs={memory.jobs // 2}` runs fewer, and the "
-            "build continues with what is finished"
+            f"{memory.jobs} parallel compilers were too many: `--set build_jobs={memory.jobs // 2}` runs fewer. The "
+            "build reuses finished work"
         )
     elif memory.killed:
         hint = "free memory on the machine that builds: stop a model that is served there, or add swap"

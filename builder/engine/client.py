@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
-NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run this again"
+NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run the command again"
 
 
 class EngineHTTPError(EngineError):
@@ -47,7 +47,7 @@ class EngineTimeoutError(EngineError):
     def __init__(self, endpoint: Endpoint, timeout: float, partial: bytes = b"") -> None:
         super().__init__(
             f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
-            hint="is the machine overloaded, or its disk full? `docker info` shows whether the engine is well",
+            hint="the machine may be overloaded, or its disk full: `docker info` shows whether the engine answers",
         )
         self.partial = partial
 
@@ -178,7 +178,8 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise EngineError(f"{path}: not JSON: {error}", hint="docker itself cannot read this file; repair it") from None
+        hint = "Docker cannot read this file either; repair the file"
+        raise EngineError(f"{path} is not valid JSON: {error}", hint=hint) from None
     return value if isinstance(value, dict) else {}
 
 
@@ -332,7 +333,7 @@ def _responding(
                 why = "" if begun else error_output()
                 where = f"{endpoint.host} (from {endpoint.origin})"
                 raise EngineError(
-                    f"what answers at {where} is not a Docker engine, or it stopped{why and f': {why}'}",
+                    f"the server at {where} is not a Docker engine, or it stopped{why and f': {why}'}",
                     hint=START_HINT,
                 )
             pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
@@ -367,7 +368,7 @@ def exchange(
                 for piece in pieces:
                     content += piece
                     if largest is not None and len(content) > largest:
-                        message = f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                        message = f"the engine at {endpoint.host} sent an answer of more than {largest:,} bytes"
                         raise EngineAnswerTooLargeError(message)
                     connection.settimeout(max(deadline - time.monotonic(), 0.001) if is_whole else timeout)
         except TimeoutError:
@@ -403,8 +404,8 @@ def request(
         return json.loads(data)
     except ValueError:
         raise EngineError(
-            f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
-            hint="did the engine stop? `docker info` shows it; then run this again",
+            f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON",
+            hint="`docker info` shows whether the engine runs; then run the command again",
         ) from None
 
 

@@ -72,7 +72,7 @@ class Container:
         try:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
-            why = f"had not ended after {timeout:g} seconds and was stopped\n{client.text(error.partial)}".rstrip()
+            why = f"did not end within {timeout:g} seconds and was stopped\n{client.text(error.partial)}".rstrip()
         except EngineAnswerTooLargeError:
             why = f"wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
         with suppress(EngineHTTPError):  # it may have ended at this very moment
@@ -319,8 +319,8 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
-        hint = f"remove it with `docker rm -f {name}`, or give the recipe another name"
-        raise ConflictError(f"another container is called {name}", hint=hint) from None
+        hint = f"remove that container with `docker rm -f {name}`, or give the recipe another name"
+        raise ConflictError(f"a container named {name} already exists", hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 

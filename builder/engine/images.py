@@ -376,7 +376,7 @@ def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references. The cache is only
+    """Returns the same as `image_tags`, cached in the file ``path`` for one set of references. The cache is only
     for an engine on this machine, since the clocks of two machines differ."""
     patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):

@@ -49,7 +49,7 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
     if local is None:
         raise SourceError(
             f"base image {reference} cannot be resolved: {why}",
-            hint="check its name and the network, or `docker pull` or import it so that the engine has it",
+            hint="check its name and the network, or bring the image into the engine: `docker pull`, `docker load`",
         )
     return LOCAL + local
 
@@ -142,7 +142,8 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     try:
         return records.parse(result.last_line, GpuFacts)
     except records.RecordError:
-        raise ImageStateError(f"its Python did not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
+        last = result.output.strip()[-2000:]
+        raise ImageStateError(f"its Python did not answer; its last output was:\n{last}") from None
 
 
 # The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a
@@ -279,7 +280,7 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
             sources[source] = InstalledPackage(packages[package], commits[source])
         elif package in named:
             text = ascii(named[package])[:100]
-            raise ImageStateError(f"its {package} has the version {text}, which is not a valid one")
+            raise ImageStateError(f"the {package} version {text} in the image is not a valid version number")
     return InstalledSoftware(python, executable, packages, sources, metadata)
 
 
@@ -365,7 +366,7 @@ def ask_vllm(
     ``env``, in one container without a network, a GPU or a place to write. Raises what `read_installed` raises."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
     if len(packed) > _LONGEST_QUESTION:
-        raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer at once")
+        raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer recipes")
     pieces = [packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE)]
     with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
         python = require_python(container, image)
@@ -377,7 +378,8 @@ def ask_vllm(
         answers = None
     if answers is None or len(answers.commands) != len(commands):
         last = result.last_line[:300]
-        raise ImageStateError(f"the vLLM of {image} does not answer; its Python ended with {result.exit_code}: {last}")
+        message = f"the vLLM in {image} does not answer; its Python ended with exit code {result.exit_code}: {last}"
+        raise ImageStateError(message)
     return answers
 
 
@@ -393,7 +395,7 @@ def require_python(container: Container, image: str, hint: str = "", seconds: fl
     if not containers.can_execute(container):
         raise ImageContentsError(
             f"this engine cannot run the programs of {image}, so its contents are unknown",
-            hint="the image is for another processor: run this on a machine with that processor",
+            hint="the image is for another processor: run the command on a machine with that processor",
         )
     try:
         executable = find_python(container, seconds)

@@ -49,7 +49,7 @@ def run_on_machine(
     else:
         raise NodeError(
             f"its engine is reached at {host}, but builder cannot run commands on that machine",
-            hint="name the node in builder.yaml as ssh://USER@HOST",
+            hint="set the engine of the node to ssh://USER@HOST in builder.yaml",
         )
     try:
         done = subprocess.run(
@@ -63,7 +63,7 @@ def run_on_machine(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NodeError(f"{_name(host)} had not answered after {timeout:g} s") from None
+        raise NodeError(f"{_name(host)} did not answer within {timeout:g} s") from None
     except FileNotFoundError as error:
         raise NodeError(f"this machine has no program `{error.filename}`") from None
     if done.returncode:
@@ -73,7 +73,7 @@ def run_on_machine(
 
 def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    reason = lines[-1] if lines else f"it ended with {done.returncode}"
+    reason = lines[-1] if lines else f"the command ended with exit code {done.returncode}"
     if done.returncode != _SSH_FAILED or is_here(host):
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
@@ -234,9 +234,6 @@ def free_disk(data_root: str) -> int | None:
 
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
     """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
-    import os
-    import subprocess
-
     argv = [*endpoint.buildx, *arguments]
     environ = {**os.environ, **environment(endpoint)}
     try:

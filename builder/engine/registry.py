@@ -57,7 +57,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
+HINT = "check that the registry of builder.yaml runs, and that you are logged in (`docker login`)"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -80,7 +80,7 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
         message = f"the request to the registry for {reference} failed: {error.explanation}"
         raise TransferError(message, hint=HINT) from None
     except EngineTimeoutError:
-        raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=HINT) from None
+        raise TransferError(f"the registry of {reference} has not answered for {WAIT:g} seconds", hint=HINT) from None
 
 
 def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
@@ -91,7 +91,7 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
     )
     if result is None or result.returncode:
         lines = (result.stderr if result else "buildx does not run, or does not end").strip().splitlines()
-        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx does not say why"
+        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx gives no reason"
         raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
 
 
@@ -143,7 +143,7 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
     before, after = [tag for its_day, tag in dated if its_day < day], [tag for its_day, tag in dated if its_day > day]
     beside = " and ".join([*before[-1:], *after[:1]])
     why = f"the nearest are {beside}" if beside else "none of its tags has a date"
-    raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists them")
+    raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists its images")
 
 
 def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SourceError(f"the server at {repository} does not answer like a registry") from None
+        raise SourceError(f"the server at {repository} does not behave like a registry") from None
 
 
 def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
@@ -349,7 +349,8 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
     parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = parameters.pop("realm", "")
     if urlsplit(realm).scheme != "https" and secure:
-        raise http_client.NoAnswerError(f"it sends clients to {realm or 'nowhere'} for a token, without https")
+        message = f"the registry asks for a login at {realm or '(nowhere)'}, which does not use https"
+        raise http_client.NoAnswerError(message)
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
     token = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token").json()

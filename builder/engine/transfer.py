@@ -141,7 +141,8 @@ def _follow(
                 raise TransferError(stuck, hint=stuck_hint)
     except json.JSONDecodeError:
         raise TransferError(
-            "the engine's response broke off", hint="`docker info` shows whether the engine runs; then run this again"
+            "the engine's response ended early",
+            hint="`docker info` shows whether the engine runs; then run the command again",
         ) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
@@ -158,8 +159,8 @@ def _hint(error: str) -> str:
     if any(phrase in lowered for phrase in ("unauthorized", "no basic auth", "denied", "authentication required")):
         return "log in first: `docker login REGISTRY`"
     if "server gave http response to https client" in lowered:
-        return 'add the registry to "insecure-registries" in the daemon.json of this engine: it has no TLS'
-    return "check that the registry runs and its name is right, then run this again: layers that were sent stay"
+        return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
+    return "check the name of the registry and that it runs, then run the command again: layers that arrived are kept"
 
 
 # A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
@@ -179,8 +180,8 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
     if the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
-            f"the engine at {endpoint.host} is not on this machine, so no registry can be started beside it",
-            hint="set `registry:` in builder.yaml: images then go through that one",
+            f"the engine at {endpoint.host} is not on this machine, so builder cannot start a registry beside it",
+            hint="set `registry:` in builder.yaml: images then travel through that registry",
         )
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
         if not Path("/proc", orphan["Labels"][LABEL]).exists():
@@ -208,7 +209,7 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
         except TransferError as error:
             raise TransferError(
                 f"no registry is available for the copy: {error.message}",
-                hint="set `registry:` in builder.yaml, or name an image of a registry in BUILDER_REGISTRY_IMAGE",
+                hint="set `registry:` in builder.yaml, or name a registry image in BUILDER_REGISTRY_IMAGE",
             ) from None
     body = {
         "Image": image,
@@ -253,9 +254,9 @@ def require_route(endpoint: Endpoint) -> None:
     """Raises TransferError for a node whose engine cannot reach a registry on this machine's loopback."""
     if not endpoint.host.startswith(("unix://", "ssh://")):
         raise TransferError(
-            f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml sets no other",
-            hint="set `registry: HOST:PORT/PATH` in builder.yaml to one that both reach, or write the node's engine as "
-            "ssh://USER@HOST",
+            f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml names no other",
+            hint="set `registry:` in builder.yaml to a registry that this machine and the node both reach, or set the "
+            "node's engine to ssh://USER@HOST",
         )
 
 
@@ -293,6 +294,6 @@ def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
             return int(match[1])
         lines.append(line.strip())
     raise TransferError(
-        f"no tunnel to {endpoint.host}: {'; '.join(lines[-3:]) or 'ssh ended'}",
+        f"the tunnel to {endpoint.host} did not open: {'; '.join(lines[-3:]) or 'ssh ended'}",
         hint="check that `ssh` logs in without a password, and that sshd allows TCP forwarding",
     )

@@ -273,13 +273,13 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
     try:
         change = PerplexityChange(*(means[f"perplexity_{each.name}"] for each in fields(PerplexityChange)))
     except KeyError as error:
-        return f"its run has no {error}", False
+        return f"its run has no figure {error}", False
     verdict = change.within(limit)
     is_alike = not run.counts.get("different") and not run.counts.get("unclear")
     if verdict == "pass" or is_alike:
         return "", False
     shown = f"{change.change:+.2%} between {change.low:+.2%} and {change.high:+.2%}"
-    return f"perplexity {shown}, required is within {100 * limit:g} %", verdict == "fail"
+    return f"perplexity {shown}; required: within {100 * limit:g} %", verdict == "fail"
 
 
 def _verdict(run: Evidence | str) -> str:
@@ -289,7 +289,7 @@ def _verdict(run: Evidence | str) -> str:
 def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
-    words = {"unclear": "came to no verdict", "changed": "differs from the number before"}
+    words = {"unclear": "came to no verdict", "changed": "differs from the previous number"}
     why = words.get(run.verdict, "failed") + first_finding(run.findings, run.verdict)
     return MissingEvidence(kind, name, why, failed=run.verdict != "unclear")
 
@@ -317,11 +317,11 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
     figures = _figures(run, wanted)
     few = [len(each.values) for each in figures if len(each.values) < LEAST_SAMPLES]
     if few and len(of_image.rounds(wanted)) < LEAST_SAMPLES:
-        return f"measured {few[0]} time, which gives no spread", False
+        return f"measured only {few[0]} time, so the spread is unknown", False
     if not wanted.of_current:
         sign = 1 if wanted.at_least else -1
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
-        why = f"{wrong[0].mean:.4g} {wrong[0].unit}, required is {wanted.condition}" if wrong else ""
+        why = f"{wrong[0].mean:.4g} {wrong[0].unit}; required: {wanted.condition}" if wrong else ""
         return why, bool(wrong)
     # Without one to compare with, nothing serves the model yet, or this very image does.
     return _below_current(wanted, of_image, of_current) if of_current else ("", False)
@@ -338,7 +338,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         is_outside = beside.rounds < FEWEST_ROUNDS or band.verdict == "worse"
         if not is_outside and band.is_settled:
             continue
-        why = f"{beside.mean:.4g} {beside.unit}, required is {wanted.condition}, which is at {beside.current:.4g}"
+        why = f"{beside.mean:.4g} {beside.unit}; required: {wanted.condition}, which is at {beside.current:.4g}"
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"

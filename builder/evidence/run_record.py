@@ -403,7 +403,7 @@ def _file_names(path: Path) -> list[str]:
 
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
     """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
-    fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not the name of a file of evidence"
+    fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not a valid name of an evidence file"
     if _NAME.fullmatch(name) and len(content) <= LARGEST:
         evidence, digest = parse_evidence(content, shown)
         if name == file_name(evidence, digest):

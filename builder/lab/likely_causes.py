@@ -159,7 +159,7 @@ def _undo(change: MachineChange, where: str) -> str:
     by_part = {
         "kernel": f"boot kernel {before} from the boot menu{where}",
         "driver": f"install driver {before} again{where} (`sudo apt install nvidia-driver-{major}-open`), then restart",
-        "firmware": f"`sudo fwupdmgr downgrade`{where} lists what can be put back: {change.name} was {before}",
+        "firmware": f"`sudo fwupdmgr downgrade`{where} lists the versions to choose from: {change.name} was {before}",
         "parameters": f"start the kernel with {before!r} again{where}: /etc/default/grub, then `sudo update-grub`",
         "CMA": f"boot the previous kernel{where}, or add `kho=off` to its parameters where no crash kernel is loaded",
         "links": f"check the cable and both ends{where}: `ibstat {change.name}`",
@@ -169,9 +169,9 @@ def _undo(change: MachineChange, where: str) -> str:
         "governor": f"`sudo cpupower frequency-set -g {before.partition(',')[0]}`{where}",
         "power": f"`sudo nvidia-smi -pl {before.partition('.')[0]}`{where}",
         "memory": f"check the memory{where}: `free -h`, `sudo dmidecode -t memory`",
-        "free memory": f"stop what else uses the memory{where}: `builder status`, `ps aux --sort -rss`",
+        "free memory": f"stop other programs that use the memory{where}: `builder status`, `ps aux --sort -rss`",
     }
-    return by_part.get(change.part, f"`/var/log/apt/history.log`{where} names the update that brought it")
+    return by_part.get(change.part, f"`/var/log/apt/history.log`{where} names the update that brought the change")
 
 
 # The image, its mods, the recipe, the template and the weights.
@@ -245,7 +245,7 @@ def served_causes(
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:
         text = f"recipe: {before.recipe} → {after.recipe}"
-        undo = f"`builder run {shlex.quote(before.recipe)}` serves it as before"
+        undo = f"`builder run {shlex.quote(before.recipe)}` serves the model as before"
         yield LikelyCause("recipe", text, undo, _RECIPE + _of_kind(kind, "recipe"))
     sides = (
         ("--", before.options, after.options, alone.options),
@@ -260,19 +260,19 @@ def served_causes(
             reasons = []
             if mentions(failure, name) or mentions(failure, new or old or ""):
                 weight += _MENTIONED
-                reasons.append("the failure names it")
+                reasons.append("the failure mentions it")
             written = f"{mark}{name} {old}".rstrip() if mark else f"{name}: {old}"
-            undo = f"give `{written}` again, in {file} or typed; {log}"
+            undo = f"set `{written}` again, in {file} or on the command line; {log}"
             if own.get(name) != new:
                 weight += _TYPED
-                reasons.append("the recipe does not say so")
-                undo = f"`builder run {shlex.quote(file)}` starts it as the file says; if it runs, `builder stop` first"
+                reasons.append("this value is not in the recipe")
+                undo = f"`builder run {shlex.quote(file)}` starts the server as the file says; run `builder stop` first"
             elif old is None:
-                undo = f"take `{mark}{name}` out of {file} again; {log}"
+                undo = f"remove `{mark}{name}` from {file} again; {log}"
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"
             yield LikelyCause("recipe", text, undo, weight, reasons=tuple(reasons))
     if before.template != after.template and (before.template or after.template):
-        undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` brings one back"
+        undo = f"`git log -p` of the template that {file} names; `git checkout COMMIT -- FILE` restores an earlier one"
         old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))
         weight = _TEMPLATE + _of_kind(kind, "template")
         yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)

@@ -82,9 +82,9 @@ def journal_of(project: Project, model: str) -> Journal[Upgrade]:
         Upgrade,
         format=3,
         what=f"an upgrade of {model}",
-        while_held="wait for it; ^C there puts everything back",
+        while_held="wait for that upgrade; ^C there puts everything back",
         if_unreadable=(
-            "end it with the version that wrote it, or remove the file: pins and pointers move only at the end"
+            "end the upgrade with the version that wrote it, or remove the file: pins and pointers move only at the end"
         ),
     )
 
@@ -110,7 +110,7 @@ class InterruptedUpgrade:
         serves = " serves the model as before and" if self.upgrade.served and not self.upgrade.result else ""
         return (
             f"an upgrade of {self.model} was interrupted ({self.upgrade.progress}): "
-            f"`{command}`{serves} continues it, `{command} --abort`{serves} gives it up"
+            f"`{command}`{serves} continues it, `{command} --abort`{serves} cancels it"
         )
 
 

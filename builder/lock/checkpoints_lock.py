@@ -61,9 +61,10 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: what the definition ``asked`` for, the files of it that were used, and the commit that this led to."""
+    """A source: the definition's request (in the file ``asked``), the files of it that were used, and the commit that
+    this led to."""
 
-    asked: str
+    requested: str
     files: Mapping[FileText, RecordedFile]
     commit: CommitText | None = None
 
@@ -155,22 +156,31 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         data = json.loads(text.decode())
         version = data.pop("version", None) if isinstance(data, dict) else None
         if version == VERSION:
+            _rename_in_sources(data, "asked", "requested")
             return records.record(CheckpointRecords, data)
         damage, place = f"it does not begin with `version: {VERSION}`", ""
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
         version, damage = None, f"{error!s:.200}"
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     if type(version) is int and version > VERSION:
-        message = f"{file} has version {version}, which this program does not know"
+        message = f"{file} has version {version}, which this version of builder cannot read"
         raise NewerLockError(message, hint="update builder")
     hint = f"git has the previous version: `git log -p {file}`"
-    raise LockError(f"{file}{place}: it is damaged: {damage}", hint=hint)
+    raise LockError(f"{file}{place}: the file is damaged: {damage}", hint=hint)
 
 
 def written(made: CheckpointRecords) -> bytes:
     checkpoints = {name: _filled(records.plain(revisions)) for name, revisions in made.checkpoints.items() if revisions}
     content = {"version": VERSION, "checkpoints": checkpoints}
+    _rename_in_sources(content, "requested", "asked")
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _rename_in_sources(content: Any, before: str, after: str) -> None:
+    for revisions in content["checkpoints"].values():
+        for revision in revisions.values():
+            for source in revision["sources"].values():
+                source[after] = source.pop(before)
 
 
 def _filled(data: Any) -> Any:

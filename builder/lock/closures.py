@@ -94,7 +94,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
             facts[fact[1]].append(fact[2])
         elif fact or not re.fullmatch(_OTHER, line):
             raise LockError(
-                f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or what was asked for, found"
+                f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or a known comment, found"
                 f" `{line[:60]}`",
                 hint=f"`git checkout -- {file}` restores the committed file",
             )

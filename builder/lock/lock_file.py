@@ -70,8 +70,8 @@ def journal_entries(project: Project) -> Iterator[Entry]:
             continue
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise LockError(
-                f"{project.relative(path)} does not describe a change that this program makes",
-                hint="find out where it came from, and remove it; `builder verify` then shows what does not match",
+                f"{project.relative(path)} does not describe a change that builder makes",
+                hint="find out where the file came from, then remove it; `builder verify` shows what does not match",
             ) from None
 
 
@@ -94,7 +94,7 @@ def remove_unwritten(project: Project) -> None:
 
 # A build directory has one of them: of an image that was built here, or of an adopted one.
 _OF_IMAGES = ("bake.json", "adopted.json")
-MESSAGE = "lost, while builds/ has images"
+MESSAGE = "lost, but builds/ has images"
 
 
 def is_lost(project: Project) -> bool:
@@ -177,7 +177,7 @@ def read_bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        hint = "make it readable for the user who runs this" if isinstance(error, PermissionError) else TAKE_BACK
+        hint = "make the file readable for the current user" if isinstance(error, PermissionError) else TAKE_BACK
         raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
@@ -203,7 +203,7 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     if written.rpartition("\n")[2] != checking.END:  # a part of a lock that is valid YAML has fewer images
         place = Location(file, written.count("\n") + 1)
-        raise lock_error([Problem(place, f"cut off here: the last line must be `{checking.END}`")], TAKE_BACK)
+        raise lock_error([Problem(place, f"truncated here: the last line must be `{checking.END}`")], TAKE_BACK)
     if (data := text.read_layout(content)) is not None and not checking.problems(data):
         lock = layout.lock_of(data, load)
         if not any(lock.broken_rules()):
@@ -215,10 +215,11 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
     tree = text.read_tree(content, file)
     version = tree.data.get("version") if isinstance(tree.data, dict) else None
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
-        problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
-        older = "remove it, then rebuild it from builds/ and the engine: `builder lock --recover`"
+        message = f"{file} has version {version[:20]}, but this builder reads version {VERSION}"
+        problem = Problem(tree.places["version",], message)
+        older = "remove the file, then rebuild it from builds/ and the engine: `builder lock --recover`"
         other = older if len(version) < 3 and int(version) < VERSION else "update builder"
-        raise NewerLockError(str(problem), hint=f"{other}; or restore with git a lock that this builder wrote")
+        raise NewerLockError(str(problem), hint=f"{other}; or restore with git a file of version {VERSION}")
     wrong = checking.problems(tree.data)
     if not wrong:
         lock = layout.lock_of(tree.data, load)
@@ -278,8 +279,8 @@ class LockWriter:
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
-                hint=f"make room (`builder prune` shows what could go), or make {self._path.parent} writable; then run"
-                " this again",
+                hint=f"free disk space (see `builder prune`), or make {self._path.parent} writable; then run the"
+                " command again",
             ) from None
         self._content, self.lock = content, written
         _settle(self._root, written)
@@ -288,7 +289,7 @@ class LockWriter:
     def _refuse_changed(self) -> None:
         if read_bytes(self._path) != self._content:
             message = f"{self._path.name} changed while it was being updated, by git or an editor"
-            raise LockError(message, hint="nothing was written: run this again")
+            raise LockError(message, hint="nothing was written: run the command again")
 
 
 def _comments(content: bytes) -> Comments:
@@ -333,7 +334,7 @@ def writing(
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(f"the link {path} cannot be followed: {error}", hint="replace the link by the file") from None
+        raise LockError(f"the link {path} cannot be followed: {error}", hint="replace the link with the file") from None
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
@@ -342,11 +343,11 @@ def writing(
             who = "another process" if error.holder is None else f"process {error.holder}"
             raise LockBusyError(
                 f"{who} has been writing images.lock for more than {wait_seconds:g} s",
-                hint="wait for it, or stop it if it hangs, then run this again; no file needs to be deleted",
+                hint="wait for that process, or stop it if it hangs, then run the command again; delete no file",
             ) from None
         except files.LockFileError as error:
             raise LockError(
                 f"{file} cannot be locked: {error.strerror}",
-                hint=f"images.lock needs a writable folder on a file system with locks: {file.parent}",
+                hint=f"images.lock requires a writable folder on a file system with locks: {file.parent}",
             ) from None
         yield LockWriter(real, root or path.parent, writer, read)

@@ -29,7 +29,7 @@ def refused(part: Lock) -> str:
     except (LockError, UsageError) as error:
         return error.message.splitlines()[0]
     except (TypeError, ValueError, AttributeError):
-        return "its labels hold values that this program does not write"
+        return "its labels contain values that builder does not write"
     return ""
 
 

@@ -259,7 +259,7 @@ class Repository:
             yield f"`next` of {name} is {self.next}, which is already taken"
         order = [number for number in (self.current, *self.previous) if number is not None]
         if self.current is None and order:
-            yield f"`latest` of {name} names no number in use, and numbers that were in use before"
+            yield f"`latest` of {name} has earlier numbers, but no current number"
         yield from (f"`latest` names {name}:{n}, which is not among the images" for n in order if n not in self.numbers)
         if len(set(order)) < len(order):
             yield f"`latest` of {name} names a number twice"

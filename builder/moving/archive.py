@@ -91,7 +91,7 @@ def write_metadata(
     caches, folder = compiled or (None, Path())
     for path, (size, digest, _) in caches.files.items() if caches else ():
         if writer.stream(CACHES + path, size, traveling_caches.read_pieces(folder, path)) != f"sha256:{digest}":
-            raise ValueError(f"{folder / path} was changed meanwhile")
+            raise ValueError(f"{folder / path} changed while it was being read")
     about = {
         "version": VERSION,
         "image": str(name),
@@ -116,12 +116,12 @@ def damaged(path: Path, why: str) -> TransferError:
 def refused(path: Path, why: str) -> TransferError:
     return TransferError(
         f"{path} cannot be imported: {why}",
-        hint="`builder export-image` does not write such a file: ask its author",
+        hint="`builder export-image` does not write such a file: ask the author of the file",
     )
 
 
 def unreadable(path: Path, error: OSError) -> TransferError:
-    return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that it is on")
+    return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that holds the file")
 
 
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
@@ -140,7 +140,7 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
         except OSError as error:
             raise unreadable(path, error) from None
         if f"sha256:{digest_of_content.hexdigest()}" != digest:
-            raise damaged(path, f"the content of {digest} does not match")
+            raise damaged(path, f"the content of {digest} does not match its digest")
 
     contents: list[tuple[str, int, Iterable[bytes]]] = [
         (archives.blob_name(digest), member.size, verified(digest, member)) for digest, member in archive.blobs.items()
@@ -180,11 +180,11 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
         raise damaged(path, error.message) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-        raise damaged(path, str(error) if plain else f"its folder {FOLDER} is not what this program writes") from None
+        raise damaged(path, str(error) if plain else f"its folder {FOLDER} has an unknown form") from None
     if any(name.startswith(FOLDER) for name in members):
-        raise damaged(path, "it is cut off")
+        raise damaged(path, "it is truncated")
     message = f"{path} is not an archive of `builder export-image`"
-    raise TransferError(message, hint="`docker load` takes archives of `docker save`")
+    raise TransferError(message, hint="use `docker load` for archives of `docker save`")
 
 
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
@@ -196,12 +196,12 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
         if digest := archives.digest_of(inside):
             blobs[digest] = member
         elif inside not in expected:
-            raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
+            raise ValueError(f"it contains `{tar_stream.printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
     name = _name(about["image"])
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
-        raise ValueError(f"its {LOCK} is not about {name}")
+        raise ValueError(f"its {LOCK} does not describe {name}")
     top = archives.descriptor(about["manifest"])
 
     def get(digest: str) -> bytes:
@@ -209,7 +209,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
             raise ValueError(f"it lacks {digest}")
         content = _content(file, blobs[digest], _LARGEST_MANIFEST)
         if sha256_of(content) != digest:
-            raise ValueError(f"the content of {digest} does not match")
+            raise ValueError(f"the content of {digest} does not match its digest")
         return content
 
     image, sizes = archives.read_image(top, get)
@@ -229,7 +229,8 @@ def _compiled(
     caches = records.record(TravelingCaches, about["caches"])
     for path, (size, _, _) in caches.files.items():
         if not traveling_caches.is_welcome(path) or members[CACHES + path].size != size:
-            raise ValueError(f"`{printable(path)}` does not belong to compile caches, or has another size")
+            what = "is not a compile-cache file, or its size differs from the recorded size"
+            raise ValueError(f"`{printable(path)}` {what}")
     return caches, {path: members[CACHES + path] for path in caches.files}
 
 
@@ -240,7 +241,7 @@ def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
     about: dict[str, Any] = json.loads(content)
     if about["version"] != VERSION:
         raise ValueError(
-            f"it has version {about['version']}, and this program reads version {VERSION}: a newer release may read it"
+            f"its format is version {about['version']}, but this program reads version {VERSION}: try a newer release"
         )
     return about
 
@@ -277,7 +278,7 @@ def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[st
 
 def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> None:
     if unknown := sorted(blobs.keys() - sizes.keys()):
-        raise ValueError(f"{unknown[0]} in it belongs to no image")
+        raise ValueError(f"no image in it uses {unknown[0]}")
     for digest, size in sizes.items():
         if digest not in blobs:
             raise ValueError(f"it lacks {digest}")
@@ -296,7 +297,7 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
         if why := unwelcome(path):
             return f"`{printable(path)}`: {why}"
     if folders := repositories(build):
-        return f"`{printable(min(folders))}`: git takes this folder for a repository"
+        return f"`{printable(min(folders))}`: git would treat this folder as a repository"
     if image.adopted is None and build:
         try:
             directory = build_directory.parse_build_directory(Path(), "build", lambda file: _content_of(build, file))
@@ -307,10 +308,10 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
         mods = build_directory.mods_by_definition(directory)
     for path, file in build.items():
         if not (plan_model.belongs(path, mods) if mods else path in {plan_model.ADOPTED, plan_model.RECORD}):
-            return f"`{printable(path)}` belongs to no build"
+            return f"`{printable(path)}` does not belong in a build directory"
         if file.executable and not plan_model.may_be_executable(path, mods):
-            return f"`{printable(path)}` is executable"
-    return "its images.lock is about other images" if _is_of_others(name, image, build, mods.keys()) else ""
+            return f"`{printable(path)}` must not be executable"
+    return "its images.lock describes other images" if _is_of_others(name, image, build, mods.keys()) else ""
 
 
 def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
@@ -352,15 +353,15 @@ def unwelcome(path: str) -> str:
     version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
     its settings name. File systems ignore case and invisible characters."""
     if not path.isprintable():
-        return "its name holds a control character or an invisible one"
+        return "its name contains a control or invisible character"
     *folders, name = path.casefold().split("/")
     for depth, folder in enumerate(folders):
         fetched = folder == FETCHED and depth > 1 and folders[depth - 2] == "mods"
         if folder.startswith(".") and not fetched:
-            return "it lies in a folder whose name begins with a dot"
+            return "it is in a folder whose name begins with a dot"
     is_gits = any(re.match("git~[0-9]", part) for part in (*folders, name))
     return (
-        "git reads it as a file of its own" if is_gits or (name.startswith(".git") and name not in _OWN_BY_MODS) else ""
+        "git would read it as its own file" if is_gits or (name.startswith(".git") and name not in _OWN_BY_MODS) else ""
     )
 
 

@@ -60,8 +60,8 @@ def find_checkout(folder: Path) -> Checkout:
     root = folder.expanduser().resolve()
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
         raise UsageError(
-            f"{folder} is not a checkout of spark-vllm-docker: no recipes/, no mods/, no .env and none of its scripts",
-            hint="name the folder of the checkout, where launch-cluster.sh and recipes/ are",
+            f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts",
+            hint="name the folder that contains launch-cluster.sh and recipes/",
         )
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
@@ -147,10 +147,10 @@ def parse_env_file(text: str, file: str) -> EnvFile:
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
-        problem = "no assignment NAME=VALUE: left out"
+        problem = "not an assignment NAME=VALUE: left out"
         if match := _ASSIGNMENT.fullmatch(line):
             name = match["name"]
-            problem = f"{name} is already in line {lines[name]}: the last one counts" if name in lines else ""
+            problem = f"{name} is already set in line {lines[name]}: the last value counts" if name in lines else ""
             try:
                 values[name], lines[name] = _value(match["value"]), number
             except ValueError as error:
@@ -185,7 +185,7 @@ _LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
 _DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
 _NOT_HERE = {
     "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
-    "MASTER_PORT": f"none: several nodes meet at port {cluster.MASTER_PORT} of the first, or `-- --master-port N`",
+    "MASTER_PORT": f"none: nodes use port {cluster.MASTER_PORT} of the first node, or `-- --master-port N`",
     "COPY_HOSTS": "none: `builder copy IMAGE NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
     "LOCAL_IP": "none: the node whose address this machine has is this machine; all others are reached by ssh",
     "ETH_IF": _DISCOVERS,
@@ -281,7 +281,8 @@ def _variables(
             continue
         shell = f"`export {name}=…` in your shell's profile"
         if name in container.SECRETS:
-            outcomes[key] = f"not taken over: a server gets {name} from the environment of whoever starts it; {shell}"
+            why = f"a server gets {name} from the environment of the user who starts the server"
+            outcomes[key] = f"not taken over: {why}; {shell}"
             continue
         wanted, outcomes[key] = None if redaction.looks_secret(name, value) else value, f"`env: {name}`"
         if wanted is None:
@@ -290,7 +291,7 @@ def _variables(
         if name not in existing or (is_other and replace):
             variables[name] = wanted
         elif is_other:
-            outcomes[key] = f"`env` keeps its other {name}"
+            outcomes[key] = f"`env` keeps its own value of {name}"
     return variables
 
 
@@ -300,7 +301,7 @@ def _other(key: str) -> str:
     if key == "CLUSTER_NODES":
         return "empty"
     suggestion = words.did_you_mean(key, ("CLUSTER_NODES", *_NOT_HERE))
-    return f"not taken over; nothing here reads it{f'; {suggestion}' if suggestion else ''}"
+    return f"not taken over; builder does not use it{f'; {suggestion}' if suggestion else ''}"
 
 
 # Git never ends where a setting includes a pipe that nobody writes to.
@@ -412,7 +413,7 @@ def plan_part(
     if kind == "mod" and not mod.NAME.fullmatch(name):
         return PlannedCopy("mod", name, reason="the name of a mod may contain only letters, digits and . _ + -")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
-        return PlannedCopy("recipe", name, reason="a link that leaves the checkout")
+        return PlannedCopy("recipe", name, reason="a link that leads outside the checkout")
     try:
         if kind == "mod":
             contents = read_mod(checkout, path)

@@ -73,7 +73,7 @@ def parse_address(text: str) -> CopyAddress:
 def _path(text: str, whole: str) -> str:
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise UsageError(f"`{whole}`: a path in the repository has no `..`", hint=_FORM)
+        raise UsageError(f"`{whole}`: a path in the repository must not contain `..`", hint=_FORM)
     return "/".join(parts)
 
 
@@ -143,7 +143,7 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     try:
         return records.record(Origin, data)
     except records.RecordError as error:
-        hint = f"take it back with git, or remove it: `builder {kind}s add` makes a new one"
+        hint = f"restore the file with git, or remove it: `builder {kind}s add` writes a new one"
         raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
 
 
@@ -169,7 +169,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
     shown = project.relative(place.parent) + f"/{place.name}"
     zipped = kind == "mod" and place.with_name(f"{name}.zip").exists()
     if zipped or place.is_symlink():
-        what = f"{shown}.zip exists" if zipped else f"{shown} is a link"
+        what = f"{shown}.zip already exists" if zipped else f"{shown} is a link"
         raise ConflictError(what, hint="remove it, or copy under another name with `--as`")
     if not place.exists():
         return None
@@ -296,7 +296,7 @@ def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
         return paths[0]
     listed = "".join(f"\n  {path}" for path in paths[:_MOST_LISTED])
     more = f"\n  and {len(paths) - _MOST_LISTED} more" if len(paths) > _MOST_LISTED else ""
-    hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}`; `--all` takes all of them"
+    hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}`; `--all` copies all of them"
     raise UsageError(f"{upstream.url} has {len(paths)} {kind}s there:{listed}{more}", hint=hint)
 
 
@@ -316,7 +316,7 @@ def require_name(kind: Kind, name: str) -> None:
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
         raise UsageError(
-            f"`{name}` is not a valid name of a {kind}", hint="name it with `--as NAME`: letters, digits and -"
+            f"`{name}` is not a valid {kind} name", hint="choose a name with `--as NAME`: letters, digits and -"
         )
 
 
@@ -363,7 +363,7 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
         project.state.mkdir(parents=True, exist_ok=True)
         with locked(project.state / "copies.lock"):
             if read_copy_files(project, kind, name) != before:
-                raise ConflictError(f"{kind} {name} has meanwhile changed", hint="run this again")
+                raise ConflictError(f"{kind} {name} changed while this command ran", hint="run the command again")
             fresh = place.with_name(f".{place.name}.new")
             shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
             if before != files:

@@ -351,7 +351,7 @@ _DISCOVER = "`builder nodes discover` fills it in"
 def check_links(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[Diagnosis]:
     """Checks the interface, the RoCE devices and the subnets of ``node``, which serves together with ``nodes``."""
     if node.interface is None:
-        yield Diagnosis("interface", "warning", "builder.yaml names none", _DISCOVER)
+        yield Diagnosis("interface", "warning", "builder.yaml names no interface", _DISCOVER)
     else:
         yield _check_interface(node, node.interface, facts)
     yield from _devices(node, facts)
@@ -366,7 +366,7 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
     interface = facts.interface(name)
     if interface is None:
         names = [each.name for each in facts.interfaces if each.is_up and each.name != "lo"]
-        meant = did_you_mean(name, names, code=True) or f"up are: {', '.join(names) or 'none'}"
+        meant = did_you_mean(name, names, code=True) or f"interfaces that are up: {', '.join(names) or 'none'}"
         return Diagnosis("interface", "error", f"there is no {name}", meant)
     if not interface.is_up:
         return Diagnosis(
@@ -389,7 +389,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
         remedy = "`rdma: []` in builder.yaml states this; the nodes then talk over TCP"
         yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
     elif not node.rdma:
-        yield Diagnosis("devices", "ok", "none: over TCP")
+        yield Diagnosis("devices", "ok", "none: the nodes talk over TCP")
     for name in node.rdma or ():
         if name not in links:
             meant = did_you_mean(name, links, code=True) or f"there are: {', '.join(links) or 'none'}"
@@ -414,7 +414,7 @@ def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[D
         address = _ip(other.address) if other.name != node.name else None
         if address and not any(address in network for network in networks):
             message = f"{other.name} ({other.address}) is in no subnet of {interface.name}"
-            yield Diagnosis("subnets", "warning", message, "nodes that serve together need one link")
+            yield Diagnosis("subnets", "warning", message, "nodes that serve together must share a link")
             return
     yield Diagnosis("subnets", "ok", f"none shared; {', '.join(map(str, networks))}")
 
@@ -452,16 +452,16 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
     total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
     message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
     if not total:
-        yield Diagnosis("swap", "ok", "none: the kernel ends what does not fit into memory")
+        yield Diagnosis("swap", "ok", "none: the kernel kills processes that do not fit into memory")
     elif total - free <= SWAP_IN_USE * total:
         yield Diagnosis("swap", "ok", message)
     else:
-        remedy = "stop what holds the memory, then `sudo swapoff -a && sudo swapon -a` brings the swapped memory back"
+        remedy = "stop what uses the memory, then run `sudo swapoff -a && sudo swapon -a` to empty the swap"
         yield Diagnosis("swap", "warning", message, remedy)
     if facts.earlyoom:
         yield Diagnosis("earlyoom", "ok", "running")
     else:  # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
-        message = "not running: a Spark whose memory is all in use freezes"
+        message = "not running: a Spark freezes when all its memory is in use"
         remedy = "`sudo apt install earlyoom` for the whole machine; `builder run --earlyoom` for one server"
         yield Diagnosis("earlyoom", "warning", message, remedy)
 
@@ -471,7 +471,7 @@ def check_driver(version: str) -> Diagnosis:
     if not version:
         return Diagnosis("driver", "error", "the kernel reports a GB10, but no version of NVIDIA's driver", _UPDATE)
     if int(version.partition(".")[0]) < OLDEST_DRIVER:
-        message = f"NVIDIA {version}; CUDA 13, which the images have, requires {OLDEST_DRIVER} or later"
+        message = f"NVIDIA {version}; CUDA 13 in the images requires {OLDEST_DRIVER} or later"
         return Diagnosis("driver", "error", message, _UPDATE)
     return Diagnosis("driver", "ok", f"NVIDIA {version}")
 
@@ -489,6 +489,6 @@ def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Diagnosis:
     ]
     if others:
         message = f"compute capability {capability}, but these definitions build for another GPU: {', '.join(others)}"
-        remedy = f"`gpu_arch: {capability}a` under `args:` in their image.yaml"
+        remedy = f"set `gpu_arch: {capability}a` under `args:` in their image.yaml"
         return Diagnosis("GPU arch", "warning", message, remedy)
     return Diagnosis("GPU arch", "ok", f"compute capability {capability}")

@@ -51,7 +51,7 @@ def registry_address(project: Project, name: str) -> CopyAddress:
     """The address of the registry ``name``. Raises UsageError where none has that name."""
     registries = read_registries(project)
     if name not in registries:
-        hint = did_you_mean(name, registries) or f"known are {', '.join(registries)}"
+        hint = did_you_mean(name, registries) or f"known registries: {', '.join(registries)}"
         more = "`recipe_registries:` in builder.yaml adds one"
         raise UsageError(f"no registry of recipes is called `{name}`", hint=f"{hint}; {more}")
     return copies.parse_address(registries[name])
@@ -72,12 +72,12 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
     matching = [path for path, stem in stems.items() if stem == wanted or stem.endswith(f"/{wanted}")]
     if not matching:
         suggestion = did_you_mean(wanted, [posixpath.basename(stem) for stem in stems.values()])
-        hint = suggestion or f"`builder recipes add {upstream.url}//{address.path}` shows what is there"
+        hint = suggestion or f"`builder recipes add {upstream.url}//{address.path}` lists the recipes there"
         raise SourceError(f"the registry {match['registry']} has no recipe {wanted}", hint=hint)
     if len(matching) > 1:
         listed = ", ".join(matching)
-        hint = f"name one with its folder: @{match['registry']}/{stems[matching[0]]}"
-        raise UsageError(f"the registry {match['registry']} has several recipes {wanted}: {listed}", hint=hint)
+        hint = f"name a recipe with its folder: @{match['registry']}/{stems[matching[0]]}"
+        raise UsageError(f"the registry {match['registry']} has several recipes named {wanted}: {listed}", hint=hint)
     ref = "" if address.ref == copies.DEFAULT_BRANCH else f"@{address.ref}"
     return f"{address.url}//{matching[0]}{ref}"
 
@@ -113,7 +113,7 @@ def plan_vllm_recipe(
         raise UsageError(f"`{text}` does not name a recipe of vLLM", hint=_VLLM_FORM)
     chosen = hardware or HARDWARE
     if not _HARDWARE.fullmatch(chosen):
-        raise UsageError(f"--hardware {chosen}: not a name such as {HARDWARE}")
+        raise UsageError(f"--hardware {chosen} is not a valid name; an example is {HARDWARE}")
     published = _Published.fetch(project, match["ref"], notify)
     file, variant = published.find(match["model"], match["variant"])
     return published.planned(project, file, variant, chosen, name or match["model"].rpartition("/")[2].lower())
@@ -143,7 +143,7 @@ class _Published:
         texts: dict[str, str] = {}
         for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
-                raise SourceError(f"{upstream.url} has no {path}: it does not hold vLLM's recipes")
+                raise SourceError(f"{upstream.url} has no {path}: it does not contain vLLM's recipes")
             files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
             texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
         return cls(upstream, texts)
@@ -166,7 +166,7 @@ class _Published:
             by_model[file[7:-5].lower()] = (file, "default")
         if model.lower() not in by_model:
             names = [path[7:-5] for path in files]
-            hint = did_you_mean(model, names) or f"there are {len(names)}, such as {', '.join(names[:6])}"
+            hint = did_you_mean(model, names) or f"vLLM has {len(names)} recipes, such as {', '.join(names[:6])}"
             raise UsageError(f"vLLM has no recipe for {model} ({self.upstream.commit[:12]})", hint=hint)
         file, own = by_model[model.lower()]
         return file, variant or own
@@ -222,7 +222,7 @@ class _Making:
         self.taxonomy = published.read("taxonomy.yaml")
         profiles = _mapping(self.taxonomy, "hardware_profiles")
         if hardware not in profiles:
-            hint = did_you_mean(hardware, profiles) or f"there are {', '.join(profiles)}"
+            hint = did_you_mean(hardware, profiles) or f"known hardware: {', '.join(profiles)}"
             raise UsageError(f"vLLM's recipes do not know the hardware {hardware}", hint=hint)
         self.profile = _mapping(profiles, hardware)
         generation = self.profile.get("generation") or self.profile.get("gpu_generation")
@@ -231,7 +231,7 @@ class _Making:
         self.variants = _mapping(self.data, "variants")
         self.variant_key = variant
         if variant not in self.variants:
-            raise UsageError(f"{file} has no variant {variant}", hint=f"there are {', '.join(self.variants) or 'none'}")
+            raise UsageError(f"{file} has no variant {variant}", hint=f"variants: {', '.join(self.variants) or 'none'}")
         self.variant = _mapping(self.variants, variant)
         self._require_served()
         self.strategy_key, self.nodes = self._choose_strategy()
@@ -253,7 +253,7 @@ class _Making:
             raise UsageError(f"{self.file} says that {self.hardware} is not supported")
         if wanted != (self.generation, _BRAND) or self.hardware not in supported:
             others = ", ".join(key for key in self.variants if key != self.variant_key)
-            hint = f"other variants: {others}; `vllm:MODEL:VARIANT` takes one" if others else ""
+            hint = f"other variants: {others}; `vllm:MODEL:VARIANT` selects one" if others else ""
             raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
 
     def _by_hardware(self, value: Any) -> Any:
@@ -281,7 +281,7 @@ class _Making:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
         if chosen not in _STRATEGIES:
-            raise UsageError(f"{self.file} is for the strategy {chosen} there, which builder does not start")
+            raise UsageError(f"{self.file} uses the strategy {chosen} on this hardware, which builder does not support")
         return chosen, nodes
 
     def _fits(self, share: int) -> bool | None:
@@ -331,7 +331,7 @@ class _Making:
                 options += [_Sourced((flag, str(size)), where) for flag, size in self._sizes().items()]
         for word, source in ((word, each.source) for each in options for word in each.words):
             if re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", word):
-                raise SourceError(f"{source}: an argument has a control character")
+                raise SourceError(f"{source}: an argument contains a control character")
         last = {each.words[0]: at for at, each in enumerate(options)}
         return [
             each for at, each in enumerate(options) if last[each.words[0]] == at or not each.words[0].startswith("-")
@@ -400,7 +400,7 @@ class _Making:
         *parents, last = map(str, path)
         value = _mapping(self.published.read(file or self.file), *parents).get(last)
         if value is not None and (not isinstance(value, list) or len(_texts(value)) < len(value)):
-            raise self._error(path, f"`{'.'.join(map(str, path))}` is not a list of texts", file)
+            raise self._error(path, f"`{'.'.join(map(str, path))}` is not a list of strings", file)
         for words in _paired(_texts(value)):
             yield _Sourced(words, self._where(*map(str, path), file=file))
 
@@ -423,7 +423,8 @@ class _Making:
                 for name, value in env.items():
                     where = (*map(str, path), key, name)
                     if not _VARIABLE.fullmatch(name) or isinstance(value, dict | list) or "\0" in str(value):
-                        raise self._error(where[:-1], f"`{name}` is not an environment variable with a value", file)
+                        message = f"`{name}` is not a valid environment variable, or its value is not plain text"
+                        raise self._error(where[:-1], message, file)
                     result[name] = _Sourced(("" if value is None else str(value),), self._where(*where, file=file))
         return result
 

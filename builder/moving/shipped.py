@@ -216,7 +216,7 @@ def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], go
     except (FileNotFoundError, NotADirectoryError):
         before = None
     except IsADirectoryError:
-        raise UnsafePathError(f"{file.path} is a folder here, but a file must be written there") from None
+        raise UnsafePathError(f"{file.path} is a folder, but builder must write a file there") from None
     written, after = digests.get(file.path), file.content
     state: FileState
     if file.path in LINES:

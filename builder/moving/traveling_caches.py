@@ -107,7 +107,7 @@ def take(
     alike = caches.key == compile_caches.cache_key(workspace.project, name, recorded)
     try:
         if compile_caches.warm_from(workspace.project, environ, name):
-            why = "some already exist there"
+            why = "other compile caches already exist there"
         elif not alike and caches.chips == compile_caches.chips_of():
             why = "they were compiled from different parts"
         else:
@@ -143,7 +143,7 @@ def push_caches(workspace: Workspace, registry: Registry, name: ImageName, image
             writer.add(_ABOUT, json.dumps(records.plain(caches)).encode())
             for path, (size, expected, _) in caches.files.items():
                 sha = writer.stream(path, size, read_pieces(folder, path))
-                _require(sha == f"sha256:{expected}", f"{folder / path} was changed meanwhile")
+                _require(sha == f"sha256:{expected}", f"{folder / path} changed while it was being read")
             size = writer.finish()
             layer.seek(0)
             content = f"sha256:{file_digest(layer, 'sha256').hexdigest()}"
@@ -195,7 +195,7 @@ def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image
                 members = tar_stream.members(content)
                 caches = records.parse(b"".join(tar_stream.pieces(content, members[_ABOUT])), TravelingCaches)
                 for path, (size, _, _) in caches.files.items():
-                    _require(is_welcome(path) and members[path].size == size, f"{path} belongs to no compile caches")
+                    _require(is_welcome(path) and members[path].size == size, f"{path} is not a compile-cache file")
                 take(workspace, name, caches, lambda path: tar_stream.pieces(content, members[path]))
     except (BuilderError, OSError, EOFError, ValueError, KeyError) as error:
         workspace.report(Message(f"the compile caches of {name} were not taken: {error}"))
@@ -232,7 +232,7 @@ def place(
     with containers.running(endpoint, image, labels={"builder.caches": "1"}, mounts={folder: INSIDE}) as container:
         seen = container.run(["sh", "-c", _LOOK], timeout=_WAIT)
         if seen.exit_code:
-            return "some already exist there"
+            return "other compile caches already exist there"
         chips = compile_caches.parse_chips(seen.output)
         if chips != caches.chips:
             return f"they were compiled for {', '.join(caches.chips)}, but this machine has {', '.join(chips)}"
@@ -256,7 +256,7 @@ def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> t
             digest.update(piece)
             yield piece
         if digest.hexdigest() != entries[path][1]:
-            raise TransferError(f"{path} of the compile caches does not match its record", hint="try again")
+            raise TransferError(f"{path} of the compile caches does not match its record", hint="run the command again")
 
     contents: list[tuple[str, int, int, Iterable[bytes]]] = [
         (path, size, at // _NANO, verified(path)) for path, (size, _, at) in entries.items()

@@ -71,9 +71,9 @@ def way_back(name: ImageName, image: NumberedImage) -> str:
         return f"`builder rebuild {name}` builds it again"
     if image.adopted.digests:
         source = image.adopted.digests[0]
-        return f"`docker pull {source}`, then `builder adopt {source} --as {name.repository}` gives it its number again"
+        return f"`docker pull {source}`, then `builder adopt {source} --as {name.repository}` restores its number"
     again = f"`builder adopt IMAGE --as {name.repository}`"
-    return f"copy it back from where it was built; then {again} gives it its number again"
+    return f"copy the image back from the machine that built it; then {again} restores its number"
 
 
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
@@ -143,9 +143,9 @@ def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
     repository = images.repository(typed)
     tags = sorted(images.image_tags(engine, [repository]))
     shown = ", ".join(tags[:_SHOWN_TAGS]) + (" …" if len(tags) > _SHOWN_TAGS else "")
-    hint = "`docker image ls` shows those that are here"
+    hint = "`docker image ls` shows the images of the engine"
     if tags:
-        hint = f"it has: {shown}"
+        hint = f"it has these images: {shown}"
     elif not _ID.fullmatch(typed):
         hint = f"`docker pull {typed}` gets it; {hint}"
     raise ImageStateError(f"the engine has no image {typed}", hint=hint)
@@ -165,7 +165,7 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
     else:
         tagged = sorted({images.repository(tag) for tag in details.tags})
         if len(tagged) != 1 and wanted is None:
-            several = f"it is tagged in {', '.join(tagged)}" if tagged else "it has no name"
+            several = f"it has tags in {', '.join(tagged)}" if tagged else "it has no tag"
             raise UsageError(
                 f"{typed} does not belong to a single repository: {several}",
                 hint="name the repository whose number it gets: `--as REPOSITORY`",

@@ -47,8 +47,8 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
     if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
         location = Location(f"{directory.shown}/{making.FILE}")
         raise FileProblemsError(
-            tuple(Problem(location, f"{what} does not have the form that this program writes") for what in wrong),
-            hint="it was not run; `git log` shows who changed it, and `git checkout` restores it",
+            tuple(Problem(location, f"{what} does not have the form that builder writes") for what in wrong),
+            hint="the file was not run; `git log` shows who changed the file, `git checkout` restores it",
         )
     return dict(_expected_targets(directory, platform))
 
@@ -255,7 +255,7 @@ def _reason(error: Exception) -> str:
         return error.strerror or str(error)
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
-    return f"{error}" if isinstance(error, ValueError) else "this program did not write it"
+    return f"{error}" if isinstance(error, ValueError) else "builder did not write this file"
 
 
 # The files that lie in a build directory: those of the build, and what else was put there.
@@ -275,7 +275,7 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
         path = Path(entry).relative_to(directory.path).as_posix()
         location = Location(f"{directory.shown}/{path}")
         if not entry.is_file(follow_symlinks=False):
-            wrong.append(Problem(location, "neither a file nor a folder that can be read; a build has no links"))
+            wrong.append(Problem(location, "neither a file nor a folder; a build directory contains no links"))
         elif plan_model.belongs(path, mods):
             try:
                 content = read_plain_file(Path(entry), min(plan_model.LARGEST_FILE, room))
@@ -288,7 +288,7 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
     for definition in mods:
         dockerfile = f"{definition}/Dockerfile".removeprefix("/")
         if dockerfile not in files and not wrong:
-            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "it is gone"))
+            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "the file is gone"))
     if wrong:
         raise FileProblemsError(tuple(wrong), hint=HINT)
     return files

@@ -192,7 +192,7 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
     claimed = _claim(endpoint, volume, labels, passes)
     if claimed.get(FINGERPRINT) != fingerprint:
         raise ImageStateError(
-            f"{name} is another image in this engine: {of_labels(claimed)} gave it that number, and a number"
+            f"{name} is a different image in this engine: {of_labels(claimed)} gave it that number, and a number"
             " never changes its content",
             hint="projects that build in one engine need a repository each (`repository:` in image.yaml); if that"
             f" project no longer exists, free the number with `docker volume rm {volume}`",
@@ -402,13 +402,13 @@ def give_next_number(
     """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
     fingerprint; ``announce`` is called with each that is tried."""
     project, engine, own = workspace.project, workspace.engine, project_identity(workspace.project)
-    # A listing takes 1 ms a layer. `Transaction.place` finds and refuses what `images.cached_tags` cannot see.
+    # A listing of all tags takes 1 ms a layer; what the cache cannot see is looked up for the number alone.
     tags = images.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
     first = free_number(project, lock, repository, tags)
     name = ImageName(repository, max(first, next_number(engine, repository)))
     while True:
         announce(name)
-        if give_number(engine, own, name, fingerprint):
+        if images.inspect_image(engine, str(name)) is None and give_number(engine, own, name, fingerprint):
             return name
         name = ImageName(repository, name.number + 1)
 
@@ -422,7 +422,7 @@ def reason(workspace: Workspace, name: ImageName) -> str:
             return f"{project.relative(path)} exists, so {before.number} was given before"
     if images.inspect_image(workspace.engine, str(before)):
         return f"the engine has {before}, but images.lock does not"
-    return f"{before} was given before on this engine, by another project or an earlier images.lock"
+    return f"another project or an earlier images.lock already gave {before} in this engine"
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:

@@ -78,8 +78,8 @@ class Transaction:
         tagged = images.inspect_image(self._workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
             raise ImageStateError(
-                f"another process has just given {name} to another image in this engine: not overwritten",
-                hint="run this again",
+                f"another process has just given {name} to another image in this engine, which was not overwritten",
+                hint="run the command again",
             )
         is_new = not directory.exists() and tagged is None
         self.announce(name, candidate.engine_id if is_new else "")

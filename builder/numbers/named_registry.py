@@ -130,7 +130,7 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
     if registry_state == "moved":
         raise TransferError(
             f"{reference} has different content than images.lock records for {name}, and was not overwritten",
-            hint="if another project pushed that number, give this one its own path under `registry:` in builder.yaml",
+            hint="if another project pushed that number, give this project its own path: `registry:` in builder.yaml",
         )
     return manifest_digest(endpoint, reference) if registry_state == "present" else None
 
@@ -165,13 +165,13 @@ def pull(
     if there is not None and images.fingerprint(there) != recorded.fingerprint:
         raise ImageStateError(
             f"in the engine at {endpoint.host}, {name} is not the image that images.lock records: not overwritten",
-            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there frees the name",
+            hint=f"in that engine, `docker tag {name} OTHER-NAME; docker image rm {name}` frees the name",
         )
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
-                f"{pulled} is not the image that images.lock records for {name}: not kept",
+                f"{pulled} is not the image that images.lock records for {name}, so it was not kept",
                 hint="`builder rebuild` rebuilds a number from its build directory",
             )
         images.tag_image(endpoint, pulled, str(name))

@@ -197,7 +197,7 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
             elif own := labels_of(name, details):
                 tagged = images.last_tagged(engine, str(name)) or details.created
                 part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
-                unknown = "when it was built is taken from its tag, its Python packages are not known"
+                unknown = "its build time is taken from its tag; its Python packages are not known"
                 recoverable[name] = RecoverableImage(name, part, (f"{name} has no build directory: {unknown}",))
     for name, candidate in [*recoverable.items()]:
         if reason := merging.refused(candidate.part):
@@ -261,11 +261,11 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
     number = RecoverableImage(name, part)
     if local is None:
         pruned = replace(number.image, pruned=words.now())
-        unknown = f"{name} is not in this engine, since an unknown date: recorded as pruned today"
+        unknown = f"{name} is missing from this engine since an unknown date: recorded as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
     if images.fingerprint(local) != number.image.fingerprint:
         return replace(
-            number, unknown=(f"{name} has different content in this engine than was built: its tag was moved",)
+            number, unknown=(f"{name} has different content in this engine than when it was built: its tag was moved",)
         )
     return number
 

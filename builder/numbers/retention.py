@@ -193,7 +193,7 @@ def _base_reasons(
     the layers of an image that stays."""
     staying = {str(name): engine.numbered[name] for name, why in own.items() if why}
     return {
-        image.layers[:end]: (f"{name} is built on it",)
+        image.layers[:end]: (f"{name} is built on this image",)
         for name, image in sorted({**engine.others, **staying}.items())
         for end in range(1, len(image.layers))
     }

@@ -172,8 +172,6 @@ def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, Imag
 
     Raises EngineError where none answers.
     """
-    from builder.engine import images
-
     names = _names(lock)
     in_engine = images.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
     by_name: dict[ImageName, ImageState] = {}

@@ -178,9 +178,9 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     """The tag of the FlashInfer that the pinned vLLM names. Raises SourceError where it names none, or several."""
     named = read_named_versions(definition, pins, resolver).get(FLASHINFER)
     vllm = pins.sources.get("vllm")
-    hint = "write a tag, branch or commit of it: `ref: v0.7.2`"
+    hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
     if named is None:
-        which = f"vllm {vllm.version}" if vllm else "a vllm whose version is not known yet, or that is no source here,"
+        which = f"vllm {vllm.version}" if vllm else "vllm, whose version is not known or which is not a source here,"
         raise SourceError(f"`version: from-vllm`: {which} does not name a version of FlashInfer", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
@@ -251,7 +251,7 @@ _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
 _BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
 _HINT = "write the version that the pinned vllm names, or remove the requirement"
 _HINT_FOR_PATCHES = (
-    "packages come from the commit without its patches: remove that patch, or use a commit that contains it"
+    "packages come from the commit without its patches: remove the patch, or use a commit that contains the patch"
 )
 _END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -278,7 +278,7 @@ def check_agreement(
         # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
         built = mention.package in _BUILT and "flashinfer" in definition.git_sources and mention in of_patches
         if there and not built and not agree(mention.specifiers, there.specifiers):
-            message = f"{mention.location}: {mention.package}{mention.specifiers}, and {there.text(mention.package)}"
+            message = f"{mention.location}: {mention.package}{mention.specifiers}, but {there.text(mention.package)}"
             problems[message] = _HINT_FOR_PATCHES if mention in of_patches else _HINT
     moved = {mention.package: Named(mention.specifiers, str(mention.location)) for mention in of_patches}
     flashinfer = moved.get(FLASHINFER) or named.get(FLASHINFER)
@@ -315,7 +315,7 @@ def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, na
     location = image.location(project, definition.name, "sources", "flashinfer", key)
     exact = exact_version(named.specifiers)
     other = f", or `ref: v{exact}`" if exact else ""
-    message = f"{location}: FlashInfer is at {pin.version} ({pin.commit[:12]}), and {named.text(FLASHINFER)}"
+    message = f"{location}: FlashInfer is at {pin.version} ({pin.commit[:12]}), but {named.text(FLASHINFER)}"
     return {message: f"write `version: from-vllm` instead of FlashInfer's `ref`{other}"}
 
 
@@ -368,9 +368,9 @@ def misfit_kernels(packages: Iterable[LockedPackage]) -> str:
     ready = {name: text.partition("+") for name, text in versions.items() if name.startswith("flashinfer-jit-cache")}
     for name, (version, _, cuda) in ready.items():
         if own and version != own.partition("+")[0]:
-            return f"{name} is {version}, and {FLASHINFER} {own}: FlashInfer refuses kernels of another version"
+            return f"{name} is {version}, but {FLASHINFER} is {own}: FlashInfer refuses kernels of another version"
         if runtime and cuda and not cuda.startswith(f"cu{runtime.partition('.')[0]}"):
             return f"{name} {version}+{cuda} is for a different CUDA than {runtime}, which the packages install"
     if len({cuda for _, _, cuda in ready.values()}) > 1:
-        return f"{' and '.join(sorted(ready))} are for several versions of CUDA"
+        return f"{' and '.join(sorted(ready))} are for different versions of CUDA"
     return ""

@@ -69,7 +69,7 @@ def read_files(
     SourceError where the engine does not have that base: nothing is pulled."""
     with _read_errors(pin):
         if _present(endpoint, pin, platform) is None:
-            raise SourceError(f"this engine does not have {pin.requested} as pinned; a build pulls it")
+            raise SourceError(f"this engine does not have the pinned image of {pin.requested}; a build pulls it")
         return installed.read_files(endpoint, reference(pin), containers.reading_labels(), package, paths, platform)
 
 
@@ -89,7 +89,7 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
 def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
     if details := _present(endpoint, pin, platform):
         return details
-    report(Message(f"pulling {pin.requested}, to read what it contains"))
+    report(Message(f"pulling {pin.requested}, to read its contents"))
     _pull(endpoint, reference(pin), platform, report)
     if details := _present(endpoint, pin, platform):
         return details
@@ -108,7 +108,7 @@ def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     path, _, digest = name.partition("@")
     if not digest:
         raise SourceError(
-            f"{name} differs from the pinned image, and no registry has it",
+            f"{name} differs from the pinned image, and no registry has the pinned image",
             hint="to pin the base again: `builder lock --update base`",
         )
 

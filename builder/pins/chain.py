@@ -64,7 +64,7 @@ def refuse_stale(lock: Lock, chain: Chain) -> None:
     for definition, names in stale_chain(lock, chain).items():
         raise LockError(
             f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}",
-            hint=f"`builder lock {definition}` resolves them; commit images.lock",
+            hint=f"run `builder lock {definition}`, then commit images.lock",
         )
 
 
@@ -87,7 +87,7 @@ def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[s
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
             raise UsageError(
                 f"{targets} has no source `{name}`",
-                hint=f"it has {', '.join(sorted(sources))}; see `sources:` in image.yaml",
+                hint=f"its sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml",
             )
         for definitions in filter(None, having):
             updates[definitions[-1].name][name] = ref

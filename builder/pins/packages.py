@@ -116,7 +116,7 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     if not address:
         raise UsageError(
             f"`{ref}` is not a version, and no definition takes {package} from git",
-            hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
+            hint=f"write a release of {package} as 1.2.3 or {package}=1.2.3",
         )
     pin = mirror.resolve_ref(reach.mirrors, address, ref, reach.say)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"

@@ -220,13 +220,13 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
             if parse_version(ref) is None:
                 raise UsageError(
                     f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is not a version",
-                    hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
+                    hint=f"write a version, such as {name}=1.2.3; `--update {name}` uses the version in image.yaml",
                 )
         elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
             raise UsageError(
-                f"`--update {name}={ref}`: only a source from git can be moved to a ref, a wheel to a version, and a"
-                " base to a day",
-                hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
+                f"`--update {name}={ref}`: only a source from git takes a ref, only a wheel takes a version, and"
+                " only a base takes a day",
+                hint=f"set the version that you want in dockerfiles/{definition.name}/image.yaml",
             )
 
 
@@ -297,8 +297,8 @@ def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseC
     where = f"dockerfiles/{definition.name}/image.yaml"
     if missing := [name for name in definition.base_sources if name not in contents.sources]:
         raise SourceError(
-            f"{base.requested} does not bring {' and '.join(missing)}, as `sources` says",
-            hint=f"take it from git or as a wheel, or leave it out of `sources` in {where}",
+            f"{base.requested} does not contain {' and '.join(missing)}, which `sources` expects",
+            hint=f"take the source from git or as a wheel, or remove it from `sources` in {where}",
         )
     wants = definition.python
     if wants and not contents.python.startswith(f"{wants.version}."):
@@ -440,7 +440,7 @@ def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str
     if wants is None:
         return pins
     if inherited is None:
-        task.fail(name, SourceError(f"{definition.parent}, its parent, is not pinned completely"))
+        task.fail(name, SourceError(f"its parent, {definition.parent}, is not completely pinned"))
         return pins
     as_of = _limit(task, wants, pins, below)
     try:
@@ -485,7 +485,7 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
-        raise SourceError(misfit, hint="name the version that fits in `python.packages` of image.yaml")
+        raise SourceError(misfit, hint="set a version that fits under `python.packages` in image.yaml")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
         undated = ", ".join(resolved.pin.undated) or "all packages"
         resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")
@@ -559,7 +559,7 @@ def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
             if canonical(Requirement(text).name) not in names:
                 others.append(text)
         except InvalidRequirement as error:
-            raise SourceError(f"`{text}` is not a requirement: {str(error).splitlines()[0]}") from None
+            raise SourceError(f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}") from None
     return tuple(others)
 
 
@@ -621,7 +621,7 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
     made = _made(task, wants, name, pins, pin.version if stays and pin else task.update.get(name))
     if not made:
         task.resolver.say(
-            f"{definition.name}: the date of its {name} is not known, so its packages are resolved as of today"
+            f"{definition.name}: the date of its {name} is unknown, so its packages are resolved as of today"
         )
         return ""
     end = words.timestamp_of(datetime.fromisoformat(made) + timedelta(days=DAYS))
@@ -683,7 +683,7 @@ def versions_between(
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
     bases = [pins.base.packages if pins.base else () for pins in (before, after)]
     closures = [(before.build, after.build), (before.python, after.python)]
-    changed = [(bases[0], bases[1], "the base image has it")]
+    changed = [(bases[0], bases[1], "the base image contains this version")]
     changed += [
         (old.packages, new.packages, _limit_between(old.as_of, new.as_of)) for old, new in closures if old and new
     ]
@@ -705,4 +705,4 @@ def versions_between(
 
 def _limit_between(before: str, after: str) -> str:
     """The sentence on a limit of time that is new or earlier."""
-    return f"nothing newer than {after[:10]} is taken" if after and (not before or before > after) else ""
+    return f"packages newer than {after[:10]} are not used" if after and (not before or before > after) else ""

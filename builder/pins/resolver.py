@@ -96,8 +96,8 @@ class Resolver:
             choice = vllm_versions.choose_release(self.project.mirrors, url, days, datetime.now(UTC), self.say)
             young = [f"{release.tag} of {release.since:%Y-%m-%d}" for release in choice.too_young]
             self.say(
-                f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is {days} days"
-                f" old" + (f"; too young: {', '.join(young)}" if young else "")
+                f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is at least"
+                f" {days} days old" + (f"; too young: {', '.join(young)}" if young else "")
             )
             return f"refs/tags/{choice.taken.tag}"
 

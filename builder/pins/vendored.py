@@ -86,7 +86,7 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
         raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=_HINT) from None
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
-            f"{file} was edited: it is no longer {_kind(patch)} that images.lock pins",
+            f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock",
             hint=f"restore it: `git checkout -- {file}`",
         )
     return content
@@ -96,7 +96,7 @@ def _kind(patch: SourcePatch) -> str:
     return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
 
 
-_HINT = "restore the file with git, or `--update` its source to fetch the pull request as it is now"
+_HINT = "restore the file with git, or fetch the current pull request: `--update` its source"
 
 
 def refetch_pull(
@@ -147,8 +147,8 @@ def _fetch(
         ) from None
     if now.sha256 != pull.sha256:
         raise LockError(
-            f"{name} now gives another patch, with SHA-256 {now.sha256[:12]}, but {pull.sha256[:12]} is pinned",
+            f"{name} now gives a different patch, with SHA-256 {now.sha256[:12]}, but {pull.sha256[:12]} is pinned",
             hint=_HINT,
         )
-    notify(f"{name} gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}…")
+    notify(f"{name} still gives the pinned patch: its SHA-256 is {pull.sha256[:12]}…")
     return diff

@@ -267,12 +267,12 @@ def render_dockerfile(
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
-        raise _problem(Location(own), f"there is no part {error.name}") from None
+        raise _problem(Location(own), f"the part {error.name} does not exist") from None
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
         raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
-        raise _problem(Location(own), f"it does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
+        raise _problem(Location(own), f"the template does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -588,7 +588,7 @@ def read_requirements(text: str) -> tuple[LockedPackage, ...]:
     for number, line in enumerate(text.splitlines(), 1):
         package = closures.parse_requirement(line)
         if package is None:
-            raise ValueError(f"line {number} is not one that this program writes")
+            raise ValueError(f"line {number} is not a line that builder writes")
         packages.append(package)
     return tuple(packages)
 
@@ -607,7 +607,7 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
         if source.checkout and isinstance(pin, GitPin):
             changed = any(patch.name == LOCAL_CHANGES for patch in pin.patches)
             if changed or pin.git == source.git:
-                why = "has changes that are not committed" if changed else "is at a commit that no remote of it has"
+                why = "has uncommitted changes" if changed else "is at a commit that none of its remotes has"
                 yield f"nobody else can repeat this build: the checkout {source.checkout} of {name} {why}"
 
 
@@ -617,9 +617,9 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
     messages = []
     for mod in mods:
         if not mod.described:
-            messages.append(f"mod {mod.name} has no mod.yaml: what it downloads, if anything, is not pinned")
+            messages.append(f"mod {mod.name} has no mod.yaml: its downloads, if any, are not pinned")
         elif mod.run and mod.network:
-            messages.append(f"mod {mod.name} runs {mod.run} with the network: what that downloads is not pinned")
+            messages.append(f"mod {mod.name} runs {mod.run} with the network: its downloads are not pinned")
         if (facts := read_script_facts(mod)) and facts.instead:
             messages.append(f"mod {mod.name} cannot be baked: {facts.instead}")
         if mod.packages:

@@ -74,11 +74,11 @@ def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
 
 def _jobs(source: str, most: object, machine: BuildMachine, requested: int | None) -> CompileJobs:
     if requested is not None:
-        return CompileJobs(source, requested, "as asked for")
+        return CompileJobs(source, requested, "as requested")
     gib = GIB_PER_JOB[source]
     memory = machine.total if machine.free is None else machine.free
     if memory is None:
-        return CompileJobs(source, None, f"as many jobs as fit into the memory where it is built, at {gib} GiB a job")
+        return CompileJobs(source, None, f"as many jobs as fit into the build machine's memory, at {gib} GiB a job")
     in_all = "" if machine.free is not None else " in all"
     limits = [(max(memory // _GIB // gib, 1), f"{memory // _GIB} GiB{in_all} at {gib} GiB a job")]
     if machine.processors is not None:
@@ -242,7 +242,7 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
                     yield Problem(_at_after(mod, name), no_mod(name, existing))
                 elif baked.get(name, 0) > number:
                     own, child = level.definition, levels[baked[name]].definition
-                    message = f"{mod.name} is baked into {own}, but {name} only into {child}, which is built on it"
+                    message = f"{mod.name} is baked into {own}, but {name} only into {child}, which is built on {own}"
                     yield Problem(_at_after(mod, name), message)
 
 
@@ -254,7 +254,7 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
             pair = frozenset((mod.name, name))
             if name in names and pair not in reported:
                 reported.add(pair)
-                message = f"{mod.name} and {name} cannot be in one image; leave one out"
+                message = f"{mod.name} and {name} cannot be in one image; remove one of them"
                 yield Problem(mod.location("conflicts", index), message)
 
 

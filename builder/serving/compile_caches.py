@@ -299,13 +299,13 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
     if remaining := _cache_folders(cache.folder):
         reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
         if reason:
-            return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
+            return f"{cache.folder} was not removed: {reason}; `sudo rm -r {cache.folder}` removes it"
     try:
         cache.folder.rmdir()
     except FileNotFoundError:
         pass  # another prune was here, too
     except OSError as error:
-        return f"{cache.folder} stays: {error.strerror}"
+        return f"{cache.folder} was not removed: {error.strerror}"
     return ""
 
 

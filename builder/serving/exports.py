@@ -262,7 +262,7 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
         for name in (model.model, *further[model.model])
     ]
     text = yaml_file.dump({"model_list": entries})
-    return f"# Written by `builder export`. It leads to servers that run: `builder run MODEL` starts one.\n{text}"
+    return f"# Written by `builder export`. The servers must run: `builder run MODEL` starts one.\n{text}"
 
 
 # Export as the configuration of llama-swap, which starts the model that a request is for, and stops the one before:

@@ -20,6 +20,7 @@ from packaging.version import Version
 from builder.base import records, words
 from builder.base.errors import (
     BuilderError,
+    BuildFailedError,
     EngineError,
     FileProblemsError,
     ImageContentsError,
@@ -97,7 +98,7 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
         except EngineError:
             break  # the engine does not answer, and the recipes are judged without it
         except BuilderError as error:
-            workspace.report(Message(f"{image} was not asked: {error.message.splitlines()[0]}"))
+            workspace.report(Message(f"the vLLM of {image} was not asked: {error.message.splitlines()[0]}"))
     return answers
 
 
@@ -168,18 +169,27 @@ def require_accepted(
 ) -> None:
     """Raises FileProblemsError if the vLLM of ``image`` refuses the recipe with what was typed. An image whose vLLM
     does not answer refuses nothing."""
-    with suppress(ImageStateError, ImageContentsError):
+    with suppress(ImageStateError, ImageContentsError, BuildFailedError):
         answers = ask_image(workspace, image, [recipe], overrides, extra)
-        require_no_problems(problem for answer in answers.values() for problem in problems(recipe, answer, ()))
+        require_no_problems(
+            each for answer in answers.values() for each in problems(recipe, answer, (), overrides, extra)
+        )
 
 
 # Judging: the answers become problems and notes, at their places in the recipe.
 
 
-def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) -> Iterator[Problem]:
-    """The faults that end `vllm serve` of the image with this recipe, except for options in ``earlier`` problems."""
-    argv, _ = command.server_arguments(recipe)
-    used = {_name(each.option): each for each in reversed([*command.options(argv)])}
+def problems(
+    recipe: Recipe,
+    answer: ImageAnswer,
+    earlier: Iterable[Problem],
+    overrides: Mapping[str, str] | None = None,
+    extra: Sequence[str] = (),
+) -> Iterator[Problem]:
+    """The faults that end `vllm serve` of the image with this recipe and what was typed, except for options in
+    ``earlier`` problems."""
+    argv, _ = command.server_arguments(recipe, overrides, extra)
+    used = {_name(each.option): each for each in command.options(argv)}  # vLLM takes the last one
     choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
     unknown = [*recipe_problems.unknown_names(recipe, argv, answer.label, choices)]
     unknown += recipe_problems.unknown_fields(recipe, argv, answer.label, answer.facts.fields)

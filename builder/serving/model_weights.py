@@ -193,11 +193,11 @@ def served_weights(
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
         raise ImageStateError(
-            f"{recipe.file} serves {what}, which was not made yet",
+            f"{recipe.file} serves {what}, which has not been built yet",
             hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
         )
     if isinstance(selection, SelectedImage):
-        hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
+        hint = f"`builder build {recipe.file}` bakes the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
     return _of_checkpoint(project, environ, recipe, name, made)
 
@@ -210,7 +210,7 @@ def _of_checkpoint(
     if not place.has(name.revision):
         raise ImageStateError(
             f"{name.short} is not on this machine: {folder} is missing",
-            hint=f"`builder checkpoints build {name.name}` makes it, if its definition is still the same",
+            hint=f"`builder checkpoints build {name.name}` builds it, if its definition has not changed",
         )
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
@@ -268,7 +268,7 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
         made = ", ".join(each[:12] for each in revisions) or "none"
-        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"revisions of {name} that were made: {made}")
+        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"existing revisions of {name}: {made}")
     revision = revisions[matching[0]]
     if revision.model != model:
         raise UsageError(f"{name} is a form of {revision.model}, not of {model}")
@@ -300,7 +300,7 @@ def source_weights_of(
     if served is None or served.checkpoint is None or served.made is None:
         raise UsageError(
             f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with",
-            hint="write `model: checkpoint:NAME` in it; `builder checkpoints list` shows the names",
+            hint="write `model: checkpoint:NAME` in the recipe; `builder checkpoints list` shows the names",
         )
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
     name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
@@ -332,7 +332,7 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
         except HeaderError as error:
             raise ImageStateError(f"{folder / NAME}: {error}") from None
     if missing := sorted(name for name in wanted if not (folder / name).exists()):
-        fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all of it"
+        fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         raise ImageStateError(
             f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}",
@@ -341,8 +341,8 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
     for name, file in recorded.files.items():
         if (folder / name).stat().st_size != file.size:
             raise ImageStateError(
-                f"{folder / name} does not have the size that it had when the checkpoint was made from it",
-                hint="`builder checkpoints build NAME --update` makes the checkpoint from the present source",
+                f"{folder / name} has changed size since the checkpoint was made from it",
+                hint="`builder checkpoints build NAME --update` makes the checkpoint from the current source",
             )
 
 
@@ -377,7 +377,7 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
         raise UsageError(
             f"node {node.name} is reached at {address}, but models are copied over ssh",
-            hint=f"name it in builder.yaml as ssh://USER@HOST, or run `builder download` on {node.name}",
+            hint=f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there",
         )
     home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -437,12 +437,13 @@ def copy_to_node(environ: Mapping[str, str], model: str, to: CopyDestination, re
 def _error(model: str, to: CopyDestination, code: int, stderr: str) -> SourceError:
     if "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SourceError(
-            f"{model} cannot be copied to {to.node}: it has no rsync", hint="`sudo apt-get install rsync`, on the node"
+            f"{model} cannot be copied to {to.node}: the node has no rsync",
+            hint="run `sudo apt-get install rsync` on the node",
         )
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("rsync error:")]
     reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
     port = f" -p {to.port}" if to.port else ""
     return SourceError(
         f"{model} cannot be copied to {to.node}: {reason}",
-        hint=f"check that `ssh{port} {to.host}` works, and run this again; files that arrived stay there",
+        hint=f"check that `ssh{port} {to.host}` works, then run the command again; files that have arrived are kept",
     )

@@ -264,12 +264,12 @@ def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
     if written is None or written.startswith("/"):
         return written
     user = urlsplit(node.engine).username if node.engine.startswith("ssh://") else None
-    why = f"is in the home folder of {user}, whose path there is unknown here"
+    why = f"is in the home folder of {user}, whose path on the node is unknown"
     if not f"{written}/".startswith("~/"):
         why = "is not an absolute path"
     elif not user or user == (environ.get("USER") or getpass.getuser()):
         return (environ.get("HOME") or "/root") + written[1:]
-    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path from / on")
+    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path that begins with /")
 
 
 # Mods that are tried without a build: each container waits after its start until each mod was applied in it by the
@@ -298,7 +298,7 @@ def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], im
         if (facts := mod.read_script_facts(each)) and facts.instead:
             raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")
         if each.run and not each.network:
-            workspace.report(Message(f"mod {each.name} has the server's network here, but none in a build"))
+            workspace.report(Message(f"mod {each.name} can use the network here, but not in a build"))
     software = installed.read_installed(engine, image_name, containers.reading_labels())
     pinned = {**software.packages, "python": software.python}
     pinned |= {name: package.version for name, package in software.sources.items()}

@@ -220,8 +220,8 @@ def _rollback_hint(project: Project, name: str | None) -> str:
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"no earlier image of {name} can take its place: see the log"
-    return f"{name or 'it'} was never paired with another image: see the log"
+        return f"no earlier image of {name} can replace this one: see the log"
+    return f"{name or 'this recipe'} was never paired with another image: see the log"
 
 
 # The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:

@@ -288,7 +288,7 @@ def find_server(workspace: Workspace, text: str | None, hint: str = "`builder ru
         return match
     names = ", ".join(server.name for server in running.servers)
     unreachable = f"; {'; '.join(running.unreachable)}" if running.unreachable else ""
-    problem = f"`{text}` is not being served" if text else "this project serves nothing"
+    problem = f"`{text}` is not being served" if text else "no server of this project is running"
     raise UsageError(f"{problem}{unreachable}", hint=f"served now: {names}" if names else hint)
 
 
@@ -305,7 +305,7 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
     matches = exact or [server for server in of_project if text is None or text in names(server)]
     if len(matches) > 1:
         raise UsageError(
-            f"`{text}` is served several times" if text else "several are served",
+            f"`{text}` matches several servers" if text else "several servers are running",
             hint=f"name one: {', '.join(server.name for server in matches)}",
         )
     return matches[0] if matches else None

@@ -94,7 +94,7 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet."""
     name, reason = _image(lock, recipe)
     if name is None:
-        adopts = f"`builder adopt {recipe.container}` gives a number to an image that is here"
+        adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
         raise ImageStateError(
             f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
         )
@@ -181,7 +181,7 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
     if text not in lock.models:
         target = build_target.find_target(project, text, lock.models).recipe
         if target is None:
-            raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+            raise UsageError(f"`{text}` is an image definition; only a recipe or a model can be served")
         return target
     file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)

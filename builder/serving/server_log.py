@@ -55,7 +55,7 @@ class KnownCause(NamedTuple):
 _KNOWN = (
     KnownCause(
         r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings=",
-        "the model itself takes no more: a smaller `--max-model-len`, in the recipe or as an option of `builder run`",
+        "the context is longer than the model supports: set a smaller `--max-model-len` in the recipe or `builder run`",
     ),
     KnownCause(
         r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
@@ -69,19 +69,19 @@ _KNOWN = (
     ),
     KnownCause(
         r"\berror: (?:argument |unrecognized arguments)",
-        "the vLLM of this image does not take this argument: correct it in the recipe, or where it was typed",
+        "the vLLM of this image does not accept this argument: correct it in the recipe or on the command line",
         in_image=True,
         in_options=True,
     ),
     KnownCause(
         r"died unexpectedly",
-        "a process of the server was ended from outside, most often by the kernel or earlyoom because memory ran out:"
-        " see `journalctl -k -g oom`; a smaller `--gpu-mem` or `--max-model-len` takes less",
+        "a process of the server was killed from outside, most often by the kernel or earlyoom because memory ran out:"
+        " see `journalctl -k -g oom`; a smaller `--gpu-mem` or `--max-model-len` needs less memory",
         in_image=True,
     ),
     KnownCause(
         r"(?i)address already in use",
-        "`--port N` takes another port; `builder status` shows what serves on this one",
+        "`--port N` uses another port; `builder status` shows which server uses this port",
     ),
     KnownCause(
         # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
@@ -89,8 +89,8 @@ _KNOWN = (
         r"Device memory budget \(\d+ B\) is too small for one I/O operation"
         r"|buffer_size \(\d+ B\) exceeds device memory budget",
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
-        " `python.packages` in image.yaml and build again. With a later version the memory is short: stop what else"
-        " uses it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
+        " `python.packages` in image.yaml and build again. With a later version, memory is really short: stop other"
+        " programs that use it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
         in_image=True,
     ),
 )
@@ -119,10 +119,10 @@ _CONSEQUENCE = re.compile(
 )
 # https://tldp.org/LDP/abs/html/exitcodes.html; 128 and a signal: signal(7).
 _EXITS = {
-    126: "the command cannot be run (exit code 126): it is not a program, or of another architecture",
+    126: "the command cannot be run (exit code 126): it is not a program, or is for another architecture",
     127: "the command was not found in the image (exit code 127)",
-    132: "an instruction that the processor does not have (SIGILL, exit code 132)",
-    134: "a library gave up (SIGABRT, exit code 134)",
+    132: "the processor does not support an instruction (SIGILL, exit code 132)",
+    134: "a library aborted (SIGABRT, exit code 134)",
     135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
     137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
     139: "a library crashed (SIGSEGV, exit code 139)",
@@ -161,7 +161,7 @@ def crash_cause(lines: Sequence[str]) -> str:
     end = next((match for text in reversed(texts[-3:]) if (match := _END.match(text))), None)
     if end and end[2]:
         last = f" (its last error: {strong})" if strong else ""
-        return f"killed by the kernel: out of memory, the container's limit or the machine's (exit code {end[1]}){last}"
+        return f"killed by the kernel: out of memory in the container or on the machine (exit code {end[1]}){last}"
     if strong:
         return strong
     native = [match[0] for text in texts if (match := _NATIVE.search(text))]

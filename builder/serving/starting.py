@@ -131,14 +131,14 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
             raise ConflictError(
-                f"port {port} is in use: {service.name} serves there from {image}",
+                f"port {port} is already used by {service.name} (image {image})",
                 hint=f"`builder stop {service.name}` stops it; to use another port: `--port N`",
             )
     host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
         raise ConflictError(
-            f"port {port} is in use on this machine",
-            hint=f"to see by what: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
+            f"port {port} is already used on this machine",
+            hint=f"to see which program uses the port: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
         )
 
 
@@ -215,15 +215,21 @@ def remove_server(server: RunningServer) -> None:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
-def _has_mods(planned: PlannedContainer, tried: Sequence[Mod]) -> bool:
+def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod]) -> bool:
+    """False for a container that waits for mods. A server that ends and is started again has had them."""
+    if not tried or service.status != "running":
+        return True
     argv = ["test", "-e", tried_mark(tried)]
-    name = planned.settings.name
-    return not tried or containers.execute(planned.engine.endpoint, name, argv, _MARK_SECONDS).exit_code == 0
+    try:
+        return containers.execute(planned.engine.endpoint, service.id, argv, _MARK_SECONDS).exit_code == 0
+    except EngineHTTPError:  # it ended at this moment, or the engine is starting it again
+        return True
 
 
 def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run as they would be started, and none waits for mods: what should apply them was killed.
-    Raises ConflictError if some run with other settings, or another container has the name."""
+    """True if all containers run as they would be started, and none waits for mods. One that waits is started again:
+    the command that should have applied the mods was killed, or loses its container here. Raises ConflictError if some
+    run with other settings, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
@@ -234,13 +240,15 @@ def is_running(prepared: PreparedServer) -> bool:
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
-        return len(up) == len(prepared.containers) and all(_has_mods(planned, prepared.tried) for planned, _ in up)
+        return len(up) == len(prepared.containers) and all(
+            _has_mods(planned, service, prepared.tried) for planned, service in up
+        )
     name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
     now = up[0][1].labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
-    does = "applies them" if now == image else "changes over"
+    does = "apply these options" if now == image else "switch to that image"
     raise ConflictError(
-        f"{name} is already being served, {how}", hint=f"`builder restart {name}` with these options {does}"
+        f"{name} is already being served, {how}", hint=f"to {does}: `builder restart {name}` with the same options"
     )
 
 
@@ -268,7 +276,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{mount.source}, which is to be mounted, cannot be made: {error.strerror}") from None
+            raise UsageError(f"the folder {mount.source} cannot be created for a mount: {error.strerror}") from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
@@ -291,7 +299,7 @@ def _start(member: ServerMember) -> None:
             ) from None
         hint = ""
         if RDMA_DEVICES in error.explanation:
-            hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml leaves them out"
+            hint = "`builder nodes check` lists the RoCE devices; `rdma: []` in builder.yaml leaves them out"
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None
 
 
@@ -383,7 +391,7 @@ def memory_shortage(
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
         return (
             f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
+            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets the reserve; {_FORCE}",
         )
     if needed > memory.available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
@@ -402,7 +410,7 @@ def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
     if wanted.gibibytes:
         return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // GIB})"
     share = math.floor(fitting / total * 100) / 100
-    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of it would fit"
+    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of the memory would fit"
 
 
 def _gib(size: int) -> str:

@@ -68,7 +68,7 @@ def read_foreign_files(
         if len(entries) > MOST_FILES:
             raise SourceError(f"{url} has {len(entries):,} files in {path or 'it'}; at most {MOST_FILES:,} are copied")
         folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
-        wrong = dict.fromkeys(folders & set(entries), "a file and a folder at once")
+        wrong = dict.fromkeys(folders & set(entries), "both a file and a folder")
         for name, entry in entries.items():
             is_file = entry.mode in _PLAIN or entry.mode == _LINK
             kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
@@ -89,7 +89,7 @@ def read_foreign_files(
             for name, source in sorted(sources.items())
             if source is not None
         )
-        pointers = {file.path: "a pointer to Git LFS" for file in files if file.content.startswith(_LFS)}
+        pointers = {file.path: "a Git LFS pointer, not the content" for file in files if file.content.startswith(_LFS)}
         _refuse(repository, pointers)
         return files
 
@@ -100,7 +100,7 @@ def _unfit_path(path: str) -> str:
     """The reason why no file may have this path here, or nothing."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
-        return "a path that leads elsewhere"
+        return "a path that leads outside the folder or into .git"
     if re.search(r"[\x00-\x1f\x7f]", path) or "\\" in path:
         return "a name with a control character or a backslash"
     try:
@@ -138,7 +138,7 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
     shown = [f"{printable(name.encode(errors='replace').decode())}: {reason}" for name, reason in wrong.items()]
     if len(shown) > _MOST_TOLD:
         shown[_MOST_TOLD:] = [f"and {len(shown) - _MOST_TOLD} more"]
-    raise SourceError(f"{repository.address.url} has files that are not copied:\n" + "\n".join(shown))
+    raise SourceError(f"{repository.address.url} has files that cannot be copied:\n" + "\n".join(shown))
 
 
 # Files and folders of the project as its own git history has them. The repository may be the work of others: a clone
@@ -152,7 +152,7 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
     if repository.status:
-        raise UsageError(f"{folder} is not in a git repository", hint="revisions of images.lock need its history")
+        raise UsageError(f"{folder} is not in a git repository", hint="a revision of images.lock requires git history")
     commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
         hint = "`git log images.lock` shows the revisions that changed it"
@@ -271,8 +271,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
         raise SourceError(
-            f"{folder} has changes of more than {LARGEST_PATCH >> 20} MiB beside its commit",
-            hint="commit them, or name files that are not sources in .gitignore",
+            f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes",
+            hint="commit the changes, or list files that are not sources in .gitignore",
         )
     return commit, diff
 
@@ -300,7 +300,7 @@ def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[st
     if changed := sorted({*moved, *dirty}):
         raise SourceError(
             f"{folder} has a submodule or another repository that differs from its commit: {', '.join(changed)}",
-            hint="commit it there and here, or restore it: `git submodule update`",
+            hint="commit the change in both repositories, or restore the submodule: `git submodule update`",
         )
 
 

@@ -132,7 +132,7 @@ _RULES = (
         r"(?im)No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
         r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
         "git cannot write its mirror of {url}",
-        "make room, or make the folder writable, then run this again",
+        "make room, or make the folder writable, then run the command again",
     ),
     _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),
     _Rule(
@@ -148,7 +148,7 @@ _RULES = (
         r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
         r"|repository '.*' does not exist|not valid: is this a git repository",
         "there is no git repository at {url}",
-        "correct the address that you typed, or that image.yaml names",
+        "correct the address in your command or in image.yaml",
     ),
     _Rule(
         "refused",
@@ -170,7 +170,7 @@ _RULES = (
         r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
         r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
         "{url} does not answer",
-        "check the network and HTTPS_PROXY, then run this again",
+        "check the network and HTTPS_PROXY, then run the command again",
     ),
     _Rule(
         "damaged",
@@ -190,7 +190,7 @@ def classify(stderr: str, url: str, *, tries: int = 1) -> tuple[str, SourceError
     kind, _, message, hint = next(rule for rule in _RULES if re.search(rule[1], stderr))
     times = f" ({tries} tries)" if tries > 1 else ""
     error = {"missing": MissingError, "damaged": DamagedError}.get(kind, SourceError)
-    return kind, error(f"{message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}", hint=hint)
+    return kind, error(f"{message.format(url=url)}{times}: {shorten(stderr) or 'git gave no reason'}", hint=hint)
 
 
 def shorten(stderr: str) -> str:
@@ -401,7 +401,7 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     if kind == "local":
         return error
     message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
-    return DamagedError(message, hint=f"delete {repository.path}: builder fetches it again when needed")
+    return DamagedError(message, hint=f"delete {repository.path}: builder fetches the mirror again when needed")
 
 
 def run_in_project(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:

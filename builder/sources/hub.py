@@ -38,7 +38,7 @@ CountBytes = Callable[[int], None]
 # Files at a time: enough to use the bandwidth, and few enough that little is left half done.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_AGAIN = "run this again: the download resumes"
+_AGAIN = "run the command again: the download resumes"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
             return Snapshot(model, revision, commit, ())
         state = "holds only a part of" if cached else "does not hold"
         message = f"HF_HUB_OFFLINE is set, and the cache {state} {model} at `{revision}`"
-        raise ModelUnavailableError(message, hint="unset HF_HUB_OFFLINE and run this again")
+        raise ModelUnavailableError(message, hint="unset HF_HUB_OFFLINE and run the command again")
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -111,8 +111,8 @@ def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFi
     there = {file.path for file in listed if file.path.endswith(".gguf")}
     chosen = {path for path in there if pattern.fullmatch(path)}
     if not chosen:
-        hint = f"it has {', '.join(sorted(there)[:10]) or 'none'}"
-        raise SourceError(f"{hub_cache.repository(model)} has no file of {wanted}", hint=hint)
+        hint = f"its GGUF files: {', '.join(sorted(there)[:10]) or 'none'}"
+        raise SourceError(f"{hub_cache.repository(model)} has no file with the quantization {wanted}", hint=hint)
     return tuple(file for file in listed if file.path not in there - chosen)
 
 
@@ -235,8 +235,9 @@ def download_file(
                 partial_file.flush()
                 if (received := _content_id(partial, blob.name)) != blob.name:
                     partial.unlink()
-                    message = f"{url}: the content has the id {received}, and the hub lists {blob.name}"
-                    raise SourceError(message, hint="run this again; if it repeats, a proxy or mirror is at fault")
+                    message = f"{url}: the content has the id {received}, but the hub lists {blob.name}"
+                    hint = "run the command again; if the error repeats, a proxy or mirror is at fault"
+                    raise SourceError(message, hint=hint)
                 put_file_in_place(partial_file, partial, blob)
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -294,8 +295,8 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
         hf_raise_for_status(response)
         if begin and response.status_code != 206:
             raise SourceError(
-                f"{_hub_address(environ)} sends only whole files, but a part of {snapshot.model}'s {path} is needed",
-                hint="fetch the whole model first: `builder download`",
+                f"{_hub_address(environ)} sends only whole files, but a part of {path} of {snapshot.model} is needed",
+                hint="download the whole model first: `builder download`",
             )
         for chunk in response.iter_bytes(1 << 16):
             content += chunk
@@ -355,8 +356,8 @@ def _explained(
         # Without a token the hub answers 401 for an unknown model. huggingface_hub (2.4) reads that as "not found" for
         # https: addresses only; HF_ENDPOINT may name an http: one.
         if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not has_token):
-            private = "its token may not see it" if has_token else "HF_TOKEN is not set"
-            hint = f"check the name; if the model is private: {private}"
+            private = "your token may not have access to it" if has_token else "set HF_TOKEN"
+            hint = f"check the name; if the model is private, {private}"
             return ModelUnavailableError, f"{hub} has no model `{model}`", hint
         if status == 401:
             hint = f"set HF_TOKEN to a valid token ({hub}/settings/tokens), or unset it"
@@ -366,6 +367,6 @@ def _explained(
         advice = f"check the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
         return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses only the cache"
     if isinstance(error, OSError) and error.errno:
-        hint = f"make room, or name a folder that you may write to in HF_HOME, and {_AGAIN}"
+        hint = f"make room, or set HF_HOME to a folder that you can write to, and {_AGAIN}"
         return SourceError, f"{error.filename or model}: {error.strerror}", hint
     return SourceError, f"{model} cannot be downloaded: {line}", _AGAIN

@@ -157,9 +157,9 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
             f"`{ref}` is not a branch or tag of {url}, and a commit has 40 digits",
-            hint=f"write {whole or 'all 40 digits of the commit: a part of them may later mean another commit'}",
+            hint=f"write {whole or 'all 40 digits of the commit: a shorter prefix may later match another commit'}",
         )
-    hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "check the branches and tags there"
+    hint = did_you_mean(ref, [*refs.branches, *refs.tags], most=3) or "check the branches and tags of that repository"
     raise MissingError(f"{url} has no branch or tag `{ref}`", hint=hint)
 
 
@@ -465,17 +465,17 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
         if "unadvertised" not in error.message:
             raise MissingError(
                 f"{repository.address.url} has no commit {commit}",
-                hint="check that it was pushed; a commit that was force-pushed away is only in mirrors that fetched it",
+                hint="check that the commit was pushed; after a force push, only older mirrors have it",
             ) from None
         # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
         if not has_commit(repository, commit):
-            raise MissingError(f"no branch or tag of {repository.address.url} holds the commit {commit}") from None
+            raise MissingError(f"no branch or tag of {repository.address.url} contains the commit {commit}") from None
     kind = run_checked(repository, ["cat-file", "-t", commit]).text
     if kind != "commit":
         run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])
         raise SourceError(
-            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
+            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write a commit or the tag's name"
         )
 
 

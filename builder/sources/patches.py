@@ -101,7 +101,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
-        raise SourceError(message, hint="the file was changed by hand, or cut off: make the patch again")
+        raise SourceError(message, hint="the file was edited by hand or truncated: create the patch again")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}
     # Written without a/ and b/.
@@ -119,10 +119,11 @@ def refuse_hostile(name: str, patch: bytes, strip: int) -> None:
     named = {hunk.file for hunk in diff_hunks(patch, strip=0)} | touched_files(name, patch, strip)
     outside = [file for file in sorted(named) if file.startswith("/") or {"..", ".git"} & {*file.lower().split("/")}]
     if outside:
-        raise SourceError(f"{name} leads out of the source: {printable(outside[0])}", hint="do not use it")
+        message = f"{name} changes a file outside the source tree: {printable(outside[0])}"
+        raise SourceError(message, hint="do not use this patch")
     if _NO_FILE.search(patch):
         raise SourceError(
-            f"{name} makes a link or a submodule", hint="remove that from the patch: patches can only change files"
+            f"{name} creates a link or a submodule", hint="remove that from the patch: patches can change only files"
         )
 
 
@@ -294,7 +295,7 @@ class ScratchIndex:
     def apply_error(self, diff: bytes, *options: str) -> str:
         """Applies ``diff`` to the index; returns git's error, empty if it applies."""
         result = self.git(["apply", "--cached", "--whitespace=nowarn", *options], diff)
-        return (result.stderr or "git said nothing") if result.status else ""
+        return (result.stderr or "git gave no reason") if result.status else ""
 
     def tree(self) -> str:
         """Writes the index as a tree; returns its object name."""

@@ -47,7 +47,7 @@ def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: 
         mirror.ensure_commit(repository, head)
     if pull.repository and not merge_base(repository, commit, head):
         message = f"{pull.label} shares no history with {repository.address.url}: it belongs to another project"
-        raise SourceError(message, hint="`pulls:` takes requests only of the repository itself and of its forks")
+        raise SourceError(message, hint="`pulls:` accepts pull requests only from the repository itself and its forks")
     if is_ancestor(repository, head, commit):
         raise _already_included(pull.label, commit[:7])
     own = own_commits(repository, pull, head, commit)
@@ -74,11 +74,12 @@ def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> byte
     """Raises SourceError for a request that is empty or moves a submodule."""
     changes = _changes(repository, own)
     if not changes:
-        raise SourceError(f"{pull.label} of {repository.address.url} changes nothing", hint="drop it")
+        message = f"{pull.label} of {repository.address.url} changes nothing"
+        raise SourceError(message, hint="remove it from `pulls:` in image.yaml")
     if submodules := [path for path, sides in changes.items() if any(map(_is_submodule, sides))]:
         raise SourceError(
             f"{pull.label} moves the submodule {listing(submodules)}, which a patch cannot do",
-            hint=f"use the request itself: `ref: refs/pull/{pull.number}/head` instead of `pulls:`",
+            hint=f"use the pull request itself: `ref: refs/pull/{pull.number}/head` instead of `pulls:`",
         )
     mirror.ensure_blobs(repository, (entry[1] for sides in changes.values() for entry in sides if entry))
     return run_checked(repository, [*patches.DIFF, own.start, own.head]).output
@@ -148,11 +149,11 @@ def _kept_as(pull: SourcePatch, head: str) -> str:
 def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit: str) -> OwnCommits:
     """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
     Raises SourceError where they cannot be determined, or where their diff holds files that none of them touches."""
-    name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
+    name_branch = f"name the branch that the request was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
     merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR, pull.repository)
     parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
-    merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
+    merged_with = (parents[0], "the branch that the request was opened for") if parents[1:] == [head] else None
     default = _fetched(repository, "HEAD", "refs/builder/upstream", pull.repository)
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
@@ -168,10 +169,10 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
         total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
         if total > 1:
             raise SourceError(
-                f"{pull.label} was merged into its branch without a merge commit. Which of the {total} commits between"
-                f" {start[:7]} and {head[:7]} are its own is not known; together they touch"
+                f"{pull.label} was merged into its branch without a merge commit. It is unknown which of the {total}"
+                f" commits between {start[:7]} and {head[:7]} belong to the pull request. Together they change"
                 f" {listing(changed_files(repository, start, head))}",
-                hint=f"name the commit before its first one: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
+                hint=f"give the parent of the request's first commit: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
             )
         return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
@@ -184,7 +185,7 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
     start = min(starts, key=lambda start: len(foreign[start]))
     if files := foreign[start]:
         count = "a file" if len(files) == 1 else f"{len(files)} files"
-        what = f"{count} that it does not touch itself: {listing(files)}"
+        what = f"{count} that its own commits do not change: {listing(files)}"
         raise SourceError(f"{pull.label}: compared with {name}, its diff contains {what}", hint=name_branch)
     return OwnCommits(start, head)
 
@@ -317,7 +318,8 @@ def _merged_after(
 
 
 def _conflict(reason: str) -> MergeConflictError:
-    return MergeConflictError(reason, hint="under `pulls:` in image.yaml, remove it, or one of two that conflict")
+    hint = "in `pulls:` of image.yaml, remove this pull request or the one that conflicts with it"
+    return MergeConflictError(reason, hint=hint)
 
 
 def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits) -> _Progress:
@@ -348,10 +350,10 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
             if not head:
                 progress.decided[path] = None
         elif now:
-            why = "is removed by it, and has" if start else "already exists there, with"
+            why = "is removed by the pull request, but has" if start else "already exists with"
             progress.conflicts[path] = f"{why} other contents{' there' if start else ''}"
         else:
-            same = next((f", where {other} is the same file" for other in sorted(there) if there[other] == start), "")
+            same = next((f" ({other} is the same file)" for other in sorted(there) if there[other] == start), "")
             progress.conflicts[path] = f"does not exist there{same}"
     kept = {path for path, entry in {**there, **progress.decided}.items() if entry}
     folders = {path[:end] for path in kept for end, letter in enumerate(path) if letter == "/"}
@@ -408,7 +410,7 @@ def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) ->
             else:
                 applied.append(patch.label)
     if problems:
-        hint = "in image.yaml, remove changes that are already included, and one of two that conflict"
+        hint = "in image.yaml, remove changes that are already included, and one of any two that conflict"
         raise SourceError("\n".join(problems), hint=hint)
 
 

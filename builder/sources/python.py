@@ -137,12 +137,12 @@ def resolve_closure(
         if undated is not None and "Failed to fetch" not in messages:
             hint = (
                 f"packages newer than {as_of} are used only if `python.packages` names their exact version"
-                " (NAME==VERSION): name those that must be newer, or write `as_of: today` under `python:`"
+                " (NAME==VERSION). Name the packages that must be newer, or write `as_of: today` under `python:`"
             )
         if only_wheels() and _NO_WHEEL.search(messages):
             hint = (
-                "request a version that has a wheel. To find out what a source distribution needs, its own code would"
-                " run on this machine. `UV_NO_BUILD=0` in the environment allows this for all packages"
+                "request a version that has a wheel. Reading the requirements of a source distribution would run its"
+                " code on this machine. `UV_NO_BUILD=0` in the environment allows this for all packages"
             )
         raise SourceError(
             f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}",
@@ -205,7 +205,7 @@ def compile_closure(
             env={**os.environ, **variables(settings, links)},
         )
         if process.returncode:
-            return {}, process.stderr.strip() or "uv said nothing"
+            return {}, process.stderr.strip() or "uv gave no reason"
         return tomllib.loads(lock.read_text(encoding="utf-8")), process.stderr.strip()
 
 
@@ -272,9 +272,9 @@ def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
 
 def _own_address(name: str) -> SourceError:
     return SourceError(
-        f"the Python package {name} comes from an address of its own, but packages are pinned by the version and"
+        f"the Python package {name} is requested by its address, but builder pins packages by the version and"
         " the hashes of an index",
-        hint=f"request `{name}==VERSION`; put a wheel that no index has into a folder of PIP_FIND_LINKS",
+        hint=f"request `{name}==VERSION`; if no index has the wheel, put it into a folder of PIP_FIND_LINKS",
     )
 
 
@@ -395,7 +395,8 @@ def download_web_file(address: str, largest: int, ca_file: Path | None, notify: 
                 raise SourceError(f"{shown} cannot be fetched: {error}") from None
             if tries > len(_PAUSES):
                 message = f"{shown} does not answer ({tries} tries): {error}"
-                raise SourceError(message, hint="check the network and HTTPS_PROXY, then run this again") from None
+                hint = "check the network and HTTPS_PROXY, then run the command again"
+                raise SourceError(message, hint=hint) from None
             notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
             time.sleep(_PAUSES[tries - 1])
 
@@ -408,6 +409,6 @@ def _receive(address: str, largest: int, ca_file: Path | None) -> bytes:
     if not answer.is_success:
         raise SourceError(
             f"{git.split(address).url}: the server answers {http_client.status(answer)}",
-            hint="check that the address leads to the file itself, and that anybody may read it",
+            hint="check that the address points to the file itself and needs no login",
         )
     return answer.content

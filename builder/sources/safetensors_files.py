@@ -66,11 +66,12 @@ def length(prefix: bytes, file_size: int) -> int:
         raise HeaderError(f"it has {file_size} bytes: too few for a safetensors file")
     count = int.from_bytes(prefix[:PREFIX], "little")
     if count > LARGEST:
-        raise HeaderError(f"its header would have {count:,} bytes, and at most {LARGEST:,} are read")
+        raise HeaderError(f"its header would have {count:,} bytes, but at most {LARGEST:,} are read")
     if count < len("{}"):
-        raise HeaderError(f"its header has {count} bytes")
+        raise HeaderError(f"its header has only {count} bytes, too few for a JSON object")
     if PREFIX + count > file_size:
-        raise HeaderError(f"its header has {count:,} bytes, and the file only {file_size:,}: it was cut off")
+        what = f"its header should have {count:,} bytes, but the file has only {file_size:,}"
+        raise HeaderError(f"{what}: the file was truncated")
     return count
 
 
@@ -79,18 +80,18 @@ def parse_header(text: bytes, file_size: int) -> Header:
     data = _object(text)
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise HeaderError("its __metadata__ is not text by name")
+        raise HeaderError("its __metadata__ does not map names to texts")
     end = PREFIX + len(text)
     tensors = [_tensor(name, entry, end) for name, entry in data.items()]
     tensors.sort(key=lambda each: (each.begin, each.size))
     for tensor in tensors:
         if tensor.begin != end:
-            kind = "overlap with those before" if tensor.begin < end else "leave a gap before them"
+            kind = "overlap the tensor before" if tensor.begin < end else "leave a gap after the tensor before"
             raise HeaderError(f"the bytes of {_shown(tensor.name)} {kind}")
         end = tensor.begin + tensor.size
     if end != file_size:
-        what = "it was cut off" if file_size < end else "more bytes follow them"
-        raise HeaderError(f"its tensors end at byte {end:,}, and the file at {file_size:,}: {what}")
+        what = "the file was truncated" if file_size < end else "more bytes follow the tensors"
+        raise HeaderError(f"its tensors end at byte {end:,}, but the file ends at {file_size:,}: {what}")
     return Header(tuple(tensors), file_size, hashlib.sha256(text).hexdigest())
 
 
@@ -107,7 +108,7 @@ def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > LARGEST:
-        message = f"the header of one file would have {len(text):,} bytes: a smaller shard_size makes more files"
+        message = f"the header of one file would have {len(text):,} bytes, which is too long: set a smaller shard_size"
         raise HeaderError(message)
     start = PREFIX + len(text)
     return len(text).to_bytes(PREFIX, "little") + text, tuple(start + begin for begin in begins)
@@ -121,7 +122,7 @@ def _object(text: bytes) -> dict[str, Any]:
         ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
     ):
         if count > most:
-            raise HeaderError(f"its header has {count:,} {what}, and at most {most:,} are read")
+            raise HeaderError(f"its header has {count:,} {what}, but at most {most:,} are read")
     try:
         data = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -131,7 +132,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MOST_TENSORS + 1:  # and __metadata__
-        raise HeaderError(f"its header has {len(pairs):,} tensors, and at most {MOST_TENSORS:,} are read")
+        raise HeaderError(f"its header has {len(pairs):,} tensors, but at most {MOST_TENSORS:,} are read")
     data: dict[str, Any] = {}
     for name, value in pairs:
         if name in data:
@@ -141,25 +142,25 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise HeaderError(f"its header has {text} in it")
+    raise HeaderError(f"its header contains {text}, which is not valid JSON")
 
 
 def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
     if not name or re.search("[\0\ud800-\udfff]", name):
-        raise HeaderError(f"{name!a} is not a valid name of a tensor")
+        raise HeaderError(f"{name!a} is not a valid tensor name")
     shown = _shown(name)
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise HeaderError(f"{shown} has not exactly dtype, shape and data_offsets")
+        raise HeaderError(f"{shown} must have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise HeaderError(f"{shown} has an unknown dtype: {str(dtype)[:20]}")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
         raise HeaderError(f"the shape of {shown} is not a list of whole numbers")
     if not _are_counts(offsets) or len(offsets) != len(("begin", "end")) or offsets[1] < offsets[0]:
-        raise HeaderError(f"the data_offsets of {shown} are not a begin and an end")
+        raise HeaderError(f"the data_offsets of {shown} are not a start and an end")
     size = DTYPES[dtype] * prod(shape)
     if size != offsets[1] - offsets[0]:
-        raise HeaderError(f"{shown} is {dtype} {shape}: {size:,} bytes, and has {offsets[1] - offsets[0]:,}")
+        raise HeaderError(f"{shown} is {dtype} {shape}: it needs {size:,} bytes, but has {offsets[1] - offsets[0]:,}")
     return StoredTensor(name, dtype, tuple(shape), start + offsets[0], size)
 
 
@@ -177,7 +178,7 @@ def parse_index(text: bytes) -> dict[str, str]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
         if len(data) < len(pairs):
-            raise HeaderError("it names something twice")
+            raise HeaderError("it contains a name twice")
         return data
 
     try:
@@ -190,7 +191,7 @@ def parse_index(text: bytes) -> dict[str, str]:
     for name, file in files.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or not file.isprintable():
             raise HeaderError(
-                f"its weight_map names something that is not a file of weights: {name[:100]!r}: {str(file)[:100]!r}"
+                f"its weight_map has an entry that is not a weights file: {name[:100]!r}: {str(file)[:100]!r}"
             )
     return files
 

@@ -133,10 +133,11 @@ def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: No
             return ReleaseChoice(release, tuple(releases[:count]))
     address = mirror.locate(mirrors, url).address.url
     if not releases:
-        raise SourceError(f"{address} has no tag that is a release", hint="name the branch, tag or commit to take")
+        raise SourceError(f"{address} has no release tag", hint="name the branch, tag or commit to use")
     raise SourceError(
-        f"no release of {address} is {days} days old; there is {', '.join(release.tag for release in releases[:3])}",
-        hint=f"name it: `={releases[0].tag}`, or set `release_age` in builder.yaml",
+        f"no release of {address} is at least {days} days old; "
+        f"the newest are {', '.join(release.tag for release in releases[:3])}",
+        hint=f"name a release: `={releases[0].tag}`, or set `release_age` in builder.yaml",
     )
 
 

@@ -72,7 +72,7 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
-        raise SourceError(f"no wheel that was found for {request.requirement} is the pinned wheel")
+        raise SourceError(f"the wheels found for {request.requirement} do not include the pinned wheel")
     return wheel
 
 
@@ -164,7 +164,7 @@ def find_commit_wheel(
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):
-        raise SourceError(f"a build cannot fetch {wheel.address!r}")
+        raise SourceError(f"a build cannot fetch the wheel from {wheel.address!r}")
     if not commit.startswith(named(version)):
         raise SourceError(f"{address} has the wheel of another commit, {version}")
     return CommitWheel(wheel.address, wheel.sha256, version)
@@ -371,6 +371,7 @@ class _RemoteFile(io.RawIOBase):
             if not answer.is_success:
                 raise NoAnswerError(f"the server answers {http_client.status(answer)}")
             if method == "GET" and answer.status_code != 206:
-                raise NoAnswerError("the server sends only whole files")
+                message = "the server does not support range requests, which are needed to read a wheel's metadata"
+                raise NoAnswerError(message)
             # An answer that is read to its end leaves the connection for the next request.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

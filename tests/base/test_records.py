@@ -60,9 +60,9 @@ def test_what_is_written_is_read_again() -> None:
         ({"numbers": [1, True]}, "`numbers.1`: expected a whole number, found `True`"),
         ({"numbers": [1.0]}, "`numbers.0`: expected a whole number, found `1.0`"),
         ({"numbers": [], "flag": 1}, "`flag`: expected true or false, found `1`"),
-        ({"numbers": [], "by_name": {"A": "x"}}, "`by_name.A`: expected another form of text, found `A`"),
+        ({"numbers": [], "by_name": {"A": "x"}}, "`by_name.A`: expected text in another format, found `A`"),
         ({"numbers": [], "by_name": {"a": 1}}, "`by_name.a`: expected null, found `1`"),
-        ({"numbers": [], "inner": [{"name": "a\n"}]}, "`inner.0.name`: expected another form of text, found `a\n`"),
+        ({"numbers": [], "inner": [{"name": "a\n"}]}, "`inner.0.name`: expected text in another format, found `a\n`"),
         ({"numbers": [], "inner": [{"name": "a", "kind": "so"}]}, "`inner.0.kind`: expected one of good, bad, found"),
         ({"numbers": [], "inner": [{"name": "a", "seconds": "1"}]}, "`inner.0.seconds`: expected a number, found `1`"),
         ({"numbers": [], "pairs": [["a"]]}, "`pairs.0`: expected a list of 2, found a list"),
@@ -84,7 +84,7 @@ def test_a_text_that_is_no_json_or_has_no_finite_number_is_refused(text: str | b
 
 @pytest.mark.parametrize("text", ['{"numbers": []}', '{"format": 3, "numbers": []}', "[]"])
 def test_another_version_is_told(text: str) -> None:
-    with pytest.raises(RecordError, match="`format`: expected 2: another version wrote it"):
+    with pytest.raises(RecordError, match="`format`: expected 2; another version of builder wrote this file"):
         records.parse(text, Outer, HEAD)
 
 

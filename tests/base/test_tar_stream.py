@@ -58,7 +58,7 @@ def test_a_head_holds_what_is_larger_than_8_gib() -> None:
 
 @pytest.mark.parametrize("pieces", [[b"1234"], [b"12", b"3456"], []])
 def test_a_content_of_another_size_is_refused(tmp_path: Path, pieces: list[bytes]) -> None:
-    with (tmp_path / "a.tar").open("w+b") as file, pytest.raises(ValueError, match="does not have the size"):
+    with (tmp_path / "a.tar").open("w+b") as file, pytest.raises(ValueError, match="does not have the announced size"):
         tar_stream.Writer(file).stream("five", 5, pieces)
 
 

@@ -90,7 +90,7 @@ def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> Non
     assert fix.startswith("mod fix: a.patch was not tried before the build: no wheel of vllm==0.20.0 was found")
     assert other == (
         "mod other: a.patch was not tried before the build: no version of elsewhere is pinned; "
-        "its step in the image decides"
+        "its step in the build decides"
     )
 
 
@@ -114,7 +114,7 @@ def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: Mo
     require(there, "0.23.0", "legacy", "fix")
     assert there.said == [
         f"mod fix: a.patch was not tried before the build: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@); "
-        "but legacy may have changed that by then; its step in the image decides"
+        "but legacy may change that first; its step in the build decides"
     ]
     require(there, "0.20.0", "legacy", "fix")
     assert len(there.said) == 1

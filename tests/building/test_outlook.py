@@ -42,9 +42,9 @@ def looked(root: Path, image: PlannedImage) -> BuildOutlook:
 def test_a_first_build_takes_what_the_definition_says(tmp_path: Path) -> None:
     ahead = looked(tmp_path, planned())
     assert ahead.lines == (
-        "flashinfer is compiled by as many jobs as fit into the memory where it is built, at 8 GiB a job",
-        "vllm is compiled by as many jobs as fit into the memory where it is built, at 8 GiB a job",
-        "expected: 3 h 00 min (says image.yaml), 70.0 GB of disk (says image.yaml)",
+        "flashinfer is compiled by as many jobs as fit into the build machine's memory, at 8 GiB a job",
+        "vllm is compiled by as many jobs as fit into the build machine's memory, at 8 GiB a job",
+        "expected: 3 h 00 min (from image.yaml), 70.0 GB of disk (from image.yaml)",
     )
 
 
@@ -56,7 +56,7 @@ def test_a_later_one_takes_what_its_steps_took_here(tmp_path: Path) -> None:
     )
     ahead = looked(tmp_path, planned())
     assert ahead.seconds == Expectation(7200.0, "as long as its steps took before")
-    assert ahead.disk == Expectation(70 * GB, "says image.yaml")
+    assert ahead.disk == Expectation(70 * GB, "from image.yaml")
 
 
 def test_a_build_on_what_is_there_takes_at_least_what_the_number_before_has(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_other_mods_take_nothing_worth_telling(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_with_the_figures() -> None:
     def ahead(definition: str, amount: int, free: int | None) -> BuildOutlook:
-        disk = Expectation(amount, "says image.yaml")
+        disk = Expectation(amount, "from image.yaml")
         return BuildOutlook(definition, disk=disk, data_root="/var/lib/docker", free=free)
 
     outlook.require_room([ahead("tf5", 70 * GB, 71 * GB), BuildOutlook("cpu")])
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_refused_with_the_figures() -> None:
     with pytest.raises(ConflictError) as refused:
         outlook.require_room([ahead("tf5", 70 * GB, 100 * GB), ahead("dflash", 70 * GB, 100 * GB)])
     assert refused.value.message == (
-        "building tf5 and dflash takes 140 GB of disk (says image.yaml), and /var/lib/docker has 100 GB free: "
-        "nothing was built"
+        "building tf5 and dflash needs 140 GB of disk space (from image.yaml), but /var/lib/docker has only "
+        "100 GB free. Nothing was built"
     )
     assert "--ignore-disk" in refused.value.hint

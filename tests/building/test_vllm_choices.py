@@ -101,7 +101,7 @@ def test_a_draft_model_takes_a_method_that_vllm_knows(project: Project) -> None:
     config = '--speculative-config \'{{"method": "dflash", "model": "z-lab/D"}}\''
     projects.write(project.recipes / "r.yaml", f"name: x\ncontainer: small\ncommand: |\n  vllm serve x {config}\n")
     loaded = recipe.load_recipe(project, project.recipes / "r.yaml")
-    with pytest.raises(FileProblemsError, match=r"vllm 1 has no speculative method `dflash`; it knows: eagle3"):
+    with pytest.raises(FileProblemsError, match=r"vllm 1 has no speculative method `dflash`; known: eagle3"):
         vllm_choices.require_known(project, loaded, package(FILES))
 
 
@@ -161,7 +161,7 @@ def required(project: Project, *names: str) -> list[str]:
 def test_a_name_that_vllm_does_not_know_is_told_before_a_build(project: Project) -> None:
     assert required(project, "qwen3_codr", "tarball") == [
         "recipes/r.yaml:4:42: vllm 1 has no --tool-call-parser `qwen3_codr`; did you mean `qwen3_coder`?",
-        "recipes/r.yaml:4:67: vllm 1 has no --load-format `tarball`; it knows: auto, safetensors",
+        "recipes/r.yaml:4:67: vllm 1 has no --load-format `tarball`; known: auto, safetensors",
     ]
 
 
@@ -201,4 +201,4 @@ def test_recipes_check_tells_it_where_the_files_are_here(project: Project) -> No
     assert recipes.check_recipes(project, ("r",))[0].problems == ()
     mirror.read_files(project.mirrors, url, commit, FILES)
     (problem,) = recipes.check_recipes(project, ("r",))[0].problems
-    assert problem.message.startswith("vLLM 0.33.0 has no --tool-call-parser `nonsense`; it knows: hermes,")
+    assert problem.message.startswith("vLLM 0.33.0 has no --tool-call-parser `nonsense`; known: hermes,")

@@ -96,8 +96,8 @@ def test_a_plan() -> None:
     plan = shipped.plan("tf5", "git", "linux/arm64")
     image = PlannedImage(plan, None, (), {}, Lock(), {}, Comparison(None, plan.steps[:1], ("because",)))
     jobs = (CompileJobs("vllm", None, "as many as fit"),)
-    ahead = BuildOutlook("tf5", jobs=jobs, seconds=Expectation(7200.0, "says image.yaml"), free=5)
+    ahead = BuildOutlook("tf5", jobs=jobs, seconds=Expectation(7200.0, "from image.yaml"), free=5)
     (planned,) = printed(build_cli.document(planned=[(image, ahead)]))["planned"]
     assert [step["kept"] for step in planned["steps"][:2]] == [True, False]
-    assert planned["seconds"] == {"amount": 7200.0, "known_from": "says image.yaml"}
+    assert planned["seconds"] == {"amount": 7200.0, "known_from": "from image.yaml"}
     assert (planned["bytes"], planned["free_bytes"], planned["jobs"][0]["jobs"]) == (None, 5, None)

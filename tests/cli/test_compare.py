@@ -38,8 +38,8 @@ def test_a_difference_is_printed_and_is_json(
     assert lines[0].startswith("small:2 compared with small:1, Org/Model: different (")
     assert lines[1].split() == ["texts", "to", "1k"]
     assert "arithmetic  different" in lines
-    assert 'they part at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)
-    assert "required is within 0.5 %: failed" in lines
+    assert 'they first differ at prompt 1, token 2: "!" instead of "?"' in " ".join(line.strip() for line in lines)
+    assert "required: within 0.5 % (failed)" in lines
     json_outputs.parsed("compare", _printed(result, capsys))
 
 
@@ -53,8 +53,8 @@ def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("1", "2", "3"), "give one or two numbers, and one model or recipe"),
-        (("1", "Org/A", "Org/B"), "give one or two numbers, and one model or recipe"),
+        (("1", "2", "3"), "expected one or two numbers, and at most one model or recipe"),
+        (("1", "Org/A", "Org/B"), "expected one or two numbers, and at most one model or recipe"),
         (("small:1", "--set", "x"), "--set"),
         (("1", "chat"), "images.lock has no image `small:1`"),
         (("1", "--sessions", "nowhere"), "nowhere"),

@@ -100,7 +100,7 @@ def test_a_model_comes_whole_and_once(machine: Machine) -> None:
     assert f"{MODEL} at {commit[:7]}: 21.0 MB in " in done.stdout
     assert str(machine.model / "snapshots" / commit) in done.stdout
     machine.hub.requests.clear()
-    assert "it was already here" in machine.run("download", "chat").stdout
+    assert "already here" in machine.run("download", "chat").stdout
     assert not [request for request in machine.hub.requests if "/resolve/" in request.path]
 
 
@@ -112,7 +112,7 @@ def test_of_a_model_with_quantizations_comes_the_one_that_is_named(machine: Mach
     machine.run("download", f"{MODEL}:Q8_0")
     assert set(content(machine, commit)) == set(names) - {"m-IQ4_K_M.gguf"}
     told = machine.refuse(f"{MODEL}:Q5_K_M")
-    assert f"{MODEL} has no file of Q5_K_M" in told
+    assert f"{MODEL} has no file with the quantization Q5_K_M" in told
     assert "m-IQ4_K_M.gguf" in told
 
 
@@ -290,7 +290,7 @@ def test_other_content_is_refused_and_not_kept(machine: Machine) -> None:
     listed = hashlib.sha256(SMALL["model.safetensors"]).hexdigest()
     process = hashlib.sha256(b"x" * 5000).hexdigest()
     output = machine.refuse("chat")
-    assert f"the content has the id {process}, and the hub lists {listed}" in output
+    assert f"the content has the id {process}, but the hub lists {listed}" in output
     assert not list(machine.model.glob(f"blobs/{listed}*"))
     assert not (machine.model / "refs").exists()
     machine.hub.changes.clear()
@@ -318,7 +318,7 @@ def test_too_large_for_the_disk(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.hub.claims["model.safetensors"] = 10**15
     output = machine.refuse("chat")
-    assert f"{MODEL}: 1000.0 TB to download, and " in output
+    assert f"{MODEL}: the download needs 1000.0 TB, but " in output
     assert " GB free" in output
     assert "HF_HOME" in output
     assert machine.hub.got("config.json") == []
@@ -349,7 +349,7 @@ def test_what_the_hub_does_not_have(machine: Machine) -> None:
     assert f"{MODEL} has no revision `../../x`" in machine.refuse("chat", "--revision", "../../x")
     output = machine.refuse("Org/Unknown")
     assert f"{machine.hub.url} has no model `Org/Unknown`" in output
-    assert "HF_TOKEN is not set" in output
+    assert "if the model is private, set HF_TOKEN" in output
 
 
 def test_a_hub_that_does_not_work(machine: Machine) -> None:
@@ -374,7 +374,7 @@ def test_offline_takes_what_is_here(machine: Machine) -> None:
     machine.run("download", "chat")
     machine.hub.requests.clear()
     done = machine.run("download", "chat", HF_HUB_OFFLINE="1")
-    assert f"{MODEL} at {commit[:7]}: it was already here" in done.stdout
+    assert f"{MODEL} at {commit[:7]}: already here" in done.stdout
     assert machine.hub.requests == []
 
 

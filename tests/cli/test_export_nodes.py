@@ -41,7 +41,7 @@ def big(project: Project) -> Project:
 def test_a_compose_file_for_each_node(big: Project, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     done = run(big, "export", "big", "--format", "compose", *ALL, "--output", str(folder))
-    assert "tp 2 takes 2 of the nodes: one, two; left alone: three" in " ".join(done.stderr.split())
+    assert "tp 2 uses 2 of the nodes: one, two; not used: three" in " ".join(done.stderr.split())
     assert done.stdout.splitlines()[-1] == f"start {folder}/one.yaml last"
     assert sorted(path.name for path in folder.iterdir()) == ["one.yaml", "two.yaml"]
     services = [yaml.safe_load((folder / f"{name}.yaml").read_text())["services"] for name in ("one", "two")]
@@ -77,9 +77,9 @@ def test_texts_one_after_the_other(big: Project) -> None:
 
 def test_what_is_refused(big: Project) -> None:
     done = run(big, "export", "big", "--format", "compose", "--node", "one", "--node", "two", "--tp", "4", code=2)
-    assert "its command takes 4 machines (tp 4), and there are 2" in done.stderr
+    assert "its command requires 4 machines (tp 4), but there are only 2" in done.stderr
     done = run(big, "export", "big", "--format", "recipe", "--node", "one", code=2)
-    assert "`--node` and `--ray` are for `--format compose` and `--format script`" in done.stderr
+    assert "`--node` and `--ray` require `--format compose` or `--format script`" in done.stderr
     done = run(big, "export", "big", "--format", "compose", "--node", "four", code=2)
     assert "builder.yaml has no node `four`" in done.stderr
     projects.write(big.root / "builder.yaml", "{}\n")

@@ -66,6 +66,6 @@ def test_nothing_is_decided_by_a_lost_lock(tmp_path: Path, command: str) -> None
     done = run(*command.split(), cwd=tmp_path)
     message = " ".join(done.stderr.split())
     assert (done.returncode, done.stdout) == (4, ""), message
-    assert message.startswith("error: images.lock is lost, while builds/ has images what to do: ")
+    assert message.startswith("error: images.lock is lost, but builds/ has images what to do: ")
     assert "`git checkout -- images.lock`, or rebuild it with `builder lock --recover`" in message
     assert not project.lock.exists()

@@ -52,8 +52,8 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["build", "chat"], "interrupted: nothing changed; run it again, finished steps are cached"),
-        (["--project", "x", "download", "chat"], "interrupted: run it again, and it continues where it stopped"),
+        (["build", "chat"], "interrupted: nothing changed; run the command again: finished steps are cached"),
+        (["--project", "x", "download", "chat"], "interrupted: run the command again; it continues where it stopped"),
         (["list"], "interrupted"),
         ([], "interrupted"),
     ],
@@ -431,12 +431,12 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     assert failure is not None
     assert failure.hint == (
         f"{work} belongs to another user (uid 0), as after a run with sudo: "
-        f"`sudo chown -R 4321 {work.parent}` makes it yours; then run this again"
+        f"`sudo chown -R 4321 {work.parent}` makes it yours; then run the command again"
     )
     users[work] = 4321
     failure = main.translate(denied)
     assert failure is not None
-    assert failure.hint == f"make {work} writable for you; then run this again"
+    assert failure.hint == f"make {work} writable for you; then run the command again"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), TimeoutError("timed out")])

@@ -362,7 +362,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         "loose",
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  only a hint: run.sh applies the patches itself, perhaps to other files, perhaps not all",
+        "  only a hint: run.sh applies the patches itself, and may leave some out or change other files",
         "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
@@ -414,7 +414,7 @@ def test_patches_to_another_package_are_tried_with_its_name(there: ModProject) -
     there.add_mod("other", package="transformers")
     assert run(there, "check", "other", "--against", "0.20.0").stdout.splitlines() == [
         "other",
-        "  its patches are to transformers: `--against transformers=VERSION` tries them",
+        "  its patches change transformers; to try them: `--against transformers=VERSION`",
     ]
 
 

@@ -63,7 +63,7 @@ def test_what_is_other_than_before_stands_below_with_what_to_do(capsys: pytest.C
     lines = printed(capsys, proof("changed", counts=COUNTS, findings=(GOLDEN,)), stand_in="the Hub does not answer")
     assert lines[0].startswith(f"changed: {MODEL} on small:1, 68 conversations")
     assert lines[1:] == [
-        "  with a tokenizer that stands in for the model's own: the Hub does not answer",
+        "  with a substitute for the model's tokenizer: the Hub does not answer",
         "  changed golden steps: other than at small:1:",
         "    - <think>",
         "    + <thought>",
@@ -149,4 +149,4 @@ def test_what_others_ran_is_not_accepted(project: Project) -> None:
 
 
 def test_a_note_goes_with_accept_alone(project: Project) -> None:
-    assert "--note goes with --accept" in str(invoke(project, "small:1", "--note", "why").exception)
+    assert "--note is allowed only with --accept" in str(invoke(project, "small:1", "--note", "why").exception)

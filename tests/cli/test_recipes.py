@@ -44,7 +44,7 @@ def test_list_shows_what_serves_each(project: Project) -> None:
     done = run(project, "recipes", "list")
     assert done.stdout.splitlines() == [
         "RECIPE  IMAGE    STATE                MODEL",
-        "broken  -        broken               `builder recipes check` says what is wrong",
+        "broken  -        broken               `builder recipes check` shows the problem",
         "chat    small:1  unknown, paired      Org/Model-1B",
         "tiny    small:2  unknown, not paired  Org/Other",
     ]
@@ -107,7 +107,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
         (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),
         (["export", "chat"], "Missing option '--format'"),
-        (["export", "chat", "--format", "recipe", "--port", "1"], "exports the recipe unchanged"),
+        (["export", "chat", "--format", "recipe", "--port", "1"], "takes no options that change the command"),
     ],
 )
 def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected: str) -> None:
@@ -130,7 +130,7 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     assert done.stdout.splitlines() == [
         "shared/a.yaml:5:7: this recipe was pasted from a web page; to correct it: "
         "`builder recipes add --mend shared/a.yaml`",
-        "shared/b.yaml:3:12: no value for {y}; there are: none",
+        "shared/b.yaml:3:12: no value for {y}; known keys: none",
         "2 recipes checked: 2 problems in 2 of them",
     ]
     document = json.loads(run(project, "recipes", "check", str(tmp_path / "shared"), "--json", code=2).stdout)
@@ -175,7 +175,7 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
 def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(project: Project) -> None:
     locks.write(project, (1,), current=1)
     projects.write(project.recipes / "x.yaml", "name: x\ncontainer: small\ncommand: x {nosuch}\n")
-    expected = "recipes/x.yaml:3:12: no value for {nosuch}; there are: none"
+    expected = "recipes/x.yaml:3:12: no value for {nosuch}; known keys: none"
     assert run(project, "recipes", "check", "x", code=2).stdout.splitlines()[0] == expected
     for typed in EVERY:
         assert run(project, *typed.split(), code=2).stderr == f"error: {expected}\n"
@@ -319,16 +319,16 @@ def test_show_prints_the_command_of_each_node(project: Project) -> None:
     done = run(project, "recipes", "show", "big", "--node", "a", "--node", "b", "--node", "c")
     assert "\na:\nvllm serve m \\\n  -tp 2 \\\n  --nnodes 2 \\\n" in done.stdout
     assert "\nb:\nvllm serve m \\\n" in done.stdout
-    assert done.stderr.splitlines()[-1].endswith("tp 2 takes 2 of the nodes: a, b; left alone: c")
+    assert done.stderr.splitlines()[-1].endswith("tp 2 uses 2 of the nodes: a, b; not used: c")
     alone = run(project, "recipes", "show", "big")
     assert alone.stdout.endswith("\nvllm serve m \\\n  -tp 1\n")
-    assert "several machines serve it together: name them with --node" in alone.stderr
+    assert "several machines serve it together: name the machines with --node" in alone.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--node", "a", "--node", "b", "--tp", "3"], "its command takes 3 machines (tp 3), and there are 2"),
+        (["--node", "a", "--node", "b", "--tp", "3"], "its command requires 3 machines (tp 3), but there are only 2"),
         (["--ray"], "--ray joins several nodes"),
     ],
 )

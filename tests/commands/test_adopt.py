@@ -134,7 +134,7 @@ def test_the_same_content_again_says_which_number_it_is(
     builder("adopt", name)
     evidence = runs.keep(small, ImageName(repository, 1))
     before = small.lock.read_bytes()
-    assert builder("adopt", name).stdout == f"{name} is {repository}:1 already\n"
+    assert builder("adopt", name).stdout == f"{name} is already {repository}:1\n"
     assert small.lock.read_bytes() == before
     assert builder("adopt", name, "--model", MODEL).stdout.splitlines()[1:] == [f"  paired with {MODEL}"]
     assert lock_file.read_lock(small.lock).models[MODEL].pairing.image == ImageName(repository, 1)
@@ -235,7 +235,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
 ) -> None:
     plain = foreign("0.24.0", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
     refused = builder("adopt", plain, "--as", repository, "--model", MODEL, code=7).stderr
-    assert f"no vLLM was found in the image, to serve {MODEL}" in refused
+    assert f"the image contains no vLLM, so it cannot serve {MODEL}" in refused
     assert "has no Python 3" in refused
     assert lock_file.read_project_lock(small).images == {}
     done = builder("adopt", plain, "--as", repository)
@@ -271,7 +271,7 @@ def test_an_image_is_named_by_tag_digest_or_id(
         assert keeping.adopt_image(context, digest).already
     with pytest.raises(ImageStateError) as caught:
         keeping.adopt_image(context, f"{own}:gone")
-    assert caught.value.hint.startswith("it has: ")
+    assert caught.value.hint.startswith("it has these images: ")
     assert caught.value.hint.endswith(name)
     images.tag_image(endpoint, name, f"{own}-other:v1")
     with pytest.raises(UsageError, match="does not belong to a single repository"):

@@ -79,7 +79,7 @@ def test_a_tag_that_moves(
     projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
     first = builder("build", "small")
-    assert f"pulling {base}, to read what it contains" in first.stderr
+    assert f"pulling {base}, to read its contents" in first.stderr
     pins = lock_file.read_lock(small.lock).pins["small"]
     (pin,) = (platform.sources["vllm"] for platform in pins.values())
     assert isinstance(pin, IncludedPin)

@@ -155,7 +155,7 @@ def test_a_base_that_vanished_is_taken_from_the_mirror(
         assert "ok" in builder("doctor", "--upstream").stdout
         registries.withdraw(theirs, NAME, digest)
         upstream = " ".join(builder("doctor", "--upstream").stdout.split())
-        assert f"the base of small: its registry no longer has it; there is a copy: {shown}" in upstream
+        assert f"the base of small: its registry no longer has it; a copy exists: {shown}" in upstream
         built = builder("build", "small")
         assert f"building on the copy {shown}" in " ".join(built.stderr.split())
         (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
@@ -231,7 +231,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
             shown = builder("list")
             assert shown.stdout.count("only here") == 3
             for user in ("base of small", "image of recipe theirs"):
-                assert f"was gone from its registry on {words.now()[:10]}: it is the {user}" in shown.stderr
+                assert f"was missing from its registry on {words.now()[:10]}: the image is the {user}" in shown.stderr
             theirs.kill()
             builder("mirror", f"{repository}:2")
             record = small.root / f"copies/numbers/{repository}:2.lock"

@@ -116,15 +116,15 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     projects.write(judge, "#!/bin/sh\nexit 0\n")
     judge.chmod(0o755)
     told = builder("bisect", "small", "--run", str(judge), code=1).stdout
-    assert "cannot tell: the bad end passes" in told
+    assert "cannot tell: the bad number passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
-    assert "what to do: judge by what shows the fault" in told
+    assert "what to do: use another --run or --probe" in told
 
     assert f"look at {repository}:1" in builder("bisect", "small").stdout
     assert f"look at {repository}:2" in builder("bisect", "good").stdout
     found = builder("bisect", "bad", "--note", "another template").stdout
     assert "small was broken by mod template" in found
-    assert f"it came between {repository}:1 and {repository}:2" in found
+    assert f"the change came between {repository}:1 and {repository}:2" in found
     assert "+version two" in found
     assert "no candidate is waiting" in builder("bisect", "skip", code=1).stderr
 
@@ -183,7 +183,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
     for _ in range(2):
         told = builder("bisect", "small", "--run", str(judge), code=6).stderr
         assert "No space left on device" in told
-        assert "give the same command again, to continue" in told
+        assert "run the same command again to continue" in told
         begun = search.journal_of(small).read()
         assert begun is not None
         assert not any(trial.skipped for trial in begun.done)

@@ -91,7 +91,7 @@ def test_the_commit_inside_the_day(endpoint: Endpoint, bisect_base: str, tmp_pat
             "base image", planting.commits[PLANTED - 1], planting.commits[PLANTED]
         )  # fmt: skip
         assert (culprit["title"], culprit["between"]) == ("[Core] Cache `answers`", [])
-        assert "--update base=20260906` stays on the image before 20260907" in culprit["now"]
+        assert "--update base=20260906` keeps the image before 20260907" in culprit["now"]
         assert answer["steps"] <= 1 + 2 + 6
         assert kills >= answer["steps"]
 

@@ -219,9 +219,9 @@ def test_a_build_directory_is_written_by_a_dry_run_of_one_target_alone(
     small: Project, builder: Command, repository: str, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "preview")
-    assert "--write goes with --dry-run" in builder("build", "chat", "--write", folder, code=2).stderr
+    assert "--write is allowed only with --dry-run" in builder("build", "chat", "--write", folder, code=2).stderr
     done = builder("build", "chat", "small", "--dry-run", "--write", folder, code=2)
-    assert "--write takes one TARGET" in done.stderr
+    assert "--write takes only one TARGET" in done.stderr
     inside = str(small.builds / repository / "1")
     assert "is in builds/" in " ".join(builder("build", "chat", "--dry-run", "--write", inside, code=2).stderr.split())
     projects.write(tmp_path / "file", "x")
@@ -306,13 +306,13 @@ def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
     assert "check of mod template: chat.jinja lacks 'version nine'" in told
     assert told.endswith("build with `--without-check template --note WHY`")
     done = builder("build", "chat", "--without-check", "templat", "--note", "x", code=2)
-    assert "`--without-check templat`: the image has no check of that name" in done.stderr
+    assert "`--without-check templat`: the image has no check with this name" in done.stderr
     assert "its checks are vllm-version, vllm-import, chat-template, gpu, template" in " ".join(done.stderr.split())
     done = builder("build", "chat", "--dry-run", "--without-check", "templat", "--note", "x", code=2)
-    assert "no check of that name" in done.stderr
+    assert "no check with this name" in done.stderr
     for lone in (("--without-check", "template"), ("--note", "x")):
         assert (
-            "--note WHY goes with --promote-anyway and --without-check NAME"
+            "--note is allowed only with --promote-anyway or --without-check"
             in builder("build", "chat", *lone, code=2).stderr
         )
     assert not small.lock.exists()

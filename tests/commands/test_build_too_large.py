@@ -21,10 +21,10 @@ def test_a_build_that_does_not_fit_the_disk_is_refused_before_it_begins(
     file = small.root / "dockerfiles/small/image.yaml"
     projects.write(file, f"{file.read_text(encoding='utf-8')}first_build: {{minutes: 90, disk_gb: 90000}}\n")
     told = builder("build", "chat", "--dry-run").stdout
-    assert "expected: 1 h 30 min (says image.yaml), 90.0 TB of disk (says image.yaml; " in told
+    assert "expected: 1 h 30 min (from image.yaml), 90.0 TB of disk (from image.yaml; " in told
     refused = builder("build", "chat", code=1).stderr
-    assert "building small takes 90.0 TB of disk (says image.yaml), and " in refused
-    assert "nothing was built" in refused
+    assert "building small needs 90.0 TB of disk space (from image.yaml), but " in refused
+    assert "Nothing was built" in refused
     assert not small.lock.exists()
     assert builder("build", "chat", "--ignore-disk").stdout.startswith(f"built {repository}:1 in ")
     # It is no input: with another figure nothing is built anew.

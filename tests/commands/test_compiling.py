@@ -56,13 +56,13 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
     (line,) = [line for line in told if line.startswith("flashinfer is compiled by ")]
     assert line.endswith((" processors", " processor", " GiB at 8 GiB a job"))
     asked = builder("build", "small", "--dry-run", "--set", "build_jobs=3").stdout.splitlines()
-    assert "flashinfer is compiled by 3 jobs: as asked for" in asked
+    assert "flashinfer is compiled by 3 jobs: as requested" in asked
     assert [text for text in asked if text.startswith("input hash")] == [t for t in told if t.startswith("input hash")]
     wrong = builder("build", "small", "--dry-run", "--set", "build_jobs=none", code=2)
-    assert "`--set build_jobs=none` is not a number of jobs" in wrong.stderr
+    assert "`--set build_jobs=none`: expected a whole number from 1 to 9999" in wrong.stderr
 
     done = builder("build", "small", "--set", "build_jobs=3")
-    assert "flashinfer is compiled by 3 jobs: as asked for" in done.stderr
+    assert "flashinfer is compiled by 3 jobs: as requested" in done.stderr
     assert any(line.startswith("  flashinfer was compiled by 3 jobs in ") for line in done.stdout.splitlines())
     with containers.running(endpoint, f"{repository}:1", labels={}) as container:
         assert container.run(["cat", "/jobs"], timeout=60).output == "3\n"

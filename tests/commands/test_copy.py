@@ -88,13 +88,13 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     assert containers.container_listing(endpoint, transfer.LABEL) == []
 
     done = builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
-    assert "one: has it already" in done.stderr
+    assert "one: already has the image" in done.stderr
 
     registries.grow(small, 1, "two")
     builder("build", "chat")
     done = builder("copy", f"{built}:2", "one", environ=environ)
     # Of the base, the shared layers and the mod's, one.
-    assert "has it now, 1 layer moved" in done.stderr
+    assert "has the image now; 1 layer copied" in done.stderr
     latest = images.inspect_image(node.endpoint, f"{built}:latest")
     assert latest
     assert f"{built}:2" in latest.tags
@@ -108,7 +108,7 @@ def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
         # Nothing is started for it: an image of a registry that cannot be had is not asked for.
         done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
         assert f"the engine at {address} cannot reach a registry on this machine" in done.stderr
-        assert "set `registry: HOST:PORT/PATH` in builder.yaml" in done.stderr
+        assert "set `registry:` in builder.yaml to a registry" in done.stderr
         assert images.inspect_image(node.endpoint, f"{built}:1") is None
         registries.configure(small, registry=registry.address, nodes={"one": address})
         assert f"{built}:1 is on one" in builder("copy", f"{built}:1", "one").stdout

@@ -76,11 +76,11 @@ def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
 
     second = upstream.commit("a second thought", serve="2")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
     output = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
     assert output[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
-    assert output[1] == "  1 commits upstream in between"
+    assert output[1] == "  1 upstream commit in between"
     assert output[2].endswith("a second thought")
     done = builder("build", "small", "--locked")
     assert done.stdout.startswith(f"built {repository}:2 in ")
@@ -119,7 +119,7 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     patch.unlink()
     again = builder("build", "small", "--locked", "--force").stderr
     assert "the project does not have the patch of pull request 40898" in again
-    assert f"gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}" in again
+    assert f"still gives the pinned patch: its SHA-256 is {pull.sha256[:12]}" in again
     assert patch.read_bytes() == content
 
     upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
@@ -173,7 +173,7 @@ def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_
     assert "cannot be read" in builder("lock", "small", code=4).stderr
     builder("lock", "small", "--update", "flashinfer")
     assert pin(small).commit == second
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
 
 def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
@@ -227,7 +227,7 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert [package.name for package in pins.python.packages] == ["kernel", "serve", "uv"]
     assert f"requirements.txt of flashinfer {first[:12]}" in pins.python.requested
     assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
-    assert builder("lock", "--check").stdout == "images.lock has every pin that is needed\n"
+    assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
 
 @pytest.mark.long
@@ -277,7 +277,7 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
     ]
     assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
     output = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
-    assert "give only one of them" in output
+    assert "use only one option" in output
 
 
 def test_patches_and_a_request_of_a_fork_are_frozen_and_told(
@@ -340,7 +340,7 @@ def test_a_local_checkout_is_built_as_it_is(
     assert "does not cover flashinfer" in builder("build", "small", "--locked", code=4).stderr
     output = builder("build", "small")
     said = " ".join(output.stderr.split())
-    assert f"the checkout {checkout} of flashinfer has changes that are not committed" in said
+    assert f"the checkout {checkout} of flashinfer has uncommitted changes" in said
     (changes,) = pin(small).patches
     assert f"  flashinfer local changes: nothing → {changes.sha256[:12]}" in output.stdout
     staged = (small.builds / repository / "2/patches/flashinfer-local-changes.patch").read_bytes()
@@ -356,7 +356,7 @@ def test_a_local_checkout_is_built_as_it_is(
     upstream.git("-C", str(checkout), "add", ".")
     upstream.git("-C", str(checkout), "commit", "--quiet", "--message", "ours")
     ours = builder("build", "small")
-    assert "is at a commit that no remote of it has" in " ".join(ours.stderr.split())
+    assert "is at a commit that none of its remotes has" in " ".join(ours.stderr.split())
     assert (pin(small).git, pin(small).patches) == (checkout.as_uri(), ())
     assert f"  flashinfer commit: {commit[:12]} → {pin(small).commit[:12]}" in ours.stdout
     checkout.rename(small.root / "own/moved")

@@ -58,7 +58,7 @@ def test_the_tree_comes_from_the_mirror_and_nothing_else_differs(
     pinned: Project, builder: Command, endpoint: Endpoint, upstream: Upstream, repository: str
 ) -> None:
     done = builder("build", "small", "--locked")
-    assert f"{upstream.url} did not give" in done.stderr
+    assert f"{upstream.url} did not provide" in done.stderr
     assert done.stdout.startswith(f"built {repository}:1 in ")
     with containers.running(endpoint, f"{repository}:1", labels={}) as container:
         found = container.run(["sh", "-c", "cd /source && cat serve.py 3rdparty/part/part.py"], timeout=30)

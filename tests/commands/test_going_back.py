@@ -60,7 +60,7 @@ def test_an_option_that_was_mistyped_is_no_verdict_on_the_image(kitchen: Kitchen
     new = build(kitchen, builder, refusing)
     done = builder("restart", "chat", "--", "--no-such-option", code=1)
     assert "going back" not in done.stderr
-    assert "correct it in the recipe, or where it was typed" in " ".join(done.stderr.split())
+    assert "correct it in the recipe or on the command line" in " ".join(done.stderr.split())
     assert paired(kitchen) == new
     # The recipe alone is refused as well: this is a verdict.
     assert "going back to" in builder("run", "chat").stderr

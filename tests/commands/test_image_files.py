@@ -144,13 +144,13 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert f"{repository}:1" in latest.tags
 
     before = far.state()
-    assert far("import-image", str(file)).stdout.startswith(f"{repository}:1 is here already\n")
+    assert far("import-image", str(file)).stdout.startswith(f"{repository}:1 is already here\n")
     assert far.state() == before
 
     # What serves the model and what is current stays; the model comes with the number that serves it.
     builder("export-image", "small", str(file), "--force")
     output = far("import-image", str(file)).stdout
-    assert f"it serves {MODEL}" in output
+    assert f"the image serves {MODEL}" in output
     assert f"`builder promote {repository}:2` makes it current" in output
     assert far.lock.images[repository].current == 1
     assert f"{repository}:1 → {repository}:2" in far("rollback", "small", "--to", "2").stdout
@@ -167,7 +167,7 @@ def test_a_number_is_never_given_to_other_content(
     # Somebody's own image, that no images.lock knows.
     number(far.endpoint, repository, 1)
     before = far.state()
-    assert "in this engine differs from the image in the file" in far("import-image", str(file), code=7).stderr
+    assert "in this engine differs from the image in the archive" in far("import-image", str(file), code=7).stderr
     assert far.state() == before
     images.remove_image(far.endpoint, f"{repository}:1")
     # A build of that machine.
@@ -206,21 +206,22 @@ def test_what_is_here_without_its_record_is_recorded(
     assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
     built.lock.write_text(text.dump_lock(Lock()))
     output = builder("import-image", str(file)).stdout
-    assert output.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
+    assert output.startswith(f"{repository}:2 is already here\nthe image serves {MODEL}\n")
     assert [*lock_file.read_lock(built.lock).images[repository].numbers] == [2]
 
     # A first pairing that requires evidence waits for it, and `latest` with it; what is there already counts.
     projects.write(built.root / "builder.yaml", "requires: {prove: pass}\n")
     built.lock.write_text(text.dump_lock(Lock()))
     done = builder("import-image", str(file))
-    assert done.stdout.startswith(f"{repository}:2 is here already\n")
+    assert done.stdout.startswith(f"{repository}:2 is already here\n")
     assert "it serves" not in done.stdout
-    assert f"{repository}:2 lacks what {MODEL} requires, and does not serve it yet" in " ".join(done.stderr.split())
+    lacks = f"{repository}:2 lacks what {MODEL} requires, so it does not serve that model yet"
+    assert lacks in " ".join(done.stderr.split())
     lock = lock_file.read_lock(built.lock)
     assert (lock.images[repository].current, lock.models) == (None, {})
     add_proof(built, ImageName(repository, 2))
     built.lock.write_text(text.dump_lock(Lock()))
-    assert f"it serves {MODEL}" in builder("import-image", str(file)).stdout
+    assert f"the image serves {MODEL}" in builder("import-image", str(file)).stdout
     assert lock_file.read_lock(built.lock).images[repository].current == 2
 
 

@@ -98,7 +98,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
     project = make(tmp_path)
     with pytest.raises(ConflictError, match="is already a project"):
         make(tmp_path)
-    with pytest.raises(ConflictError, match="lies in the project"):
+    with pytest.raises(ConflictError, match="is inside the project"):
         make(project.root / "mods/inside")
     assert not (project.root / "mods/inside").exists()
 

@@ -139,7 +139,7 @@ def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint
     rolled_back = lock.with_repository(repository, lock.images[repository].with_current(1))
     small.lock.write_text(dump_lock(rolled_back), encoding="utf-8")
     lock_file.write_journal(small, ImageName(repository, 1), "")
-    with pytest.raises(NothingToDoError, match="at number 1 already"):
+    with pytest.raises(NothingToDoError, match="is already at number 1"):
         rollback.roll_back(workspace(small, endpoint), repository, 1, force=False)
     tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]

@@ -176,8 +176,8 @@ def test_a_lock_with_nothing_to_mend_stays(
 
 def test_damage_of_another_kind_is_not_mended(small: Project, builder: Command) -> None:
     small.lock.write_text("version: 3\n", encoding="utf-8")
-    assert "cut off here" in builder("lock", "--merge", code=4).stderr
+    assert "truncated here" in builder("lock", "--merge", code=4).stderr
     small.lock.write_bytes(b"\xff\n...\n")
     assert "not UTF-8" in builder("lock", "--merge", code=4).stderr
-    assert "--recover and --merge take neither" in builder("lock", "--merge", "--recover", code=2).stderr
-    assert "--recover and --merge take neither" in builder("lock", "small", "--recover", code=2).stderr
+    assert "--recover and --merge cannot be combined" in builder("lock", "--merge", "--recover", code=2).stderr
+    assert "--recover and --merge cannot be combined" in builder("lock", "small", "--recover", code=2).stderr

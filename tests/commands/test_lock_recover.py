@@ -148,8 +148,8 @@ def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:3")
     lived.lock.unlink()
     output = builder("lock", "--recover").stdout
-    assert f"{repository}:1 is not in this engine" in output
-    assert f"{repository}:3 has different content in this engine than was built" in output
+    assert f"{repository}:1 is missing from this engine" in output
+    assert f"{repository}:3 has different content in this engine than when it was built" in output
     record = lock_file.read_lock(lived.lock).images[repository]
     assert [number for number, image in record.numbers.items() if image.pruned] == [1]
     assert record.current == 2

@@ -87,7 +87,7 @@ def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Build
     assert (after.id, after.started, after.is_up) == (before.id, before.started, True)
 
     refused = builder("bench", "chat", "--compare", "1", "2", code=1)
-    assert "is being served, but two numbers are measured in turn" in refused.stderr
+    assert "is running, but a comparison measures each number alone" in refused.stderr
     assert containers.find_container(endpoint, kitchen.name) is not None
 
     # The stand-in has no tokenizer, and its context is shorter than the profile.

@@ -81,7 +81,7 @@ def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable
     done = builder("migrate", str(theirs))
     assert "nothing was written; to write without asking: --yes" in done.stdout
     assert "+    address: 203.0.113.7" in done.stdout
-    assert ".env:8:1: no assignment NAME=VALUE: left out" in done.stderr
+    assert ".env:8:1: not an assignment NAME=VALUE: left out" in done.stderr
     assert "no Docker engine answers" in done.stderr
     assert files(project) == {}
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     assert "drop_caches" in plan.run_time["loop"]
     unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
     assert set(unfit) == {"template", "linked"}
-    assert unfit["linked"] == "a link that leaves the checkout"
+    assert unfit["linked"] == "a link that leads outside the checkout"
     result = init.migrate(workspace(project, NO_ENGINE), plan)
     assert not result.errors
     assert {part.name for part in result.written} == {

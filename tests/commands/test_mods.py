@@ -174,7 +174,7 @@ def test_a_mod_of_every_kind(with_python: Project, builder: Command, endpoint: E
         archive.writestr("zipped/run.sh", "echo zip > /zipped\n")
 
     said = bake(builder, "dropped", "patched", "installed", "scripted", "set", "bare", "zipped")
-    assert "mod bare has no mod.yaml: what it downloads, if anything, is not pinned" in said
+    assert "mod bare has no mod.yaml: its downloads, if any, are not pinned" in said
     assert "mod installed installs needy==0.1 extra==0.1: pinned by version, not by hash" in said
     image = f"{repository}:1"
     baked = ["dropped", "patched", "installed", "scripted", "bare", "zipped"]
@@ -330,7 +330,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         (
             "(trap '' TERM; setsid sleep 30 & wait)",
             f"{DESCRIBED}timeout: 1\n",
-            ["run.sh had not ended after 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
+            ["run.sh did not end within 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
         ),
         (
             "echo x > /x; sleep 30 &",
@@ -466,7 +466,7 @@ def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Pr
     for said in (
         "mods/a/mod.yaml:3:9: a cycle: a after b after a",
         "mods/a/mod.yaml:4:12: a requires vllm >=0.19, but small pins no vllm",
-        "mods/b/mod.yaml:4:13: b and a cannot be in one image; leave one out",
+        "mods/b/mod.yaml:4:13: b and a cannot be in one image; remove one of them",
     ):
         assert said in told
     assert not small.state.exists()

@@ -64,7 +64,7 @@ def test_an_editor_is_led_to_the_schema_where_the_project_has_it(tmp_path: Path)
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", ".a", "a b", "a$b", "mods/"])
 def test_a_name_that_no_mod_may_have_is_refused(tmp_path: Path, name: str) -> None:
     project = projects.make(tmp_path)
-    with pytest.raises(UsageError, match="is not a valid name of a mod"):
+    with pytest.raises(UsageError, match="is not a valid mod name"):
         mods.new_mod(project, name)
     assert [path.name for path in project.mods.iterdir()] == ["template"]
 

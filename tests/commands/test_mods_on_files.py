@@ -138,7 +138,7 @@ def test_several_are_named_and_taken_together(community: Community) -> None:
 def test_it_may_have_another_name_here(community: Community) -> None:
     community.add("//mods/house", "ours")
     assert mod_names(community.project) == ("ours",)
-    with pytest.raises(UsageError, match="`a/b` is not a valid name of a mod"):
+    with pytest.raises(UsageError, match="`a/b` is not a valid mod name"):
         community.add("//mods/house", "a/b")
 
 
@@ -204,7 +204,7 @@ def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> Non
     with pytest.raises(ConflictError, match="mods/house already exists, and is not a copy"):
         mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
-    with pytest.raises(ConflictError, match="mod house has meanwhile changed"):
+    with pytest.raises(ConflictError, match="mod house changed while this command ran"):
         mods.add_mods(community.project, planned)
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
@@ -216,7 +216,7 @@ def test_a_link_or_a_zip_in_its_place_stays(community: Community) -> None:
     with pytest.raises(ConflictError, match="mods/house is a link"):
         community.add("//mods/house")
     projects.write(community.file("mods/other.zip"), "x")
-    with pytest.raises(ConflictError, match=r"mods/other\.zip exists"):
+    with pytest.raises(ConflictError, match=r"mods/other\.zip already exists"):
         community.add("//mods/other")
 
 
@@ -545,7 +545,7 @@ def test_what_excludes_another_is_told_where_both_are_asked_for(mods_check_pinne
     mods_check_pinned_there.add_mod("two", patch=diff(file="vllm/none.py"))
     add_recipe(mods_check_pinned_there, "chat", "one", "two")
     one, two = mods_check_pinned_run(mods_check_pinned_there)
-    assert one.excluded == "one and two cannot be in one image; leave one out"
+    assert one.excluded == "one and two cannot be in one image; remove one of them"
     assert two.state == "fails"
 
 

@@ -56,7 +56,7 @@ def test_it_shows_and_writes_on_agreement(project: Path, builder: Builder) -> No
         "  two:  # there\n    engine: ssh://me@two\n    address: 10.0.0.2\n"
         "    interface: enp1s0f1np1\n    rdma: [rocep1s0f1, roceP2p1s0f1]\n"
     )
-    assert "builder.yaml has these settings already" in builder("nodes", "discover", "--yes").stdout
+    assert "builder.yaml already has these settings" in builder("nodes", "discover", "--yes").stdout
 
 
 def test_a_machine_that_cannot_be_asked_changes_nothing_of_its_own(project: Path, builder: Builder) -> None:

@@ -67,7 +67,7 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
         f"{MODEL} on {repository}:3 is marked good: 12 tokens/s\n"
     )
     assert builder("mark", "small:2", "bad", "--note", "loops").stdout == f"{repository}:2 is marked bad: loops\n"
-    assert builder("mark", "small:2", "bad").stdout == f"{repository}:2 was marked bad already: loops\n"
+    assert builder("mark", "small:2", "bad").stdout == f"{repository}:2 was already marked bad: loops\n"
     document = said(builder, "list")
     assert [(row["number"], row["status"], row["note"]) for row in document["images"]] == [
         (3, "untested", ""),
@@ -161,9 +161,9 @@ def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder
     for name in ("chat", "recipes/chat.yaml", MODEL):
         assert said(builder, "show", name)["image"] == first
         assert said(builder, "diff", name, "small")["after"]["image"] == third
-        assert builder("keep", name).stdout.startswith(f"{first}, which is what {name} means now, ")
+        assert builder("keep", name).stdout.startswith(f"{first}, the image that {name} means now, ")
         builder("release", first)
-    assert builder("keep", "small").stdout == f"{third}, which is what small means now, is kept\n"
+    assert builder("keep", "small").stdout == f"{third}, the image that small means now, is kept\n"
     assert said(builder, "promote", "chat")["moves"][0]["to"] == first
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {first} → {third}")
     assert builder("list", "chat").stdout.count(repository) == builder("list", MODEL).stdout.count(repository)
@@ -187,7 +187,7 @@ def test_promote_mends_a_latest_that_somebody_moved(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
-    assert "latest is not its current number" in builder("list").stderr
+    assert "latest does not point to its current number" in builder("list").stderr
     builder("promote", "small:3")
     assert latest(endpoint, repository) == ["3"]
 
@@ -200,7 +200,7 @@ def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builde
     assert done["moves"][0]["to"] == f"{repository}:1"
     builder("rollback", "small")
     assert stocked.lock.read_bytes() == before
-    assert f"passed over: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
+    assert f"skipped: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
     assert stocked.lock.read_bytes() == before
 
 

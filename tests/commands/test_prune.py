@@ -170,7 +170,7 @@ def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpo
         done = said(builder, "--yes")
         assert done["removed"]["images"] == [f"{repository}:3"]
         kept = {row["image"]: row["reasons"] for row in done["kept"]}
-        assert kept[f"{repository}:1"] == [f"{foreign}:1 is built on it"]
+        assert kept[f"{repository}:1"] == [f"{foreign}:1 is built on this image"]
         assert numbers(endpoint, repository) == [1, 2, 4, 5, 6, 99]
         assert images.inspect_image(endpoint, f"{foreign}:1")
         assert images.inspect_image(endpoint, "debian:bookworm-slim")

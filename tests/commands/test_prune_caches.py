@@ -68,7 +68,7 @@ def test_what_pruned_numbers_compiled_goes_with_them(
     served: Project, builder: Command, repository: str, cache: dict[str, str]
 ) -> None:
     shown = builder("prune", "--keep", "2", environ=cache).stdout
-    assert f"and what {repository}:1 compiled when it served: " in shown
+    assert f"and the compile caches of {repository}:1: " in shown
     assert str(folder(cache, repository, 1)) in shown
     assert numbers(cache, repository) == [1, 2, 3, 4]
     plan = said(builder, cache, "--keep", "2", "--dry-run", "--yes")
@@ -95,7 +95,7 @@ def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_d
     for number in (1, 2):
         images.remove_image(endpoint, f"{repository}:{number}")
     done = builder("prune", "--yes", environ=cache).stdout
-    assert f"removed what was compiled by {repository}:1\n" in done
+    assert f"removed the compile caches of {repository}:1\n" in done
     # Number 2 may be pulled again tomorrow.
     assert numbers(cache, repository) == [2, 3, 4]
 
@@ -118,7 +118,7 @@ def test_nothing_that_serving_did_not_make_goes(
     projects.write(folder(cache, repository, 99) / "vllm/kernel", "mine\n")
     done = said(builder, cache, "--keep", "1", "--yes")["removed"]
     assert done["images"] == [f"{repository}:{number}" for number in (1, 2, 3)]
-    assert done["refused"] == [f"{own} stays: Directory not empty"]
+    assert done["refused"] == [f"{own} was not removed: Directory not empty"]
     assert sorted(path.name for path in own.iterdir()) == ["models", "notes.txt", "triton"]
     assert (tmp_path / "elsewhere/kernel").is_file()
     assert (tmp_path / "two/vllm/deep/kernel").is_file()
@@ -155,7 +155,7 @@ def test_what_a_container_wrote_as_root_is_removed_in_one(endpoint: Endpoint, so
         os.seteuid(NOBODY)
     (found,) = compile_caches.find_compile_caches(endpoint, environ, [one])
     assert compile_caches.remove_compile_caches(endpoint, found, None) == (
-        f"{own} stays: it belongs to another user; `sudo rm -r {own}` removes it"
+        f"{own} was not removed: it belongs to another user; `sudo rm -r {own}` removes it"
     )
     assert (own / "vllm/deep/kernel").is_file()
     assert "the engine has no image builder-test-none:1" in compile_caches.remove_compile_caches(

@@ -109,7 +109,7 @@ def test_a_build_directory_is_complete_without_this_program(
 def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     shutil.rmtree(small.builds)
-    assert f"builds/{repository}/1 is gone" in builder("rebuild", "small", code=7).stderr
+    assert f"builds/{repository}/1 is missing" in builder("rebuild", "small", code=7).stderr
 
 
 READS_HOST = """
@@ -143,13 +143,13 @@ def test_a_bake_file_of_others_is_never_obeyed(small: Project, builder: Command,
     name, planted = of_a_stranger(small, key)
     error = builder("rebuild", str(name), code=2).stderr
     assert f"builds/{name.repository}/1/bake.json:1:1: `{key}` of target image does not have the form" in error
-    assert "it was not run" in error
+    assert "the file was not run" in error
     assert not planted.exists()
 
 
 def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: Command) -> None:
     name = kept.Kept(small, Lock()).add(small_plan(small.root / "planned"), definition="x,type=local,dest=planted")
-    assert f"{name} cannot belong to a definition named" in builder("rebuild", str(name), code=4).stderr
+    assert f"the definition of {name}, 'x,type=local" in builder("rebuild", str(name), code=4).stderr
 
 
 @pytest.mark.long

@@ -109,7 +109,7 @@ def test_where_it_came_from_is_shown(registries: Registries) -> None:
     ("text", "kind", "told"),
     [
         ("@house/chatt", SourceError, "the registry house has no recipe chatt"),
-        ("@house/twice", UsageError, "has several recipes twice: stable/1x/twice.yaml, stable/2x/twice.yml"),
+        ("@house/twice", UsageError, "has several recipes named twice: stable/1x/twice.yaml, stable/2x/twice.yml"),
         ("@hous/chat", UsageError, "no registry of recipes is called `hous`"),
         ("@house", UsageError, "does not name a recipe of a registry"),
         ("@house/../chat", UsageError, "does not name a recipe of a registry"),
@@ -225,15 +225,15 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words
     for hardware, told in (
         ("of_another_brand", "only on NVIDIA's GPUs"),
-        ("toaster", "know no hardware toaster"),
-        ("--x", "a name such as"),
-        ("../x", "a name such as"),
+        ("toaster", "do not know the hardware toaster"),
+        ("--x", "is not a valid name"),
+        ("../x", "is not a valid name"),
     ):
         with pytest.raises(UsageError, match=told):
             registries.add("vllm:House/Garden-27B", hardware=hardware)
     with pytest.raises(UsageError, match="is not for eight_big"):
         registries.add("vllm:House/Garden-27B:nvfp4", hardware="eight_big")
-    with pytest.raises(UsageError, match="--hardware is for a recipe of vLLM"):
+    with pytest.raises(UsageError, match="--hardware applies only to recipes from vLLM"):
         registries.add("@house/chat", hardware="eight_big")
 
 
@@ -284,7 +284,7 @@ def test_a_hostile_recipe_of_vllm_is_refused(registries: Registries, change: tup
 def test_a_hostile_strategy_is_refused(registries: Registries) -> None:
     for line in ('vllm_args: ["--x\\nvolumes: [/:/host]"]', 'parallel_flag: "--tp\\n  evil"'):
         registries.vllm.commit(MAIN, "Hostile", {"strategies/single_node_tp.yaml": f"{line}\n"})
-        with pytest.raises(SourceError, match="an argument has a control character"):
+        with pytest.raises(SourceError, match="an argument contains a control character"):
             registries.add("vllm:House/Garden-27B")
 
 
@@ -335,7 +335,7 @@ def test_each_machine_of_two_is_shown_with_sparkrun_s_variables(tmp_path: Path) 
     assert "2 to 3" in builder(project, "recipes", "show", "two")
     assert "say `cluster_only`" not in builder(project, "recipes", "check", "two")
     text = builder(project, "recipes", "show", "two", "--tp", "4", *nodes, "--node", "10.0.0.3", "--node", "n4", code=2)
-    assert "takes 3 machines at most (`max_nodes`), but its command takes 4" in text
+    assert "takes at most 3 machines (`max_nodes`), but its command requires 4" in text
 
 
 def test_a_recipe_of_version_2_is_exported_as_version_1(tmp_path: Path) -> None:

@@ -456,9 +456,9 @@ def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
     post.write_text(FROM_A_FORUM, encoding="utf-8")
     with pytest.raises(ConflictError, match="recipes/chat.yaml already exists"):
         recipes.plan_mended(project, str(post), None)
-    with pytest.raises(UsageError, match="is not a valid name of a recipe"):
+    with pytest.raises(UsageError, match="is not a valid recipe name"):
         recipes.plan_mended(project, str(post), "../out")
-    with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
+    with pytest.raises(UsageError, match=r"none\.yaml cannot be read: No such file"):
         recipes.plan_mended(project, str(tmp_path / "none.yaml"), None)
     assert (project.recipes / "chat.yaml").read_bytes() == chat
 
@@ -479,8 +479,8 @@ def said(project: Project, text: str) -> list[str]:
 
 def test_everything_wrong_is_told_at_once(recipes_check_project: Project) -> None:
     assert said(recipes_check_project, BROKEN) == [
-        "recipes/r.yaml:4:21: no value for {x}; there are: none",
-        "recipes/r.yaml:4:32: no value for {prt}; there are: none",
+        "recipes/r.yaml:4:21: no value for {x}; known keys: none",
+        "recipes/r.yaml:4:32: no value for {prt}; known keys: none",
     ]
 
 
@@ -491,8 +491,8 @@ def test_a_file_beside_the_project_is_named_from_within(
     monkeypatch.chdir(recipes_check_project.root)
     (checked,) = recipes.check_recipes(recipes_check_project, (f"../{recipes_check_project.root.name}-beside/r.yaml",))
     assert [problem.message for problem in checked.problems] == [
-        "no value for {x}; there are: none",
-        "no value for {prt}; there are: none",
+        "no value for {x}; known keys: none",
+        "no value for {prt}; known keys: none",
     ]
 
 
@@ -508,7 +508,7 @@ def test_what_vllm_would_refuse_after_starting_is_told_now(recipes_check_project
 def test_a_recipe_cannot_be_for_one_machine_and_for_several(recipes_check_project: Project) -> None:
     text = "name: x\ncontainer: small\ncommand: vllm serve x\nsolo_only: true\ncluster_only: true\n"
     assert said(recipes_check_project, text) == [
-        "recipes/r.yaml:5:1: `solo_only` and `cluster_only` exclude each other"
+        "recipes/r.yaml:5:1: `solo_only` and `cluster_only` cannot be combined"
     ]
 
 
@@ -523,7 +523,7 @@ def test_what_is_only_worth_saying_is_no_problem(recipes_check_project: Project)
     assert checked.problems == ()
     assert [str(note) for note in checked.notes] == [
         "recipes/r.yaml:3:1: builder ignores build_args: --tf5 1",
-        "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; leave it out, and give it by `--env HF_TOKEN`",
+        "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; remove it here, and pass it with `--env HF_TOKEN`",
     ]
 
 

@@ -64,7 +64,7 @@ def test_push_gives_number_and_latest_and_records_the_digest(
     assert set(images.image_tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
 
     before = small.lock.read_bytes()
-    assert "exists already" in builder("push", f"{repository}:1").stdout
+    assert "already exists" in builder("push", f"{repository}:1").stdout
     assert small.lock.read_bytes() == before
 
 
@@ -210,7 +210,7 @@ def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, rep
     """A race that a registry cannot prevent: both looked before either had set the number."""
     builder("push", f"{repository}:1")
     race.let_them()
-    assert f"{repository}:1: the registry has other content there" in builder("verify", "--registry", code=7).stdout
+    assert f"{repository}:1: the registry has different content there" in builder("verify", "--registry", code=7).stdout
 
 
 @pytest.mark.long
@@ -288,7 +288,7 @@ def test_without_the_registry_a_rollback_builds_the_number_again(
 def test_pull_takes_a_recipe_and_leaves_what_is_here(
     builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
-    assert "is here already" in builder("pull", "chat").stdout
+    assert "is already here" in builder("pull", "chat").stdout
     for tag in ("1", "latest"):
         images.remove_image(endpoint, f"{repository}:{tag}")
     assert f"{repository}:1 pulled" in builder("pull", "recipes/chat.yaml").stdout

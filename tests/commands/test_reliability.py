@@ -77,7 +77,7 @@ def test_an_interrupted_build_takes_back_what_it_began(
     process.send_signal(number)
     _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert output.splitlines()[-1] == "interrupted: nothing changed; run it again, finished steps are cached"
+    assert output.splitlines()[-1] == "interrupted: nothing changed; run the command again: finished steps are cached"
     assert not small.lock.exists()
     assert leftovers(endpoint, repository) == []
     assert not list((small.state / "work").iterdir())
@@ -168,7 +168,7 @@ def test_images_deleted_or_retagged_behind_our_back_are_shown(
     done = builder("list", "--json")
     states = {row["number"]: row["state"] for row in json.loads(done.stdout)["images"]}
     assert states == {1: "moved", 2: "missing", 3: "present"}
-    assert f"{repository}:latest is not its current number" in builder("list").stderr
+    assert f"{repository}:latest does not point to its current number" in builder("list").stderr
     before = small.lock.read_bytes()
     assert f"{repository}:1 is " in builder("rollback", "small", "--to", "1", code=7).stderr
     assert small.lock.read_bytes() == before

@@ -125,7 +125,7 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     kitchen.recipe(name=name)
     builder("run", "chat")
     client.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
-    assert f"{name} serves there" in builder("run", "chat", code=1).stderr
+    assert f"is already used by {name} (image " in builder("run", "chat", code=1).stderr
     builder("restart", "chat")
     assert containers.find_container(endpoint, f"vllm-{name}") is not None
     assert containers.find_container(endpoint, name) is None
@@ -174,9 +174,9 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
     before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     told = builder("rollback", MODEL).stdout
-    stays = f"{kitchen.name} still serves from {kitchen.repository}:2: `builder restart {kitchen.name}` changes over"
+    stays = f"{kitchen.name} still serves from {kitchen.repository}:2; to switch: `builder restart {kitchen.name}`"
     assert told.splitlines()[-1] == f"  {stays}"
-    assert f"paired with  {kitchen.repository}:1 now: `builder restart" in builder("status", "chat").stdout
+    assert f"paired with  {kitchen.repository}:1 now; to switch: `builder restart" in builder("status", "chat").stdout
     assert status(builder, "chat")["paired_with_now"] == f"{kitchen.repository}:1"
     asked = builder("run", "chat", "--port", str(port), "--", "--extra", "a b", code=1)
     expected = (
@@ -206,7 +206,7 @@ def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Bui
     asked = builder("run", "chat", "--max-model-len", "4096", code=1)
     assert "is already being served, with other options" in asked.stderr
     assert f"builder restart {kitchen.name}" in asked.stderr
-    assert "is starting already" in builder("run", "chat", "--detach").stdout
+    assert "is already starting" in builder("run", "chat", "--detach").stdout
 
 
 def test_a_model_without_a_pairing_gets_the_current_image_and_is_told(
@@ -284,7 +284,7 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     assert f"{kitchen.name} needs a GPU, and this engine gives containers no GPU (could not select" in done.stderr
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
-    assert "this engine cannot give a container the GPU that these need: " in " ".join(found.split())
+    assert "this engine cannot give containers a GPU, which these models require: " in " ".join(found.split())
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
@@ -426,7 +426,7 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
     serving.recipe(kitchen.project, other, file="chat-2", model="Org/Other", name=kitchen.name, port=kitchen.port)
     refused = " ".join(builder("run", "chat-2", code=7).stderr.split())
     assert f"{other} is missing from this engine: nothing was started" in refused
-    assert "`builder build recipes/chat-2.yaml` builds it, or `docker pull" in refused
+    assert "`builder build recipes/chat-2.yaml` builds it, or get it from a registry: `docker pull" in refused
     images.tag_image(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
     try:
         done = builder("run", "chat-2")
@@ -450,13 +450,13 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
 def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     with socket.create_server(("127.0.0.1", kitchen.port)):
         done = builder("run", "chat", code=1)
-    assert f"port {kitchen.port} is in use on this machine" in done.stderr
+    assert f"port {kitchen.port} is already used on this machine" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
     builder("run", "chat", "--detach")
     kitchen.recipe(file="other", name=f"{kitchen.name}-b", model="Org/Other")
     done = builder("run", "other", code=1)
-    assert f"port {kitchen.port} is in use: {kitchen.name} serves there from {kitchen.repository}:2" in done.stderr
+    assert f"port {kitchen.port} is already used by {kitchen.name} (image {kitchen.repository}:2)" in done.stderr
 
 
 def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
@@ -505,7 +505,7 @@ def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builde
 def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat", "--", "--stubborn")
     done = builder("stop", kitchen.name, "--time", "1")
-    assert f"{kitchen.name} was killed: it had not ended in 1 seconds" in done.stderr
+    assert f"{kitchen.name} was killed, because it did not stop within 1 seconds" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
@@ -574,7 +574,7 @@ def test_a_number_with_another_template_starts_with_what_the_one_before_compiled
             projects.write(folder / "triton/kernel", "compiled")
             builder("restart", "chat")
         else:
-            assert f"warm, with what {names[0]} compiled" in " ".join(builder("show", names[1]).stdout.split())
+            assert f"warm, with the compile caches of {names[0]}" in " ".join(builder("show", names[1]).stdout.split())
             # A start that ended in the middle leaves its mark, and what it left is not used.
             projects.write(folder / "begun", "")
             projects.write(folder / "triton/half", "comp")

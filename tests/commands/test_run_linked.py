@@ -52,7 +52,7 @@ def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
 ) -> None:
     cluster.recipe("-tp 2", more="cluster_only: true\n")
     done = builder("run", "chat")
-    assert "tp 2 takes 2 of the nodes: one, two; left alone: three" in folded(done)
+    assert "tp 2 uses 2 of the nodes: one, two; not used: three" in folded(done)
     head, worker = (serving(each, cluster) for each in link.machines[:2])
     assert head is not None
     assert worker is not None
@@ -81,7 +81,7 @@ def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
 def test_too_few_nodes_are_an_error_before_anything_starts(cluster: Kitchen, link: Linked, builder: Builder) -> None:
     cluster.recipe("-tp 2 -pp 2")
     done = builder("run", "chat", *ALL, code=2)
-    assert "its command takes 4 machines (tp 2 x pp 2), and there are 3" in folded(done)
+    assert "its command requires 4 machines (tp 2 x pp 2), but there are only 3" in folded(done)
     assert nothing_runs(cluster, link)
 
 
@@ -130,7 +130,7 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     (ended,) = state["ended_nodes"]
     assert (ended["node"], ended["exit_code"]) == ("two", 137)
     assert any("Graph capturing finished" in line for line in ended["lines"])
-    assert f"`builder restart {cluster.name}@one,two` starts it again" in " ".join(builder("status").stdout.split())
+    assert f"`builder restart {cluster.name}@one,two` restarts the server" in " ".join(builder("status").stdout.split())
     assert "serves from" in builder("restart", "chat").stdout
     assert all(service and service.is_up for service in (serving(each, cluster) for each in link.machines[:2]))
 

@@ -154,7 +154,7 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     assert " ".join(run_command(other, "build", "chat").stderr.split()).count("latest was not moved") == 1
     owner = f"the project in {small.root} on "
     rolled_back = run_command(other, "rollback", repository)
-    assert rolled_back.stdout.startswith(f"{repository}, what is current here: {repository}:3 → {repository}:2\n")
+    assert rolled_back.stdout.startswith(f"{repository}, the current image here: {repository}:3 → {repository}:2\n")
     assert " ".join(rolled_back.stderr.split()).count("latest was not moved") == 1
     verified = " ".join(run_command(other, "verify").stdout.split())
     assert f"{repository}:latest: does not point to {repository}:2: {owner}" in verified
@@ -246,7 +246,7 @@ def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
     stock(small, endpoint, repository, [1, 2])
     builder("promote", f"{repository}:2")
     done = run_command(other, "lock", "--recover", code=1)
-    assert f"{repository}:1 is left out: the project in {small.root}" in " ".join(done.stderr.split())
+    assert f"{repository}:1 is left out: it belongs to the project in {small.root}" in " ".join(done.stderr.split())
     assert not other.lock.exists()
     small.lock.unlink()
     builder("lock", "--recover")

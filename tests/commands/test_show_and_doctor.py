@@ -49,9 +49,9 @@ def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder
 def test_keep_and_release_say_what_they_changed(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     assert builder("keep", "small:1").stdout == f"{repository}:1 is kept\n"
-    assert builder("pin", "small:1").stdout == f"{repository}:1 was kept already\n"  # the earlier name of the command
+    assert builder("pin", "small:1").stdout == f"{repository}:1 was already kept\n"  # the earlier name of the command
     assert lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
-    assert builder("release", "small").stdout == f"{repository}:1, which is what small means now, is not kept\n"
+    assert builder("release", "small").stdout == f"{repository}:1, the image that small means now, is not kept\n"
     assert not lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
 
 
@@ -93,7 +93,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     output = builder("doctor", code=1).stdout
     assert "error    builder.yaml:  builder.yaml:1:1: unknown key `registri`" in " ".join(output.split("\n"))
     assert "checkpoints/made/checkpoint.yaml:1:1: the key `model` is missing" in output
-    assert "checkpoints.lock:1:2: it is damaged" in output
+    assert "checkpoints.lock:1:2: the file is damaged" in output
     assert (
         f"dockerfiles/small/Dockerfile.j2:{template.read_text(encoding='utf-8').count(chr(10))}:1: template: " in output
     )

@@ -71,7 +71,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert [run.verdict for run in run_record.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
-    assert "nothing newer: after resolving everything again, a build makes" in again
+    assert "nothing is newer: all sources were resolved again, and a build would make" in again
     assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
     builder("rollback", "chat")
     assert paired(kitchen) == before
@@ -86,7 +86,7 @@ def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
     lock = lock_file.read_lock(kitchen.project.lock)
     change(kitchen, "broken")
     told = builder("upgrade", MODEL, code=1).stdout
-    assert f"stays on {before}, the candidate was rejected" in told
+    assert f"stays on {before}: the candidate was rejected" in told
     assert "because: probe own: failed" in told
     after = lock_file.read_lock(kitchen.project.lock)
     assert (after.models, after.pins) == (lock.models, lock.pins)
@@ -159,7 +159,7 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
         while not candidates(endpoint, kitchen) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
-    assert "given up" in builder("upgrade", MODEL, "--abort").stdout
+    assert "the upgrade was cancelled" in builder("upgrade", MODEL, "--abort").stdout
     assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
     assert not candidates(endpoint, kitchen)
     assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
@@ -237,7 +237,7 @@ def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command
     assert killed
     assert killed.stage == "test"
     assert killed.seconds < upgrade_trials.PUT_BACK_SECONDS
-    assert f"`builder upgrade {MODEL} --abort` serves the model as before and gives it up" in killed.told
+    assert f"`builder upgrade {MODEL} --abort` serves the model as before and cancels it" in killed.told
     # Had the machine gone down with it, the engine would have started the server with the machine.
     assert policies == ["always"]
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))

@@ -126,7 +126,7 @@ THREADS = {
         "--kv-cache-dtype: not given → fp8",
         command="vllm serve Org/Model-1B --port 8000 --kv-cache-dtype fp8",
         lines=(CUDNN,),
-        undo="take `--kv-cache-dtype` out of recipes/chat.yaml",
+        undo="remove `--kv-cache-dtype` from recipes/chat.yaml",
         axis="recipe",
     ),
     # https://github.com/vllm-project/vllm/issues/50292
@@ -285,7 +285,7 @@ def test_without_a_record_it_says_what_makes_one(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, Thread(""))
     project.answered.unlink()
     done = run_command(project, "why", MODEL, code=1, environ=variables)
-    assert "no start of Org/Model-1B that answered" in done.stderr
+    assert "no successful start or run of Org/Model-1B" in done.stderr
 
 
 def test_as_text(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_a_start_records_the_machine_and_a_changed_one_keeps_images_from_blame(
     bisect = ("bisect", MODEL, "--good", good, "--bad", bad, "--run", str(judge))
     for command in (bisect, ("upgrade", MODEL)):
         refused = run_command(kitchen.project, *command, code=1, environ=changed).stderr
-        assert "so no image can be blamed" in refused
+        assert "so the image may not be the cause" in refused
         assert "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia, since" in refused
-        assert "`--machine-differs` goes ahead anyway" in refused
+        assert "To continue anyway: `--machine-differs`" in refused
     ended = run_command(kitchen.project, *bisect, "--machine-differs", "--json", code=1, environ=changed).stdout
     assert json.loads(ended)["machine"][0].startswith("kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia")
 
@@ -120,7 +120,7 @@ def test_the_arguments_of_a_start_that_failed_stand_first(kitchen: Kitchen, tmp_
     ]
     assert (
         answer["causes"][1]["undo"]
-        == "`builder run recipes/chat.yaml` starts it as the file says; if it runs, `builder stop` first"
+        == "`builder run recipes/chat.yaml` starts the server as the file says; run `builder stop` first"
     )
     # Without a name, the report is on the server that failed last, and knows its image and its options.
     text = run_command(kitchen.project, "logs", "--report", environ=environ).stdout

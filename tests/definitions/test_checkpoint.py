@@ -62,7 +62,7 @@ def test_a_definition_is_read() -> None:
         (
             "expect: 144",
             "take: int4",
-            "9:5: a step is exactly one of take, replace, add, config, verify, and not",
+            "9:5: a step has exactly one of take, replace, add, config, verify; this step has",
         ),
         ("companions: [weight_scale_inv]", "companions: [a b]", "10:18: `steps.1.companions.0`"),
         ("config: {bits: 8}", "quantize: int4", "13:5: unknown key `quantize`"),
@@ -79,7 +79,7 @@ def test_a_problem_is_said_with_its_place(old: str, new: str, problem: str) -> N
 def test_an_added_file_is_one_of_weights() -> None:
     text = TEXT + "  # \n"
     text = TEXT.replace("output:", "  - {add: int4, file: extra.bin}\noutput:")
-    assert problems(text) == ["15:5: `add` names a `file` of its source that ends with .safetensors"]
+    assert problems(text) == ["15:5: `add` requires a `file`: the name of a .safetensors file in its source"]
 
 
 def test_a_checkpoint_is_found_by_its_name(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
 def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
-    assert "exactly one of `base` (an image of a registry) and `from`" in problems(tmp_path, text)[0]
+    assert "exactly one of `base` (a registry image) and `from`" in problems(tmp_path, text)[0]
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ python:
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
         ("main", '`sources.vllm`: "main" is not one of base; expected: `base`, where'),
-        ("{wheel: vllm}", "vllm is installed with the Python packages: name the Python version under `python`"),
+        ("{wheel: vllm}", "vllm is installed with the Python packages: set the Python version under `python`"),
     ],
 )
 def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:
@@ -261,12 +261,12 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", "FROM {{ base }}\nRUN make -j{{ args.build_jobs }}\n")
     assert jobs() == 3
     for value in ("0", "-1", "many", "true", "1.5"):
-        with pytest.raises(UsageError, match="is not a number of jobs"):
+        with pytest.raises(UsageError, match="expected a whole number from 1 to 9999"):
             image.load_chain(project, "small", "linux/amd64", image.Overrides(None, {"build_jobs": value}))
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not a single plain")]
+    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not a list")]
 )
 def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -302,7 +302,7 @@ def test_every_other_is_reported_with_its_location(tmp_path: Path) -> None:
     lines = str(caught.value).splitlines()
     locations = [line.partition(": ")[0].removeprefix("dockerfiles/small/image.yaml:") for line in lines]
     assert locations == ["7:10", "12:7", "13:18"]
-    assert all(": not a requirement: " in line for line in lines)
+    assert all(": not a valid requirement: " in line for line in lines)
 
 
 def test_the_defaults_suit_a_gpu(tmp_path: Path) -> None:

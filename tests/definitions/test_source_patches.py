@@ -91,7 +91,7 @@ def test_a_path_that_leads_elsewhere_or_reaches_a_shell_is_refused(tmp_path: Pat
 
 
 def test_a_file_that_is_missing_or_lies_outside_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"small/fixes/a.patch: No such file"):
+    with pytest.raises(UsageError, match=r"small/fixes/a.patch cannot be read: No such file"):
         patches(tmp_path, "patches: [fixes/a.patch]")
     projects.write(tmp_path / "outside.patch", "diff\n")
     root = tmp_path / "project"

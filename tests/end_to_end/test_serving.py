@@ -173,7 +173,7 @@ ASKED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "old": (
         "VLLM_LOGING_LEVEL: INFO",
         "--swap-space 4 --kv-cache-dtype fp9 --enable-auto-tool-choice --tool-call-parser qwen3_xlm",
-        ("knows no --tool-call-parser `qwen3_xlm`", "has no option `--swap-space`", "refuses `--kv-cache-dtype fp9`"),
+        ("has no --tool-call-parser `qwen3_xlm`", "has no option `--swap-space`", "refuses `--kv-cache-dtype fp9`"),
     ),
     "hostile": (
         "VLLM_PLUGINS: evil",

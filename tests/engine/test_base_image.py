@@ -131,7 +131,7 @@ def test_an_image_that_only_the_engine_has(
         assert installed.resolve_base(endpoint, name, image.platform) == f"local:{images.fingerprint(image)}"
         assert installed.local_fingerprint(endpoint, name) == images.fingerprint(image)
         other = "linux/s390x"
-        with pytest.raises(SourceError, match=f"is for {image.platform}, and {other} is asked for"):
+        with pytest.raises(SourceError, match=f"is for {image.platform}, but {other} is required"):
             installed.resolve_base(endpoint, name, other)
     finally:
         images.remove_image(endpoint, name)

@@ -62,7 +62,7 @@ def test_the_working_directory_is_the_images(endpoint: Endpoint, repository: str
 def test_the_time_limit_holds(endpoint: Endpoint, repository: str, image: str) -> None:
     began = time.monotonic()
     with (
-        pytest.raises(BuildFailedError, match=r"had not ended after 4 seconds and was stopped\nbegun") as caught,
+        pytest.raises(BuildFailedError, match=r"did not end within 4 seconds and was stopped\nbegun") as caught,
         containers.running(endpoint, image, labels={repository: ""}) as container,
     ):
         container.run(["sh", "-c", "echo begun; sleep 600"], timeout=4)

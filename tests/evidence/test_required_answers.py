@@ -36,8 +36,8 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
     ("run", "why"),
     [
         (compared(-0.001, 0.002), []),
-        (compared(0.001, 0.009), [f"{SAYS} +0.50% between +0.10% and +0.90%, required is within 0.5 %"]),
-        (compared(0.011, 0.019), [f"{SAYS} +1.50% between +1.10% and +1.90%, required is within 0.5 %"]),
+        (compared(0.001, 0.009), [f"{SAYS} +0.50% between +0.10% and +0.90%; required: within 0.5 %"]),
+        (compared(0.011, 0.019), [f"{SAYS} +1.50% between +1.10% and +1.90%; required: within 0.5 %"]),
         (compared(-1, 1, counts={"texts": 200}), []),  # equivalent, whatever the width of the band
         (compared(0, 0, reference="sha256:other"), ["same small:1: has not been run"]),
         (compared(0, 0, subject=subject(NEW, overrides={"--": "--dtype half"})), [
@@ -89,5 +89,5 @@ def test_a_project_reads_what_is_required_and_refuses_other_words(tmp_path: Any)
     assert str(missing) == "same small:1: has not been run"
     assert replace(WANTED, same=None).joined(WANTED) == WANTED
     projects.write(project.root / "builder.yaml", 'requires: {same: "<= 2 %"}\n')
-    with pytest.raises(FileProblemsError, match="`<= 2 %` is not a valid condition: `within 0.5 %`"):
+    with pytest.raises(FileProblemsError, match="`<= 2 %` is not a valid condition, such as `within 0.5 %`"):
         configuration.load_configuration(project)

@@ -70,7 +70,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         (PROVE, (), "prove: has not been run"),
         (PROVE, (proof(OLD),), "prove: is stale: the image has different content"),
         (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
-        (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the number before"),
+        (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the previous number"),
         (PROVE, (proof(verdict="unclear"),), "prove: came to no verdict"),
         (PROVE, (proof(subject=subject(NEW, model="Org/Other")),), "prove: has not been run"),
         (PROBE, (proof(), replace(probe(), name="other")), "probe long: has not been run"),
@@ -83,7 +83,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         ),
         (BENCH, (bench(NEW, 50, 51, depth=0),), "bench tg at 32768: has not been run"),
         (BENCH, (bench(NEW, 50, 51, concurrency=4),), "bench tg at 32768: has not been run"),
-        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured 1 time, which gives no spread"),
+        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured only 1 time, so the spread is unknown"),
         (BENCH, (bench(NEW, 50, 51, verdict="fail"),), "bench tg at 32768: its run failed"),
     ],
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
     [
         ((), "the current image, small:1, has not been run"),
         ((bench(OLD, 52),), "the current image, small:1, has no such figure to compare with"),
-        ((bench(OLD, 54, 54),), "50.5 tokens/s, required is >= 95 % of current, which is at 54"),
+        ((bench(OLD, 54, 54),), "50.5 tokens/s; required: >= 95 % of current, which is at 54"),
         ((bench(OLD, 53, 53),), ""),
         ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "the current image, small:1, cannot be compared: another"),
         ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "the current image, small:1, cannot be compared: llama"),
@@ -146,10 +146,10 @@ def rounds(image: ImageName, *means: float) -> tuple[Evidence, ...]:
     [
         # By the means alone, one of two that do not differ is always below the other.
         ((49.6, 49.8, 49.7), (49.7, 49.8, 49.9), 100, ""),
-        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s, required is >= 100 % of current, which is at 49.55"),
-        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s, required is >= 95 % of current, which is at 50 ("),
+        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s; required: >= 100 % of current, which is at 49.55"),
+        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s; required: >= 95 % of current, which is at 50 ("),
         ((48.0, 48.1, 47.9), (50.0, 50.1, 49.9), 95, ""),
-        ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), 100, "47 tokens/s, required is >= 100 % of current"),
+        ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), 100, "47 tokens/s; required: >= 100 % of current"),
         # What was measured before the rounds does not count.
         ((50.0, 50.1, 49.9), (80.0, 80.0, 50.0, 50.1, 49.9), 95, ""),
     ],

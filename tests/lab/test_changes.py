@@ -91,12 +91,12 @@ def image_target(bake_file: Any) -> Any:
 
 CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ("Dockerfile", append, ["Dockerfile was edited"]),
-    ("Dockerfile", os.remove, ["Dockerfile: it is gone"]),
+    ("Dockerfile", os.remove, ["Dockerfile: the file is gone"]),
     ("patches/vllm-40898.patch", append, ["patches/vllm-40898.patch was edited"]),
     ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch is gone"]),
     ("python/packages.txt", bump_numpy, ["python/ was edited: transformers"]),
     ("python/packages.txt", other_hash, ["python/ was edited: transformers"]),
-    ("python/packages.txt", append, ["python/packages.txt was edited: line 4 is not one that this program writes"]),
+    ("python/packages.txt", append, ["python/packages.txt was edited: line 4 is not a line that builder writes"]),
     ("python/build.txt", bump_numpy, ["python/build.txt was edited: transformers"]),
     ("python/build.txt", os.remove, ["python/build.txt was edited: for-dflash, torch, transformers"]),
     (
@@ -195,7 +195,7 @@ def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_facto
         ("plan.json", '{"steps": [{"name": "mod ../../..", "takes": {}}]}', "no step is called `mod ../../..`"),
         ("plan.json", '{"steps": [{"name": "/etc: base", "takes": {}}]}', "no step is called `/etc: base`"),
         ("plan.json", "[" * 100_000, "plan.json:1:1: cannot be read"),
-        ("bake.json", '{"target": []}', "bake.json:1:1: cannot be read: this program did not write it"),
+        ("bake.json", '{"target": []}', "bake.json:1:1: cannot be read: builder did not write this file"),
         ("bake.json", '{"target": {"image": {"contexts": 1}}}', "bake.json:1:1: cannot be read"),
     ],
 )

@@ -137,6 +137,6 @@ def test_an_option_that_was_typed_stands_first_and_the_recipe_starts_without_it(
     )
     causes = likely_causes.ranked(likely_causes.served_causes(before, after, alone, "Org/M", "", ""))
     assert [each.text for each in causes] == ["--max-model-len: 2048 → 999999", "--enforce-eager: given → not given"]
-    assert causes[0].reasons == ("the recipe does not say so",)
-    assert causes[0].undo == "`builder run recipes/m.yaml` starts it as the file says; if it runs, `builder stop` first"
-    assert causes[1].undo.startswith("give `--enforce-eager` again, in recipes/m.yaml or typed; ")
+    assert causes[0].reasons == ("this value is not in the recipe",)
+    assert causes[0].undo == "`builder run recipes/m.yaml` starts the server as the file says; run `builder stop` first"
+    assert causes[1].undo.startswith("set `--enforce-eager` again, in recipes/m.yaml or on the command line; ")

@@ -92,13 +92,13 @@ def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
     (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (test of small:2): `builder upgrade Org/M` continues it, "
-        "`builder upgrade Org/M --abort` gives it up"
+        "`builder upgrade Org/M --abort` cancels it"
     )
     upgrade_journal.journal_of(project, MODEL).write(replace(START, served=True))
     (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (build): `builder upgrade Org/M` serves the model as before and "
-        "continues it, `builder upgrade Org/M --abort` serves the model as before and gives it up"
+        "continues it, `builder upgrade Org/M --abort` serves the model as before and cancels it"
     )
 
 

@@ -307,17 +307,18 @@ def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
 def test_another_version_is_named_before_all_else(golden: str, version: str, column: int) -> None:
     text = golden.replace("version: 3\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
     lines, error = faults_of(text)
-    assert lines == [f"images.lock:8:{column}: images.lock is version {version}; this builder reads 3"]
+    message = f"images.lock has version {version}, but this builder reads version 3"
+    assert lines == [f"images.lock:8:{column}: {message}"]
     assert (
         "update builder"
         if version == "17"
-        else "remove it, then rebuild it from builds/ and the engine: `builder lock --recover`"
+        else "remove the file, then rebuild it from builds/ and the engine: `builder lock --recover`"
     ) in error.hint
 
 
 @pytest.mark.parametrize("version", ["1", "99999"])
 def test_another_version_with_nothing_new_in_it_is_refused_too(golden: str, version: str) -> None:
-    assert "is version" in faults_of(golden.replace("version: 3\n", f"version: {version}\n"))[0][0]
+    assert "has version" in faults_of(golden.replace("version: 3\n", f"version: {version}\n"))[0][0]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +407,7 @@ def test_a_lock_cut_off_anywhere_is_never_read_as_a_shorter_one(full: Lock, gold
 def test_where_it_is_cut_off(golden: str) -> None:
     lines, error = faults_of(golden[: golden.index("    next: 4")])
     last = line_of(golden, "    next: 4") - 1
-    assert lines == [f"images.lock:{last}:1: cut off here: the last line must be `...`"]
+    assert lines == [f"images.lock:{last}:1: truncated here: the last line must be `...`"]
     assert "git checkout -- images.lock" in error.hint
 
 
@@ -582,7 +583,7 @@ def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) 
         pytest.fail("two writers")
     assert raised.value.message == f"process {child} has been writing images.lock for more than 0.1 s"
     assert raised.value.exit_code == 4
-    assert "wait for it" in raised.value.hint
+    assert "wait for that process" in raised.value.hint
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_files_arrive_complete_and_are_known_as_such(
         file.write(b"c")
     os.utime(there / "triton/b", (seconds, seconds))
     assert compile_caches.begin(Endpoint("unix:///nowhere", (), "a test"), there, "x:1") == ("triton/b",)
-    assert send(caches) == "some already exist there"
+    assert send(caches) == "other compile caches already exist there"
 
 
 @pytest.mark.engine
@@ -76,7 +76,7 @@ def test_nothing_is_taken_for_another_chip_or_where_a_file_is_not_as_recorded(
     tmp_path: Path, there: Path, send: Callable[[TravelingCaches], str]
 ) -> None:
     caches = compiled(tmp_path / "here")
-    assert "compiled for NVIDIA GB10, and there is" in send(replace(caches, chips=("NVIDIA GB10",)))
+    assert "compiled for NVIDIA GB10, but this machine has" in send(replace(caches, chips=("NVIDIA GB10",)))
     projects.write(tmp_path / "here/triton/b", "c" * 3000)
     with pytest.raises(TransferError, match="triton/b of the compile caches does not match its record"):
         send(caches)
@@ -91,7 +91,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
     here, there = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / each)} for each in ("here", "there"))
     name, file = f"{repository}:1", tmp_path / "one.tar"
     said = builder("export-image", name, str(file), "--with-caches", environ=here).stderr
-    assert f"{name} has compiled nothing here yet" in said
+    assert f"{name} has not compiled anything here yet" in said
     caches = compiled(Path(compile_cache(here, repository, 1)))
     said = builder("export-image", name, str(file), "--with-caches", "--force", environ=here).stderr
     assert f"with {caches.text}" in said
@@ -104,7 +104,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
         shutil.copy(file, path)
         rewritten(path, change)
     said = run_command(far, "import-image", str(other), environ=there).stderr
-    assert f"{caches.text}, not taken: they were compiled for NVIDIA GB10, and there is" in said
+    assert f"{caches.text}, not taken: they were compiled for NVIDIA GB10, but this machine has" in said
     said = run_command(far, "import-image", str(damaged), environ=there).stderr
     assert f"{caches.text}, not taken: triton/b of the compile caches does not match its record" in said
     place = Path(compile_cache(there, repository, 1))
@@ -112,7 +112,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
     assert f"{caches.text}, taken" in run_command(far, "import-image", str(file), environ=there).stderr
     assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
     assert (
-        f"{caches.text}, not taken: some already exist there"
+        f"{caches.text}, not taken: other compile caches already exist there"
         in run_command(far, "import-image", str(file), environ=there).stderr
     )
     assert "warm" in run_command(far, "show", name, environ=there).stdout
@@ -139,7 +139,7 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
         members[archive.ABOUT] = json.dumps(about).encode()
 
     rewritten(file, change)
-    with pytest.raises(TransferError, match="does not belong to compile caches"), archive.opened(file):
+    with pytest.raises(TransferError, match="is not a compile-cache file"), archive.opened(file):
         pass
 
 
@@ -171,7 +171,7 @@ def test_push_brings_them_into_the_registry_and_pull_takes_them_from_there(
         assert not place.exists() or files(place) == set()
         assert f"{caches.text}, taken" in pulled()
         assert files(place) == {"vllm/a/kernel.so", "triton/b", "complete.json"}
-        assert f"{caches.text}, not taken: some already exist there" in pulled()
+        assert f"{caches.text}, not taken: other compile caches already exist there" in pulled()
 
 
 @pytest.mark.engine
@@ -192,7 +192,7 @@ def test_copy_sends_them_to_a_node_after_the_image(
         said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
         assert f"one: {caches.text}, sent" in said
         said = builder("copy", f"{repository}:1", "one", environ=environ).stderr
-        assert f"one: {caches.text}, not taken: some already exist there" in said
+        assert f"one: {caches.text}, not taken: other compile caches already exist there" in said
         labels, mounts = {"builder.test": "1"}, {folder: "/compiled"}
         with containers.running(node.endpoint, f"{repository}:1", labels=labels, mounts=mounts) as container:
             found = container.run(["find", "/compiled", "-type", "f"], timeout=60).output

@@ -51,7 +51,7 @@ def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:
     pushed = replace(image(PULLED), digest="sha256:" + "1" * 64)
     assert "`builder pull vllm-node:3`" in adopted.way_back(NAME, pushed)
     assert adopted.way_back(NAME, image(PULLED)) == (
-        f"`docker pull {PULLED}`, then `builder adopt {PULLED} --as vllm-node` gives it its number again"
+        f"`docker pull {PULLED}`, then `builder adopt {PULLED} --as vllm-node` restores its number"
     )
     assert "`builder adopt IMAGE --as vllm-node`" in adopted.way_back(NAME, image())
     assert adopted.way_back(NAME, numbered()) == "`builder rebuild vllm-node:3` builds it again"

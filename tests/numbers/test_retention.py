@@ -138,8 +138,8 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     kept = retention.retention_reasons(
         lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), RetentionPolicy(0, NONE), NOW
     )
-    assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
-    assert kept[ImageName(REPO, 2)] == ("mine:1 is built on it",)
+    assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on this image",)
+    assert kept[ImageName(REPO, 2)] == ("mine:1 is built on this image",)
 
 
 def test_the_same_content_under_another_number_is_no_reason() -> None:

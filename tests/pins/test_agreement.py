@@ -133,7 +133,7 @@ def test_an_own_ref_that_disagrees_is_an_error_with_its_place(upstream: Upstream
     error, place = upstream.refused(), upstream.place("ref: v0.7.0")
     commit = upstream.flashinfer.git("rev-parse", "v0.7.0^{commit}")[:12]
     assert error.message == (
-        f"{place}: FlashInfer is at 0.7.0 ({commit}), and "
+        f"{place}: FlashInfer is at 0.7.0 ({commit}), but "
         f"vllm 0.21.0 ({upstream.release[:12]}) names flashinfer-python==0.6.8.post1"
     )
     assert error.hint == "write `version: from-vllm` instead of FlashInfer's `ref`, or `ref: v0.6.8.post1`"
@@ -159,7 +159,7 @@ def test_packages_of_a_definition_that_disagree_are_named_with_their_place(
     upstream.define(python=f"serve, '{package}'")
     message = upstream.refused().message
     assert message.startswith(f"{upstream.place(repr(package))}: ")
-    assert message.endswith(f"and vllm 0.21.0 ({upstream.release[:12]}) names {named}")
+    assert message.endswith(f"but vllm 0.21.0 ({upstream.release[:12]}) names {named}")
     assert len(message.splitlines()) == 1
 
 
@@ -186,7 +186,7 @@ def test_a_pull_request_moves_flashinfer_and_must_not_move_what_is_installed(ups
     upstream.define(vllm="ref: v0.21.0, pulls: [8]")
     message = upstream.refused().message
     assert message.startswith("dockerfiles/gpu/pulls/vllm-8-")
-    assert ".patch:8:2: torch==2.11.0, and vllm 0.21.0" in message
+    assert ".patch:8:2: torch==2.11.0, but vllm 0.21.0" in message
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_vllm_s_wheel_names_it_as_well(upstream: Upstream, tmp_path: Path) -> No
 def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> None:
     for vllm, other, expected in (
         ("version: from-vllm", "ref: main", "from-vllm works only for flashinfer: give vllm a `ref`"),
-        ("ref: main", "ref: main, version: from-vllm", "`ref` and `version: from-vllm` exclude each other"),
+        ("ref: main", "ref: main, version: from-vllm", "`ref` and `version: from-vllm` cannot be combined"),
         ("ref: main", "version: 0.7.0", '"0.7.0" is not one of from-vllm'),
     ):
         upstream.define(vllm=vllm, flashinfer=other)
@@ -235,7 +235,7 @@ def test_a_version_stands_only_where_it_can_be_followed(upstream: Upstream) -> N
     upstream.define()
     file = upstream.project.dockerfiles / "gpu/image.yaml"
     projects.write(file, "".join(line for line in file.open() if "vllm.git" not in line))
-    with pytest.raises(FileProblemsError, match="that from-vllm could follow"):
+    with pytest.raises(FileProblemsError, match="from-vllm requires a `vllm` source"):
         assert upstream.definition
 
 
@@ -276,7 +276,7 @@ def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upst
         assert upstream.pinned(pins, {"vllm": "main"}) != pins
     upstream.vllm.commit(MAIN, "Nightly", {"rust-toolchain.toml": TOOLCHAIN.format("nightly-2026-03-10")})
     refused = upstream.refused({"vllm": "main"})
-    assert refused.message.endswith("for Rust nightly-2026-03-10")
+    assert refused.message.endswith("requires Rust nightly-2026-03-10")
     assert refused.hint.startswith("remove `rust`")
     path.write_text(path.read_text().replace("  rust: 1.95.0\n", ""))
     assert upstream.pinned(pins, {"vllm": "main"}) != pins
@@ -309,7 +309,7 @@ def test_a_version_alone_agrees_with_itself_and_with_no_other(version: str) -> N
         ),
         (
             {"flashinfer-python": "0.7.0", "flashinfer-jit-cache-sm121a": "0.7.1+cu130"},
-            "flashinfer-jit-cache-sm121a is 0.7.1, and flashinfer-python 0.7.0: FlashInfer refuses kernels of another",
+            "flashinfer-jit-cache-sm121a is 0.7.1, but flashinfer-python is 0.7.0: FlashInfer refuses kernels of",
         ),
         (
             {
@@ -321,7 +321,7 @@ def test_a_version_alone_agrees_with_itself_and_with_no_other(version: str) -> N
         ),
         (
             {"flashinfer-jit-cache": "0.7.0+cu130", "flashinfer-jit-cache-sm121a": "0.7.0+cu134"},
-            "flashinfer-jit-cache and flashinfer-jit-cache-sm121a are for several versions of CUDA",
+            "flashinfer-jit-cache and flashinfer-jit-cache-sm121a are for different versions of CUDA",
         ),
     ],
 )

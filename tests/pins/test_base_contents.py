@@ -131,7 +131,7 @@ def test_a_source_that_comes_with_the_base_is_not_moved_alone(project: Project) 
 def test_a_base_without_it_is_an_error(project: Project) -> None:
     define(project, "node", "base: others/vllm:latest\nsources: {vllm: base, flashinfer: base}\n")
     failed = resolve(project, Registry(), Pins())
-    assert "does not bring flashinfer" in failed.faults[0].error.message
+    assert "does not contain flashinfer" in failed.faults[0].error.message
     assert failed.pins == Pins()
 
 

@@ -214,9 +214,7 @@ def test_an_index_without_dates_is_said(project: Project, undated: UserSettings)
     messages: list[str] = []
     pin = resolve(define(project, "packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
-    assert any(
-        "the date of its vllm is not known, so its packages are resolved as of today" in text for text in messages
-    )
+    assert any("the date of its vllm is unknown, so its packages are resolved as of today" in text for text in messages)
     messages.clear()
     pin = resolve(define(project, "as_of: 2026-03-16, packages: [serve]"), project, undated, messages=messages)
     assert (versions(pin), pin.as_of) == ({"vllm": "0.21.0", "serve": "2.0"}, "")
@@ -252,7 +250,7 @@ def test_packages_built_from_source_are_not_resolved() -> None:
 
 
 def test_a_line_that_is_no_requirement_is_named() -> None:
-    with pytest.raises(SourceError, match="`git\\+https://example.org/x` is not a requirement"):
+    with pytest.raises(SourceError, match="`git\\+https://example.org/x` is not a valid requirement"):
         pinning.without(("torch", "git+https://example.org/x"), set())
 
 
@@ -482,7 +480,7 @@ def test_a_definition_whose_parent_fails_is_named_too(
     }
     lines = pinning.error_of([fault for of_one in completed.values() for fault in of_one.faults]).message.splitlines()
     assert lines[0].startswith(f"one vllm: {vllm.url} has no branch or tag `mian`")
-    assert lines[1] == "top python: one, its parent, is not pinned completely"
+    assert lines[1] == "top python: its parent, one, is not completely pinned"
 
 
 @pytest.mark.slow
@@ -698,7 +696,8 @@ def test_a_source_moves_to_its_newest_release_and_tells_which_are_too_young(
     assert pinning.stale_pins(one, moved.pins, ()) == ()
     told = [text for text in messages if "newest release" in text]
     assert len(told) == 1
-    assert "vllm: v0.19.1 of 2026-02-02 is the newest release that is 7 days old; too young: v0.20.0 of " in told[0]
+    expected = "vllm: v0.19.1 of 2026-02-02 is the newest release that is at least 7 days old; too young: v0.20.0 of "
+    assert expected in told[0]
     projects.write(definition_pins_project.root / "builder.yaml", "release_age: 2\n")
     sources = definition_pins_resolver(definition_pins_project, settings)
     assert pinning.resolve_missing(one, before, (), sources, {"vllm": "release"}).pins == before
@@ -741,7 +740,7 @@ def test_each_package_that_goes_back_is_named(older_versions_definition: image.I
     limited = pins(AFTER, "2026-05-01T00:00:00Z")
     older = pinning.versions_between(older_versions_definition, pins(BEFORE), limited, {"vllm": "0.21.0"})
     assert [each.name for each in older] == ["behind", "kernel", "limited"]  # that vLLM was asked for
-    assert older[2].why == "nothing newer than 2026-05-01 is taken"
+    assert older[2].why == "packages newer than 2026-05-01 are not used"
 
 
 def test_an_older_commit_of_a_source_goes_back(older_versions_definition: image.ImageDefinition) -> None:

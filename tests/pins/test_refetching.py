@@ -67,7 +67,7 @@ def test_all_patches_are_had_again_and_told(
 ) -> None:
     messages: list[str] = []
     assert fetch(tmp_path, definition, pinned.pins, messages) == pinned.patches
-    told = [text for text in messages if "gives the patch that is pinned" in text]
+    told = [text for text in messages if "still gives the pinned patch" in text]
     assert [f"pull request {number} of {vllm.url}" in text for number, text in zip(PULLS, told, strict=True)] == [
         True
     ] * 2
@@ -100,7 +100,7 @@ def test_another_patch_than_the_pinned_one_is_an_error(
     assert isinstance(pin, GitPin)
     other = replace(pin, patches=(SourcePatch("40898", pin.patches[0].head, "d" * 64), pin.patches[1]))
     with pytest.raises(
-        LockError, match="pull request 40898 of .* now gives another patch, .* but dddddddddddd is pinned"
+        LockError, match="pull request 40898 of .* now gives a different patch, .* but dddddddddddd is pinned"
     ):
         fetch(tmp_path, definition, Pins(BASE, {"vllm": other}), [])
 

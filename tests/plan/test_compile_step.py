@@ -39,7 +39,7 @@ def test_jobs_come_from_memory_as_well_as_from_processors() -> None:
     assert {each.jobs for each in jobs(BuildMachine(4, 121 * GIB))} == {4}
     assert {each.jobs for each in jobs(BuildMachine(20, 3 * GIB))} == {1}
     assert jobs(BuildMachine(64, 900 * GIB))[0] == CompileJobs("flashinfer", 16, "`build_jobs` of the definition")
-    assert jobs(SPARK, 24)[1] == CompileJobs("vllm", 24, "as asked for")
+    assert jobs(SPARK, 24)[1] == CompileJobs("vllm", 24, "as requested")
     assert jobs(BuildMachine())[0].jobs is None
     assert jobs(BuildMachine(20, None, 122 * GIB))[0] == CompileJobs(
         "flashinfer", 15, "122 GiB in all at 8 GiB a job", at_most=True

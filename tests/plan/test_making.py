@@ -232,9 +232,7 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
 
 
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
-    assert small_plan(tmp_path).warnings == (
-        "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
-    )
+    assert small_plan(tmp_path).warnings == ("mod template has no mod.yaml: its downloads, if any, are not pinned",)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +270,9 @@ def load(root: Path, **lines: str) -> list[mod.Mod]:
 def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
     mods = load(tmp_path, a="run: go\nnetwork: true", b="packages: [x==1, y==2]", c="run: go")
     assert collect_warnings((), tuple(mods), None) == (
-        "mod a runs go with the network: what that downloads is not pinned",
+        "mod a runs go with the network: its downloads are not pinned",
         "mod b installs x==1 y==2: pinned by version, not by hash",
-        "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
+        "mod template has no mod.yaml: its downloads, if any, are not pinned",
     )
 
 

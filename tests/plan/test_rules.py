@@ -136,13 +136,13 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
 def test_nothing_waits_for_what_is_baked_on_top_of_it(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="")
     assert mods.problems(mods.level("a", definition="low"), mods.level("b", definition="high")) == [
-        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on it"
+        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on low"
     ]
 
 
 def test_a_conflict_is_told_once_whoever_names_it_and_in_whichever_image(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="conflicts: [b, somebody-elses]", b="conflicts: [mods/a]", c="")
-    message = ["mods/a/mod.yaml:3:13: a and b cannot be in one image; leave one out"]
+    message = ["mods/a/mod.yaml:3:13: a and b cannot be in one image; remove one of them"]
     assert mods.problems(mods.level("a", "b")) == message
     assert mods.problems(mods.level("a"), mods.level("c", "b")) == message
     assert mods.order(mods.level("a", "c")) == [["a", "c"]]

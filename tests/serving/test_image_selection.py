@@ -87,7 +87,7 @@ def test_a_lock_serves_no_file_but_a_recipe_of_the_project(tmp_path: Path, file:
 def test_what_was_never_built_says_how_to(project: Project) -> None:
     with pytest.raises(ImageStateError, match="no image of small has been built yet") as caught:
         find(project)
-    adopts = "`builder adopt small` gives a number to an image that is here"
+    adopts = "`builder adopt small` gives a number to an existing image"
     assert caught.value.hint == f"`builder build recipes/chat.yaml`; {adopts}"
 
 

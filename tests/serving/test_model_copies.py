@@ -118,9 +118,9 @@ def test_a_node_that_does_not_answer(tmp_path: Path, environ: dict[str, str]) ->
 
 def test_a_node_without_rsync(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "here", MODEL)
-    with pytest.raises(SourceError, match="spark2: it has no rsync") as caught:
+    with pytest.raises(SourceError, match="spark2: the node has no rsync") as caught:
         copy({**environ, "FAKE_PATH": str(tmp_path)})
-    assert caught.value.hint == "`sudo apt-get install rsync`, on the node"
+    assert caught.value.hint == "run `sudo apt-get install rsync` on the node"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, environ: dict[str, str]) -> None:

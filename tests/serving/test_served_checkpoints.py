@@ -118,7 +118,7 @@ def test_a_result_in_a_folder_is_mounted(kitchen: Kitchen) -> None:
 
 @pytest.mark.slow
 def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
-    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which was not made yet"):
+    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which has not been built yet"):
         settings(kitchen, lock())
     built = kitchen.build()
     built.folder.rename(kitchen.folder / "elsewhere")
@@ -284,14 +284,14 @@ def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kit
     text = definition.read_text()
     definition.write_text(text.replace(f"int4: {{folder: {kitchen.folder}/int4}}", ON_THE_HUB.format()))
     record = checkpoints_lock.read_checkpoints_lock(kitchen.project).checkpoints["hybrid"][built.name.revision]
-    taken = replace(record.sources["int4"], asked=f"hf: {MODEL}@main", commit=COMMIT)
+    taken = replace(record.sources["int4"], requested=f"hf: {MODEL}@main", commit=COMMIT)
     changed = replace(record, sources={**record.sources, "int4": taken})
     records = CheckpointRecords({"hybrid": {built.name.revision: changed}})
     (kitchen.project.root / "checkpoints.lock").write_bytes(checkpoints_lock.written(records))
 
     with pytest.raises(ImageStateError, match="files are missing, such as config.json") as refused:
         weights(kitchen)
-    assert refused.value.hint == f"`hf download {MODEL} --revision {COMMIT}` fetches all of it"
+    assert refused.value.hint == f"`hf download {MODEL} --revision {COMMIT}` fetches all files"
     model = kitchen.folder / "home/.cache/huggingface/hub/models--Org--Model-int4"
     (model / "snapshots").mkdir(parents=True)
     (kitchen.folder / "int4").rename(model / "snapshots" / COMMIT)
@@ -313,7 +313,7 @@ def test_a_source_that_is_another_by_now_is_refused(kitchen: Kitchen) -> None:
     kitchen.build()
     other = next((kitchen.folder / "int4").glob("model-*.safetensors"))
     other.write_bytes(other.read_bytes() + b" ")
-    with pytest.raises(ImageStateError, match=f"{other.name} does not have the size that it had when"):
+    with pytest.raises(ImageStateError, match=f"{other.name} has changed size since"):
         weights(kitchen)
 
 
@@ -328,5 +328,5 @@ def test_a_model_that_is_no_checkpoint_has_no_source(kitchen: Kitchen) -> None:
 
 
 def test_a_checkpoint_that_was_not_made_is_told(kitchen: Kitchen) -> None:
-    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which was not made yet"):
+    with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which has not been built yet"):
         weights(kitchen)

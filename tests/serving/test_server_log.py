@@ -119,14 +119,14 @@ def test_the_cause_is_the_last_error_that_says_something(lines: list[str], told:
 @pytest.mark.parametrize(
     ("lines", "hint"),
     [
-        (TOO_LONG, "the model itself takes no more: a smaller `--max-model-len`"),
+        (TOO_LONG, "the context is longer than the model supports: set a smaller `--max-model-len`"),
         (NOT_FOUND, "`builder download {model}` fetches it"),
         (
             ["OSError: x is not a local folder and is not a valid model identifier listed on"],
             "`builder download {model}`",
         ),
         (["huggingface_hub.errors.GatedRepoError: 401 Client Error."], "set HF_TOKEN"),
-        (["OSError: [Errno 98] Address already in use"], "`--port N` takes another port"),
+        (["OSError: [Errno 98] Address already in use"], "`--port N` uses another port"),
     ],
 )
 def test_where_no_other_image_helps_it_is_said_what_does(lines: list[str], hint: str) -> None:
@@ -152,7 +152,7 @@ def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> N
     cause = server_log.known_crash_cause(lines)
     assert cause is not None
     assert "InstantTensor before 0.2.1" in cause.hint
-    assert "With a later version the memory is short" in cause.hint
+    assert "With a later version, memory is really short" in cause.hint
     assert cause.in_image
 
 

@@ -126,7 +126,7 @@ def test_vllm_s_own_share_is_called_the_default() -> None:
 def test_no_memory_at_all() -> None:
     told = shortage(GpuMemory(0.5), 0.3)
     assert told is not None
-    assert told[1].startswith("no share of it would fit; ")
+    assert told[1].startswith("no share of the memory would fit; ")
 
 
 def test_where_the_cache_has_a_size_the_share_is_only_what_has_to_be_free() -> None:

@@ -330,7 +330,7 @@ def _python(project: Project, span: NumberSpan) -> PythonRequirements:
     for definition in reversed(image.load_chain(project, record.definition, record.platform) if record else ()):
         if definition.python and PACKAGE in definition.wheel_sources:
             return definition.python
-    raise SourceError(f"the definition of {span.new} no longer takes {PACKAGE} as a wheel")
+    raise SourceError(f"the definition of {span.new} no longer installs {PACKAGE} from a wheel")
 
 
 def commit_facts(workspace: Workspace, point: str) -> CommitFacts:
@@ -504,7 +504,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
             if not listed and package == PACKAGE:
                 listed = _wheel_commits(workspace, span, question)
     except SourceError as error:
-        workspace.report(Message(f"{unit}: the versions between cannot be listed: {error.message.splitlines()[0]}"))
+        workspace.report(Message(f"{unit}: the versions in between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(unit, after, before, listed)
 
 

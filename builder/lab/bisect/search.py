@@ -441,7 +441,7 @@ def journal_of(project: Project) -> Journal[Bisection]:
         what="a bisection",
         while_held="`builder bisect status` shows its progress; ^C there pauses it",
         if_unreadable=(
-            "end it with `builder bisect stop` of the version that wrote it; or remove the file, and begin again"
+            "run `builder bisect stop` of the version that wrote the file; or remove the file, and begin again"
         ),
     )
 

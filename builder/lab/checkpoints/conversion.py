@@ -164,7 +164,7 @@ def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
     for name, file in plan.content.files.items():
         source = plan.sources[file.source]
         if plan.size_of(file) > _LARGEST:
-            raise SourceError(f"{source.shown(file.path)} has more than {_LARGEST:,} bytes: `files` leaves it out")
+            raise SourceError(f"{source.shown(file.path)} has more than {_LARGEST:,} bytes: exclude it with `files`")
         made[name] = source.read(file.path, 0, _LARGEST)
         if patches := plan.content.patches.get(name):
             try:
@@ -313,12 +313,13 @@ def _read_into(part: memoryview, source: IO[bytes], begin: int) -> None:
     while done < len(part):
         count = os.preadv(source.fileno(), [part[done:]], begin + done)
         if not count:
-            raise SourceError(f"{source.name} ends before byte {begin + len(part):,}: it was cut off while it was read")
+            end = begin + len(part)
+            raise SourceError(f"{source.name} ends before byte {end:,}: it was truncated while being read")
         done += count
 
 
 def _changed(path: Path, when: str) -> SourceError:
-    hint = "wait until it is complete, then run this again: what was made from other files stays"
+    hint = "wait until the file is complete, then run the command again: results from other files are kept"
     return SourceError(f"{path} was changed {when}", hint=hint)
 
 

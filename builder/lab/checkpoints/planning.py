@@ -102,7 +102,7 @@ def make_checkpoint_plan(
     sources, listings = {}, {}
     for name, source in definition.sources.items():
         report(Message(f"reading the headers of {source}"))
-        is_same = name in recorded and recorded[name].asked == str(source)
+        is_same = name in recorded and recorded[name].requested == str(source)
         sources[name] = look_up(project, environ, source, recorded[name].commit if is_same else None)
         added = [step.file for step in definition.steps if isinstance(step, AddStep) and step.source == name]
         listings[name] = read_source_listing(sources[name], added)
@@ -191,7 +191,7 @@ class SourceContents:
                 file.seek(begin)
                 return file.read(size)
         except OSError as error:
-            raise SourceError(f"{self.folder / path}: {error.strerror or error}") from None
+            raise SourceError(f"{self.folder / path} cannot be read: {error.strerror or error}") from None
 
 
 def look_up(
@@ -232,11 +232,11 @@ def _sizes(folder: Path) -> dict[str, int]:
         for entry in entries:
             if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(root):
                 hint = "put the file itself there, or name its own folder in checkpoint.yaml"
-                raise SourceError(f"{entry.path}: a link that points outside its folder", hint=hint)
+                raise SourceError(f"{entry.path} is a link that points outside its folder", hint=hint)
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:
         hint = "name its folder with `folder` of this source in checkpoint.yaml"
-        raise SourceError(f"{folder}: {error.strerror}", hint=hint) from None
+        raise SourceError(f"{folder} cannot be read: {error.strerror}", hint=hint) from None
 
 
 # The headers of a source's files of weights.
@@ -281,7 +281,7 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
         for path, header in zip(paths, pool.map(lambda path: _read_header(source, path), paths), strict=True):
             headers[path] = header
             if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
-                message = f"with the files before it has {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
+                message = f"with the files before, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
                 raise _damaged(source, path, message)
     finally:  # after ^C nothing is waited for
         pool.shutdown(wait=False, cancel_futures=True)
@@ -296,7 +296,7 @@ def _read_header(source: SourceContents, path: str) -> Header:
         if len(content) < end:
             content += source.read(path, len(content), end - len(content))
         if len(content) < end:
-            raise _damaged(source, path, "it ends before its header does: it was cut off")
+            raise _damaged(source, path, "it ends within its header: the file was truncated")
         with _PARSING:
             return safetensors_files.parse_header(content[PREFIX:end], size)
     except HeaderError as error:
@@ -304,5 +304,5 @@ def _read_header(source: SourceContents, path: str) -> Header:
 
 
 def _damaged(source: SourceContents, path: str, problem: object) -> SourceError:
-    hint = "the source is damaged or incomplete: fetch it again, or name another in checkpoint.yaml"
+    hint = "the source is damaged or incomplete: fetch it again, or name another source in checkpoint.yaml"
     return SourceError(f"{source.shown(path)}: {problem}", hint=hint)

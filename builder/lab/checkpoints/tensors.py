@@ -217,7 +217,7 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     if step.tensors not in (None, len(tensors)):
         wrong.append(f"there are {len(tensors)} tensors, not {step.tensors}")
     if step.size not in (None, size):
-        wrong.append(f"they have {size} bytes, not {step.size}")
+        wrong.append(f"the tensors have {size} bytes, not {step.size}")
     dtypes = Counter(tensor.dtype for tensor in tensors)
     named = {pattern: sum(map(_matcher((pattern,)), content.tensors)) for pattern in step.counts}
     counted = [(named[pattern], f"have a name like {pattern}", count) for pattern, count in step.counts.items()]
@@ -226,9 +226,9 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     for pattern, shape in step.shapes.items():
         matching = list(filter(_is_in(TensorSelection((pattern,))), tensors))
         if not matching:
-            wrong.append(f"none has a name like {pattern}")
+            wrong.append(f"no tensor has a name like {pattern}")
         if others := [f"{tensor.name} {list(tensor.shape)}" for tensor in matching if tensor.shape != shape]:
-            wrong.append(f"these are not {list(shape)}: {listed(others)}")
+            wrong.append(f"these tensors are not {list(shape)}: {listed(others)}")
     if wrong:
         raise StepError("; ".join(wrong))
     text = "verifies the result, whose tensors are as required"

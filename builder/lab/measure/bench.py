@@ -52,7 +52,7 @@ def measure_bench(
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
         message = f"the context of {served.name} has {served.context} tokens: too few for the profile `{profile.name}`"
-        hint = f"its prompts and answers take {longest}: write a smaller profile under `bench:` into builder.yaml"
+        hint = f"its prompts and answers take {longest} tokens: write a smaller profile under `bench:` in builder.yaml"
         raise UsageError(message, hint=hint)
     if left_out := ", ".join(map(str, sorted(set(profile.depth) - set(fitting.depth)))):
         report(Message(f"left out: depth {left_out}, as the context of {served.name} has {served.context} tokens"))
@@ -163,7 +163,7 @@ def acceptance(first: str, second: str) -> tuple[float, float] | None:
 
 _TIMEOUT = 10.0
 # The largest size so far, with version 2 of cgroups and with version 1.
-_PEAK = "cd /sys/fs/cgroup && (cat starting.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
+_PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
 def container_peak(member: ServerMember) -> int:

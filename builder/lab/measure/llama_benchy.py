@@ -130,11 +130,11 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
-            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be wrong",
+            f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong",
             hint="check the model's tokenizer.json; `builder download` fetches it again",
         )
     if ended.cause != "itself":
-        return Throughput(_failed("time", f"the profile was not done after {profile.minutes} minutes"))
+        return Throughput(_failed("time", f"the profile was not finished after {profile.minutes} minutes"))
     if _INCOHERENT in printed:
         line = next(line for line in printed.splitlines() if _INCOHERENT in line)
         return Throughput(_failed("coherence", line))
@@ -147,7 +147,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
     if not any(figure.name == "tg" for figure in figures):
-        return Throughput(_failed("text", "its answers have no text to time"), figures, raw)
+        return Throughput(_failed("text", "its answers contain no text to time"), figures, raw)
     lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
     again = [(line["counted"], line["tokens"]) for line in lines if line]
     text = f"{LLAMA_BENCHY} counted {sum(c for c, _ in again)} tokens of {sum(t for _, t in again)}: counted again"
@@ -167,7 +167,7 @@ def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, .
     document = json.loads(raw)
     runs, noise = document["benchmarks"], _LEAST_SHARE * float(document.get("latency_ms") or 0)
     if not runs:
-        raise ValueError("it holds no figures")
+        raise ValueError("it contains no figures")
     for run in runs:
         sizes = {"depth": "context_size", "concurrency": "concurrency", "pp": "prompt_size", "tg": "response_size"}
         at = {name: int(run[key]) for name, key in sizes.items()}
@@ -193,7 +193,7 @@ def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, .
 def _values(metric: Any) -> tuple[float, ...]:
     values = tuple(float(value) for value in metric["values"]) if metric else ()
     if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
-        raise ValueError("a value is not a number")
+        raise ValueError("a metric contains a value that is not a valid number")
     return values
 
 

@@ -207,7 +207,7 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     try:
         return int(answer["usage"]["prompt_tokens"])
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise NoAnswerError(f"the answer has no count of its tokens: {error}") from None
+        raise NoAnswerError(f"the answer does not report its token count: {error}") from None
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
@@ -341,7 +341,7 @@ def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
             tuple(ToolCall(str(c.get("id") or ""), str(f["name"]), str(f.get("arguments") or "")) for c, f in calls),
         )
     except (LookupError, TypeError, AttributeError) as error:
-        raise NoAnswerError(f"the answer has no message: {error}") from None
+        raise NoAnswerError(f"the answer contains no message: {error}") from None
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
@@ -360,21 +360,21 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
                     part["name"] += str(function.get("name") or "")
                     part["arguments"] += str(function.get("arguments") or "")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswerError(f"an event of the stream has no form: {error}") from None
+        raise NoAnswerError(f"an event of the stream is malformed: {error}") from None
     return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
 
 
 def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
     """The fault of an answer that should make the call of ``step`` once, or no call after the last step."""
     if mark := _mark(answer.content):
-        return "raw", f"the text has `{mark}`: {_short(answer.content)}"
+        return "raw", f"the text contains `{mark}`: {_short(answer.content)}"
     if step is None:
         return ("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done") if answer.calls else None
     if not answer.calls:
         return "missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}"
     if len(answer.calls) > 1:
         names = ", ".join(call.name for call in answer.calls)
-        return "doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}"
+        return "doubled", f"{len(answer.calls)} calls instead of one: {_short(names)}"
     return _fault_of_call(answer.calls[0], step)
 
 
@@ -387,13 +387,13 @@ def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
     if not isinstance(given, dict):
         return "malformed", f"the arguments are not an object: {arguments}"
     if mark := _mark(call.name) or _mark(call.arguments):
-        return "raw", f"the call has `{mark}`: {_short(call.name)} {arguments}"
+        return "raw", f"the call contains `{mark}`: {_short(call.name)} {arguments}"
     if call.name != step.tool:
-        return "wrong", f"a call of {_short(call.name)} in place of {step.tool}"
+        return "wrong", f"a call of {_short(call.name)} instead of {step.tool}"
     # As text, since Python holds 1 and true for equal.
     if json.dumps(given, sort_keys=True) != json.dumps(step.arguments, sort_keys=True):
         expected = json.dumps(step.arguments, ensure_ascii=False)
-        return "wrong", f"arguments {arguments} in place of {expected}"
+        return "wrong", f"arguments {arguments} instead of {expected}"
     return None
 
 

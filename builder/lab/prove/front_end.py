@@ -39,7 +39,7 @@ _LONGEST = 3600
 # vLLM with a tokenizer of 200,000 words takes 2 GiB; a template that writes without an end takes what there is.
 _MEMORY = 6 << 30
 _REASONS = {
-    128 + signal.SIGKILL: f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB",
+    128 + signal.SIGKILL: f"it was killed, probably because memory ran out: its limit is {_MEMORY >> 30} GiB",
     128 + signal.SIGALRM: f"vLLM was not imported within {_START_SECONDS} seconds",
 }
 _NO_PYTHON = (
@@ -126,7 +126,7 @@ def ask_front_end(
             return FrontEndRun("", failure=f"its answers are too long, or are missing: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return FrontEndRun("", failure="it answers something other than what was asked")
+            return FrontEndRun("", failure="its answers do not match the questions")
 
 
 def files_of_work(
@@ -189,7 +189,7 @@ def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: s
     """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
         folder = standing.mounted(workspace.project, recipe, model, workspace.environment)
-        return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is not a model of the hub")
+        return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is not a model on the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached
@@ -231,7 +231,7 @@ def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revisio
         file for file in snapshot.files if "/" not in file.path and _is_wanted(file.path) and file.size <= _LARGEST
     )
     if not wanted:
-        raise SourceError(f"{model} has no files of a tokenizer")
+        raise SourceError(f"{model} has no tokenizer files")
     workspace.report(Message(f"fetching the tokenizer of {model} at {snapshot.commit[:12]}, without the weights"))
     folder = hub.fetch_from_hub(environ, replace(snapshot, files=wanted), lambda _: None)
     fetched = _of_folder(folder)

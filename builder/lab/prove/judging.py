@@ -93,7 +93,7 @@ def judge_answers(
     }
     readings: list[round_trips.Reading] = []
     for question in questions:
-        answer = answers.get(question.name) or {"failed": "it was not answered"}
+        answer = answers.get(question.name) or {"failed": "the question was not answered"}
         if "missing" not in answer and not _is_unusual(tally, question, answer):
             if isinstance(question.subject, Conversation):
                 _judge_prompt(tally, question, question.subject, answer, prompts, style, dates=dates)

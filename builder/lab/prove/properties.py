@@ -71,11 +71,11 @@ _PYTHON = re.compile(r"""{'[a-z_]+':|\['[a-z_]+'[],]""")
 _SWITCH = re.compile(r"{[%{][^%}]*\b(?:el)?if\b[^%}]*(?<![\w.'\"])(?:enable_)?thinking(?![\w'\"])")
 _REASONING = re.compile(r"\breasoning(?:_content)?\b")
 _ALIKE = {
-    "generation": "the prompt is the same whether the model is to go on or not",
-    "developer": "a developer's message is written like one of the user or of the model",
-    "result": "the result of a tool is written like a message of the user",
+    "generation": "the prompt is the same whether or not the model is to continue",
+    "developer": "a developer message is written like a user or model message",
+    "result": "a tool result is written like a user message",
     "types": "the types of a tool's parameters are not in the prompt",
-    "required": "what a tool requires is not in the prompt",
+    "required": "the required parameters of a tool are not in the prompt",
     "thinking": "the prompt is the same with thinking on and off, although the template has a switch for it",
 }
 
@@ -104,7 +104,7 @@ def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
         if before.rfind("<think>") > before.rfind("</think>"):
             yield "reasoning", f"the call with {call!r} stands inside a <think> that is still open"
     if _PRINTED_LIST.search(text) and not _PRINTED_LIST.search(json.dumps([t.texts for t in conversation.turns])):
-        yield "parts", "a content of several parts is printed as a list"
+        yield "parts", "content with several parts is printed as a list"
     yield from _turn_marks(conversation, text, names_roles=style.names_roles)
 
 
@@ -123,7 +123,7 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
     text = texts[conversation.name]
     other = texts.get(conversation.same_as)
     if other is not None and other != text:
-        yield "parts", f"a content of one part is not rendered like the same text:\n{side_by_side(other, text)}"
+        yield "parts", f"content with one part is not rendered like the same text:\n{side_by_side(other, text)}"
     other = texts.get(conversation.like)
     if other is not None and len(_NOTHING.findall(text)) > len(_NOTHING.findall(other)):
         yield "nothing", f"for empty content, {_NOTHING.findall(text)[-1]} is printed"
@@ -137,11 +137,11 @@ def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
         if count == 0 and role == "tool" and flatten(_json(shown)[1:-1]) in flat:
             continue  # some write results as JSON
         if count == 0:
-            yield "content", f"what {role} says {_lost(words, flat)}: {words!r}"
+            yield "content", f"the {role} text {_lost(words, flat)}: {words!r}"
         elif count > 1:
-            yield "content", f"what {role} says appears {count} times: {words!r}"
+            yield "content", f"the {role} text appears {count} times: {words!r}"
         if count and exact not in text and _json(exact)[1:-1] not in text:
-            yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
+            yield "white space", f"the white space in the {role} text has changed: {cut(exact, _SHOWN)}"
 
 
 def _said(conversation: Conversation) -> Iterator[tuple[str, str]]:
@@ -165,7 +165,7 @@ def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
             if not header.match(turn):
                 yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
             if count != 1 and (number < len(turns) or count):
-                yield "delimiters", f"a turn has {count} of {ends[0]}: {cut(begin + turn, _SHOWN)}"
+                yield "delimiters", f"a turn contains {ends[0]} {count} times: {cut(begin + turn, _SHOWN)}"
         # Some write the turns of the system and of tools otherwise.
         of_dialogue = [turn for turn in turns[:-1] if turn.startswith(tuple(_ROLES)) and "<tool_" not in turn]
         between = {turn[max(map(turn.rfind, ends)) :] for turn in of_dialogue}
@@ -196,7 +196,7 @@ def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
     """Parts of a prompt that went through one filter too many."""
     messages = _json([turn.message for turn in conversation.turns])
     if (entity := _ENTITY.search(text)) and "&" not in messages:
-        yield "escaped", f"signs are written as entities of HTML: {cut(text[max(0, entity.start() - 30) :], 60)}"
+        yield "escaped", f"characters are written as HTML entities: {cut(text[max(0, entity.start() - 30) :], 60)}"
     if style.names_roles and (python := _PYTHON.search(text)) and not _PYTHON.search(messages):
         yield "escaped", f"a value is printed as Python writes it: {cut(text[python.start() :], 60)}"
     for each in conversation.tools:
@@ -207,7 +207,7 @@ def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
             yield "tools", f"the tool {name} is in the prompt {text.count(description)} times"
     for role, shown in _said(conversation):
         if role != "tool" and f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
-            yield "escaped", f"what {role} says is written as JSON: {cut(shown, 60)}"
+            yield "escaped", f"the {role} text is written as JSON: {cut(shown, 60)}"
 
 
 def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
@@ -244,9 +244,9 @@ def _reasoning(conversation: Conversation, flat: str, style: Style) -> Broken:
     for each in conversation.under_way:
         if each not in flat:
             if _REASONING.search(style.source):
-                yield "reasoning", f"the reasoning of the turn under way is lost: {each!r}"
+                yield "reasoning", f"the reasoning of the current turn is lost: {each!r}"
         elif not re.search(rf"<think>\s*{re.escape(each)}\s*</think>", flat):
-            yield "reasoning", f"the reasoning of the turn under way does not stand in its block: {each!r}"
+            yield "reasoning", f"the reasoning of the current turn is not in its block: {each!r}"
     for each in conversation.past:
         if each in flat:
             yield "reasoning", f"the reasoning of an earlier turn is in the prompt: {each!r}"
@@ -270,9 +270,9 @@ def _thinking(conversation: Conversation, texts: Mapping[str, str], style: Style
         return
     off, on = texts[conversation.name].rstrip(), texts[name].rstrip()
     if on != off and off.count("<think>") > off.count("</think>"):
-        yield "thinking", f"with thinking off the prompt ends within a block of it: {cut(off[-60:], 60)}"
+        yield "thinking", f"with thinking off, the prompt ends within a thinking block: {cut(off[-60:], 60)}"
     if style.reasons and on.endswith("</think>"):
-        yield "thinking", f"with thinking on the prompt ends after a block of it: {cut(on[-60:], 60)}"
+        yield "thinking", f"with thinking on, the prompt ends after a thinking block: {cut(on[-60:], 60)}"
     # Models that always reason begin within a block, and have no switch.
     is_hybrid = _SWITCH.search(style.source) or (style.reasons and not off.endswith(("<think>", "</think>")))
     if on == off and is_hybrid:
@@ -300,7 +300,7 @@ def _begins_turn_after_result(conversation: Conversation, texts: Mapping[str, st
     text = texts[conversation.name]
     after = text[max(0, text.rfind(last.texts[-1].strip())) :] if last.texts[-1].strip() else text
     if mark not in after:
-        what = "after the result of a tool the prompt does not begin the turn of the model"
+        what = "after a tool result, the prompt does not begin the turn of the model"
         yield "generation", f"{what}\n  {cut(text[-60:], 60)}"
 
 
@@ -366,7 +366,7 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
         for value in (value for _, value in pairs if isinstance(value, str)):
             forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1])
             if value.strip() in text and not any(form in text for form in forms):
-                yield "white space", f"an argument of {call.name} has other white space: {cut(value, _SHOWN)}"
+                yield "white space", f"the white space in an argument of {call.name} has changed: {cut(value, _SHOWN)}"
         if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
             yield "arguments", f"an argument of {call.name} that is null is written as None"
         if not any(_as_json(*pair) in written for pair in call.arguments.items()):
@@ -414,7 +414,7 @@ def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
         if missing:
             is_escaped = _ESCAPED.search(flat) and missing == [schema["description"]]
             why = "is escaped" if is_escaped else "is not in the prompt"
-            yield "tools", f"the tool {name} {why}, or not whole: {', '.join(map(repr, missing))}"
+            yield "tools", f"the tool {name} {why}, or not complete: {', '.join(map(repr, missing))}"
 
 
 def _schemas(conversation: Conversation, text: str) -> Broken:
@@ -427,7 +427,7 @@ def _schemas(conversation: Conversation, text: str) -> Broken:
         return  # some write types in words of their own
     for (check, part), count in wanted.items():
         if written.count(part) < count:
-            yield check, f"{part} is in the prompt {written.count(part)} times, and in the tools {count} times"
+            yield check, f"{part} is in the prompt {written.count(part)} times, but in the tools {count} times"
 
 
 def _constraints(schema: Mapping[str, Any]) -> Broken:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
 _LISTED_COMMITS = 20
-_INCOMPLETE = "a build directory is missing or was adopted, so only versions and mods can be compared"
+_INCOMPLETE = "a build directory is missing, or an image was adopted, so only versions and mods can be compared"
 _FULL_COMMIT = re.compile("[0-9a-f]{40}")
 _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.git)?/?")
 
@@ -66,7 +66,7 @@ def collect_page(
     commits = functools.cache(functools.partial(_commits, project))
     sources = _Sources(project, lock, evidence, Disclosure(table.models, lock.images, full=full), commits)
     if any(project.mirrors.glob("*.git")):
-        report(Message("reading upstream's commits from the mirrors that are here"))
+        report(Message("reading upstream's commits from the local mirrors"))
     images = sources.images(names)
     models = tuple(sources.model(model) for model in sorted(lock.models))
     moments = [sources.record(name).built for name in names]
@@ -316,7 +316,7 @@ class _Sources:
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),
-            "changed": ("the answers differ from the answers of the number before", f"{prove} --accept"),
+            "changed": ("the answers differ from the answers of the previous number", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }

@@ -126,7 +126,7 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
         if len(cut) >= LENGTH:
             prompts.append(_prompt(cut, [SESSIONS] * (len(cut) // LENGTH), depths))
         else:
-            left_out.append(f"session {number}: it has less than {LENGTH} tokens")
+            left_out.append(f"session {number}: it has fewer than {LENGTH} tokens")
     return ForcedPrompts(tuple(prompts), digests, tuple(left_out))
 
 
@@ -292,7 +292,7 @@ def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
     answer = served_model.post(served, f"{served.root}/tokenize", body, _SECONDS)
     tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-        raise NoAnswerError("the server does not give the tokens of a text")
+        raise NoAnswerError("the server does not return the tokens of a text")
     return tokens
 
 
@@ -311,10 +311,11 @@ def read_sessions(folder: Path) -> tuple[Messages, ...]:
             requests += [_session(json.loads(part)) for part in parts if part.strip()]
         except (OSError, ValueError, TypeError) as error:
             hint = "each .json file, and each line of a .jsonl file, is a request to /v1/chat/completions"
-            raise UsageError(f"{path} holds no saved request: {error}", hint=hint) from None
+            raise UsageError(f"{path} contains no saved request: {error}", hint=hint) from None
     if not requests:
         raise UsageError(
-            f"{folder} holds no saved requests", hint="save requests to /v1/chat/completions there, as .json or .jsonl"
+            f"{folder} contains no saved requests",
+            hint="save requests to /v1/chat/completions there, as .json or .jsonl",
         )
     return tuple(requests)
 

@@ -49,12 +49,12 @@ class ComparedTexts:
         """The comparison in words."""
         compared = self.compared
         text = (
-            f"probabilities {compared.apart:.2%} apart (of the first by itself: {compared.noise:.2%}), "
+            f"probabilities {compared.apart:.2%} apart (the first from itself: {compared.noise:.2%}), "
             f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the places"
         )
         if compared.verdict == "cannot tell":
-            return f"{text}; {self.texts} texts do not decide, about {compared.needed} would"
-        return f"{text}; they part at {self.parting}" if self.parting else text
+            return f"{text}; {self.texts} texts are too few to decide, about {compared.needed} would be enough"
+        return f"{text}; they first differ at {self.parting}" if self.parting else text
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ImageLikeness:
     def change_text(self) -> str:
         """The change of perplexity over all texts with its band, and the largest distance at any depth."""
         apart, noise = (max(getattr(each.compared, name) for each in self.totals) for name in ("apart", "noise"))
-        distance = f"probabilities up to {apart:.2%} apart (of the first by itself: {noise:.2%})"
+        distance = f"probabilities up to {apart:.2%} apart (the first from itself: {noise:.2%})"
         return f"perplexity {_band(self.change)}, {distance}"
 
     @property
@@ -96,7 +96,7 @@ class ImageLikeness:
         """The right answers of both in words."""
         before, after = self.right
         if not before and not after:
-            return f"neither answers any of {self.questions} questions, so nothing follows from them"
+            return f"neither answers any of the {self.questions} questions, so they decide nothing"
         lost, gained = self.parted
         return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
 
@@ -170,7 +170,7 @@ def _measured(given: ForcedPrompts, number: int, first: RatedImage, second: Rate
     prompt = given.prompts[number]
     sides = (first.alone[number], first.together[number], second.alone[number], second.together[number])
     if any(len(side.likeliest) != len(prompt.tokens) - 1 for side in sides):
-        raise MeasuringError("the two cannot be compared: they rated different prompts")
+        raise MeasuringError("the two images cannot be compared because they rated different prompts")
     for text in prompt.texts:
         places = range(text.start - 1, text.end - 1)
         a1, a2, b1, b2 = ([side.log_probabilities[place] for place in places] for side in sides)
@@ -273,7 +273,7 @@ def same_digest() -> str:
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
     """The differences of an image, the largest first. They contain no text of a session."""
     findings = [
-        Finding("prompt", kind, "changed", "the two tokenize it differently: `builder prove` compares prompts")
+        Finding("prompt", kind, "changed", "the two images tokenize it differently: `builder prove` compares prompts")
         for kind in likeness.prompts_differ
     ]
     if likeness.answers_differ:

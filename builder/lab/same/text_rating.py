@@ -97,7 +97,7 @@ def rate_image(
             together = tuple(pool.map(rate, given[::-1]))[::-1]
     except NoAnswerError as error:
         raise MeasuringError(
-            f"{what} rates no texts: {error}",
+            f"{what} cannot rate texts: {error}",
             hint="the server must answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM does; to keep "
             "the texts within a shorter context: `--depth`",
         ) from None
@@ -123,7 +123,7 @@ def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, s
             raise NoAnswerError(f"{len(rated)} of {len(tokens)} tokens were rated")
         scores = [_score(token, each, spelled) for token, each in zip(tokens[1:], rated[1:], strict=True)]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswerError(f"the answer rates no prompt: {type(error).__name__}: {error}") from None
+        raise NoAnswerError(f"the answer contains no prompt ratings: {type(error).__name__}: {error}") from None
     return RatedPrompt(tuple(value for value, _ in scores), tuple(token for _, token in scores))
 
 

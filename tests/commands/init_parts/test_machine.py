@@ -25,7 +25,7 @@ def test_a_spark_tells_its_chip_memory_and_checkouts(tmp_path: Path) -> None:
     assert findings["engine"].verdict == "warning"
     checkout = findings["spark-vllm-docker"]
     assert "recipe" in checkout.message
-    assert checkout.remedy == f"`builder migrate {tmp_path}/home/spark-vllm-docker` takes it over"
+    assert checkout.remedy == f"`builder migrate {tmp_path}/home/spark-vllm-docker` migrates it"
 
 
 def test_another_machine_says_that_it_is_none(tmp_path: Path) -> None:
@@ -35,5 +35,5 @@ def test_another_machine_says_that_it_is_none(tmp_path: Path) -> None:
     (proc / "meminfo").write_text("MemTotal:  16000000 kB\n", encoding="utf-8")
     findings = [*init.machine_findings(project, {**WITHOUT_ENGINE, "HOME": str(tmp_path)}, proc)]
     assert [each.subject for each in findings] == ["machine", "engine"]
-    assert findings[0].message.startswith("no DGX Spark: ")
+    assert findings[0].message.startswith("not a DGX Spark: ")
     assert findings[0].message.endswith(", 16.4 GB of memory")

@@ -55,7 +55,7 @@ def test_a_copy_that_is_here_serves_while_the_hub_is_silent(tmp_path: Path, hub:
     hub.status = 403
     part = up.ensure_model(here, recipe, "chat", ())
     assert part.outcome == "left"
-    assert "the copy that is here serves" in part.note
+    assert "the local copy is used" in part.note
 
 
 def test_a_folder_is_left_as_it_is(tmp_path: Path, hub: Hub) -> None:

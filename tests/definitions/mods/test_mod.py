@@ -287,15 +287,17 @@ def test_two_gigabytes_are_refused_without_being_read(tmp_path: Path) -> None:
     with (tmp_path / "weights").open("wb") as file:
         file.truncate(1 << 31)
     (message,) = problems(tmp_path)
-    assert message.startswith("mods/m/weights:1:1: 2,147,483,648 bytes; a mod's files have at most 67,108,864: ")
+    said = "mods/m/weights:1:1: the file has 2,147,483,648 bytes, but a mod's file has at most 67,108,864: "
+    assert message.startswith(said)
 
 
 def test_a_mod_has_a_limit_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mod, "LARGEST_MOD", 5)
     (message,) = problems(folder(tmp_path, {"a": b"123", "b": b"456"}))
-    assert message.startswith("mods/m/b:1:1: with its 3 bytes the mod has more than 5: ")
+    assert message.startswith("mods/m/b:1:1: with this file of 3 bytes the mod has more than 5 bytes: ")
     monkeypatch.setattr(mod, "MOST_FILES", 1)
-    assert "mods/m:1:1: 2 files; a mod has at most 1" in problems(folder(tmp_path, {"a": b"", "b": b""}))
+    said = "mods/m:1:1: the mod has 2 files, but at most 1 are allowed"
+    assert said in problems(folder(tmp_path, {"a": b"", "b": b""}))
 
 
 def test_file_names_with_shell_characters_are_only_names(tmp_path: Path) -> None:
@@ -362,23 +364,23 @@ def test_a_zip_bomb_is_refused_by_what_it_says(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(mod, "LARGEST_FILE", 1000)
     monkeypatch.setattr(mod, "LARGEST_MOD", 1500)
     (message,) = zip_problems(zipped(tmp_path / "one.zip", {"x": bytes(1001)}))
-    assert message.startswith("mods/m.zip/x:1:1: 1,001 bytes; a mod's files have at most 1,000: ")
+    assert message.startswith("mods/m.zip/x:1:1: the file has 1,001 bytes, but a mod's file has at most 1,000: ")
     (message,) = zip_problems(zipped(tmp_path / "many.zip", {"x": bytes(900), "y": bytes(900)}))
-    assert message.startswith("mods/m.zip/y:1:1: with its 900 bytes the mod has more than 1,500: ")
+    assert message.startswith("mods/m.zip/y:1:1: with this file of 900 bytes the mod has more than 1,500 bytes: ")
 
 
 def test_a_zip_that_says_less_than_it_holds_is_refused(tmp_path: Path) -> None:
     content = zipped(tmp_path / "m.zip", {"x": bytes(100_000)}).read_bytes()
     (tmp_path / "m.zip").write_bytes(content.replace((100_000).to_bytes(4, "little"), (10).to_bytes(4, "little")))
     (message,) = zip_problems(tmp_path / "m.zip")
-    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    assert message.startswith("mods/m.zip:1:1: this zip file cannot be read: ")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x05\x06"])
 def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.zip").write_bytes(content)
     (message,) = zip_problems(tmp_path / "m.zip")
-    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    assert message.startswith("mods/m.zip:1:1: this zip file cannot be read: ")
 
 
 def test_a_zip_that_was_damaged_is_refused(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_a_zip_that_was_damaged_is_refused(tmp_path: Path) -> None:
     content[500] ^= 0xFF
     (tmp_path / "m.zip").write_bytes(content)
     (message,) = zip_problems(tmp_path / "m.zip")
-    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    assert message.startswith("mods/m.zip:1:1: this zip file cannot be read: ")
 
 
 def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
@@ -480,7 +482,7 @@ def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
         ("../x", "a path cannot contain `..`"),
         ("/root/.cache/vllm/x", "when the image serves, a folder of the host is mounted over /root/.cache/vllm"),
         ("/root/.triton", "when the image serves, a folder of the host is mounted over /root/.triton"),
-        ("/proc/x", "an image does not keep what is written below /proc"),
+        ("/proc/x", "an image does not keep files below /proc"),
     ],
 )
 def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message: str) -> None:
@@ -489,7 +491,7 @@ def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message:
 
 
 def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> None:
-    message = "is not a range of versions as in pip's requirements: >=0.19,<0.23"
+    message = "is not a version range in pip's syntax, such as >=0.19,<0.23"
     assert problems_of_mod_problems(
         tmp_path, "description: x\nenv: {A: b}\nrequires:\n  vllm: newest\n  six: '>=1'\n"
     ) == [f"mods/m/mod.yaml:4:3: vllm: 'newest' {message}"]
@@ -499,7 +501,7 @@ def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp
     yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
     assert problems_of_mod_problems(tmp_path / "a", yaml, "y") == [
         "mods/m/mod.yaml:3:35: also name flash-qla in `requires`, so that an image pins it",
-        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a range of versions as in pip's requirements: >=0.19,<0.23",
+        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a version range in pip's syntax, such as >=0.19,<0.23",
     ]
     yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"
     (patch,) = load(tmp_path / "b", yaml, "y").patches
@@ -526,8 +528,8 @@ files:
     no_digest = "has no sha256; `builder mods pin m` downloads the file and writes its digest"
     assert problems_of_mod_problems(tmp_path / "b", yaml, "own") == [
         f"mods/m/mod.yaml:3:6: https://example.org/a.jinja {no_digest}",
-        "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address must end with the name of a file, "
-        "of letters, digits and . _ + -",
+        "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address must end with a file name of "
+        "letters, digits and . _ + -",
         "mods/m/mod.yaml:5:24: only a file from an address can have a sha256; remove it",
     ]
 
@@ -631,7 +633,7 @@ def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
         "no mod `templat`",
         "no mod `zzz`",
     ]
-    assert caught.value.hint == "did you mean template?\nthere are: template"
+    assert caught.value.hint == "did you mean template?\nexisting mods: template"
 
 
 def test_each_mod_is_loaded_once(tmp_path: Path) -> None:

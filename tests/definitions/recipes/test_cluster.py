@@ -100,13 +100,13 @@ def test_as_many_nodes_as_the_model_is_spread_over(tmp_path: Path, options: str,
 def test_what_is_left_alone_is_said(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp {tensor_parallel}", TWO)
     together = cluster.cluster_of(recipe, {}, (), NODES[:3], "mp")
-    assert together.note == "tp 2 takes 2 of the nodes: spark1, spark2; left alone: spark3"
+    assert together.note == "tp 2 uses 2 of the nodes: spark1, spark2; not used: spark3"
     assert cluster.cluster_of(recipe, {"tensor_parallel": "3"}, (), NODES[:3], "mp").note == ""
 
 
 def test_too_few_nodes_are_an_error_with_the_sizes(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp 4 -pp 2")
-    with pytest.raises(UsageError, match=r"r.yaml: its command takes 8 machines \(tp 4 x pp 2\), and there are 4"):
+    with pytest.raises(UsageError, match=r"r.yaml: its command requires 8 machines \(tp 4 x pp 2\), .* only 4"):
         cluster.cluster_of(recipe, {}, (), NODES, "mp")
 
 

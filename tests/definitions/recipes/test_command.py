@@ -118,7 +118,7 @@ def test_an_option_that_the_command_has_no_key_for_comes_last(tmp_path: Path) ->
 def test_a_setting_that_would_do_nothing_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(UsageError, match=f"its command has no {{{key}}} to set") as caught:
         command.render_command(shared(tmp_path), {key: "1"})
-    assert caught.value.hint.startswith("it has: served_model_name, max_model_len")
+    assert caught.value.hint.startswith("its placeholders: served_model_name, max_model_len")
 
 
 def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path
     with pytest.raises(FileProblemsError) as caught:
         command.render_command(recipe, {})
     assert [str(problem) for problem in caught.value.problems] == [
-        "r.yaml:7:9: no value for {prot}; there are: host, port",
-        "r.yaml:7:20: no value for {prot}; there are: host, port",
+        "r.yaml:7:9: no value for {prot}; known keys: host, port",
+        "r.yaml:7:20: no value for {prot}; known keys: host, port",
     ]
     assert command.render_command(recipe, {"prot": "7"}).argv[-1] == "7"
 
@@ -599,7 +599,7 @@ def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> N
         ("--master-port=99999", "expected a port: 1 to 65535"),
         ("--host 'a b'", "expected a host name or an address, such as 0.0.0.0"),
         ('--host "a\nb"', "expected a host name or an address, such as 0.0.0.0"),
-        ('--served-model-name m "a\nb"', "a name cannot have a line break or a control character"),
+        ('--served-model-name m "a\nb"', "a name cannot contain a line break or a control character"),
         ("--port 80a", "expected a port: 1 to 65535"),
     ],
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEAD = "name: x\ncontainer: small\n"
 BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, ./mods/other/]\ncommand: vllm serve x --port {prt}\n"
-NO_VALUE = "recipes/r.yaml:4:30: no value for {prt}; there are: none"
+NO_VALUE = "recipes/r.yaml:4:30: no value for {prt}; known keys: none"
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_definition_that_cannot_be_read_hides_no_other(project: Project) -> No
     projects.write(project.dockerfiles / "broken/image.yaml", "repository: [\n")
     assert notes(project, "name: x\ncontainer: small\ncommand: x\n") == []
     (note,) = notes(project, "name: x\ncontainer: other\ncommand: x\n")
-    assert note.startswith("recipes/r.yaml:2:1: which definition makes `other` is not known: dockerfiles/broken/")
+    assert note.startswith("recipes/r.yaml:2:1: the definition that makes `other` is unknown: dockerfiles/broken/")
 
 
 def test_a_valid_recipe_has_no_problems(project: Project) -> None:
@@ -91,7 +91,7 @@ def test_one_for_an_unknown_image_is_refused_with_all_that_is_wrong_in_it(projec
     projects.write(project.recipes / "r.yaml", BROKEN)
     with pytest.raises(FileProblemsError) as caught:
         build_target.definition_of(project, build_target.find_target(project, "r"))
-    container = "recipes/r.yaml:2:1: container: no image definition makes `smal`; there are: small"
+    container = "recipes/r.yaml:2:1: container: no image definition makes `smal`; the definitions make: small"
     assert caught.value.message.splitlines() == [container, NO_VALUE]
 
 
@@ -101,7 +101,7 @@ def test_the_problems_of_several_recipes_are_told_at_once(project: Project) -> N
     recipes = [recipe.load_recipe(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
     with pytest.raises(FileProblemsError) as caught:
         recipe_problems.require_buildable(project, [*recipes, *recipes])
-    message = "3:12: no value for {y}; there are: none"
+    message = "3:12: no value for {y}; known keys: none"
     assert caught.value.message.splitlines() == [f"recipes/a.yaml:{message}", f"recipes/b.yaml:{message}"]
     recipe_problems.require_buildable(project, recipes[2:])
 
@@ -287,7 +287,7 @@ def test_a_template_that_may_be_brought_is_a_note(project: Project, head: str, w
     problems, notes = findings(project, "--chat-template x.jinja", head)
     assert problems == []
     (note,) = notes
-    assert note.endswith(f"the chat template x.jinja, as far as is known: {who}")
+    assert note.endswith(f"the chat template x.jinja; however, {who}")
 
 
 def test_a_base_of_others_may_have_templates_in_its_folders(project: Project) -> None:
@@ -300,8 +300,8 @@ def test_a_block_that_no_step_fills(project: Project) -> None:
     options = "--block-size 4096 --max-num-batched-tokens 2048"
     problems, _ = findings(project, options, model=HYBRID)
     assert problems == [
-        "5:16: a block of 4096 tokens is more than a step takes (--max-num-batched-tokens 2048): "
-        "vLLM refuses this for hybrid models, and this model is one"
+        "5:16: a block of 4096 tokens is larger than a step (--max-num-batched-tokens 2048): "
+        "vLLM refuses this for hybrid models such as this model"
     ]
     assert findings(project, f"{options} --mamba-cache-mode align")[0] != []
 

@@ -85,7 +85,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     )
     text = recipe_conversion.converted(one, 2)
     head = text[: text.index("recipe_version")]
-    assert "only this program knows `volumes`" in head
+    assert "only builder knows `volumes`" in head
     assert "`env.A`: in version 1 bash expands $HOME/x" in head
     assert "`tensor_parallel` stays 2 on one machine" in head
     assert "--gpu-memory-utilization 0.8 --x '{\"n\": 3}'" in text
@@ -135,7 +135,7 @@ def test_a_placeholder_without_a_value_is_told_where_it_stands(tmp_path: Path) -
         "r.yaml:5:29: there is no value for {port} of --port",
         "r.yaml:5:53: there is no value for {dtype} of --kv-cache-dtype",
     ]
-    assert any("there is no value for {y}: it stays as written" in str(note) for note in parsed.notes)
+    assert any("{y} has no value and stays as written" in str(note) for note in parsed.notes)
 
 
 def test_all_that_has_no_effect_is_told_and_explained() -> None:
@@ -169,7 +169,7 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
     text = (FOLDER / "version-1-with-braces.yaml").read_text(encoding="utf-8")
     (note,) = recipe.parse_recipe(text, "r.yaml").notes
-    assert str(note).startswith("r.yaml:2:1: it is read as version 2, as sparkrun does")
+    assert str(note).startswith("r.yaml:2:1: builder reads it as version 2, like sparkrun")
     doubled = text.replace('\'{"image": 2, "audio": 0}\'', '\'{{"image": 2, "audio": 0}}\'')
     parsed = recipe.parse_recipe(doubled, "r.yaml").recipe
     assert parsed
@@ -240,10 +240,10 @@ def test_every_machine_runs_the_steps(tmp_path: Path) -> None:
 def test_the_numbers_of_machines_hold() -> None:
     wide = load(FOLDER / "three-in-a-row.yaml")
     nodes = [Node(f"n{n}", "default", address=f"10.0.0.{n}") for n in range(5)]
-    with pytest.raises(UsageError, match="takes 3 machines or more"):
+    with pytest.raises(UsageError, match="requires at least 3 machines"):
         cluster.cluster_of(wide, {}, (), nodes[:2], "mp")
     two = load(FOLDER / "two-machines.yaml")
-    with pytest.raises(UsageError, match=r"takes 4 machines at most .* but its command takes 5"):
+    with pytest.raises(UsageError, match=r"takes at most 4 machines .* but its command requires 5"):
         cluster.cluster_of(two, {"tensor_parallel": "5"}, (), nodes, "mp")
     with pytest.raises(UsageError, match="cluster_only"):
         cluster.require_fit(two, 1)

@@ -102,7 +102,7 @@ def test_a_bake_file_without_the_target(alive: Endpoint) -> None:
 
 
 def test_nothing_said_at_all(alive: Endpoint) -> None:
-    assert judged(alive, [], code=102).message == "the build failed: buildx ended with 102"
+    assert judged(alive, [], code=102).message == "the build failed: buildx ended with exit code 102"
 
 
 def test_cancelled(alive: Endpoint) -> None:

@@ -126,7 +126,7 @@ def test_a_damaged_config_is_named(home: dict[str, str]) -> None:
     config = Path(home["HOME"]) / ".docker" / "config.json"
     config.parent.mkdir()
     config.write_text("{")
-    with pytest.raises(EngineError, match=r"config\.json: not JSON"):
+    with pytest.raises(EngineError, match=r"config\.json is not valid JSON"):
         client.find_endpoint(home)
 
 

@@ -306,7 +306,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
     making_kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "_SPARE", 1 << 60)
-    with pytest.raises(SourceError, match="hybrid takes .* MB, and .* has .* free"):
+    with pytest.raises(SourceError, match="hybrid needs .* MB, but .* has only .* free"):
         making_kitchen.build()
     assert not making_kitchen.cache.exists()
 

@@ -76,7 +76,7 @@ def test_a_record_is_read() -> None:
     ],
 )
 def test_a_record_that_leads_elsewhere_is_damaged(change: dict[str, Any]) -> None:
-    with pytest.raises(LockError, match=r"^checkpoints\.lock: it is damaged: "):
+    with pytest.raises(LockError, match=r"^checkpoints\.lock: the file is damaged: "):
         checkpoints_lock.parse_checkpoints_lock(lock({**copy.deepcopy(RECORD), **change}), "checkpoints.lock")
 
 
@@ -169,7 +169,7 @@ def test_an_index_of_the_hub_that_leads_elsewhere(tmp_path: Path, name: str) -> 
         "model.safetensors.index.json": index,
     }
     message = hub_refusal(projects.make(tmp_path / "p"), tmp_path, files)
-    assert "its weight_map names something that is not a file of weights" in message
+    assert "its weight_map has an entry that is not a weights file" in message
     assert message.isprintable()
 
 

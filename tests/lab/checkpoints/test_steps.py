@@ -148,13 +148,13 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
             "1: there is no file confg.json; did you mean `config.js",
         ),
         (["{take: a}", "{verify: {tensors: 5}}"], "1: there are 4 tensors, not 5"),
-        (["{take: a}", "{verify: {bytes: 5}}"], "1: they have 66648 bytes, not 5"),
+        (["{take: a}", "{verify: {bytes: 5}}"], "1: the tensors have 66648 bytes, not 5"),
         (
             ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
             "3 have a name like *.weight, not 2; 1",
         ),
-        (["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"], "1: these are not [4, 9]: x.weight [4, 8]"),
-        (["{take: a}", '{verify: {shapes: {"v*": [4]}}}'], "1: none has a name like v*"),
+        (["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"], "1: these tensors are not [4, 9]: x.weight [4, 8]"),
+        (["{take: a}", '{verify: {shapes: {"v*": [4]}}}'], "1: no tensor has a name like v*"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_names(lines: list[str], message: str) -> None:

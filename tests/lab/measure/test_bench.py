@@ -117,7 +117,7 @@ def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: P
     (tmp_path / "result.json").write_text(json.dumps(RESULT), encoding="utf-8")
     (tmp_path / "recounted.jsonl").touch()
     ended = EndedProcess(0, "itself", line.encode(), b"")
-    with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
+    with pytest.raises(MeasuringError, match="did not use the tokenizer or the text"):
         llama_benchy._result(ended, tmp_path, SMALL)
 
 

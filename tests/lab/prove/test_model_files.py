@@ -79,7 +79,7 @@ def test_the_revision_decides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("files", "reason"),
-    [({"model.gguf": b"w"}, "no files of a tokenizer"), ({"config.json": b"{}"}, "no tokenizer or no config")],
+    [({"model.gguf": b"w"}, "no tokenizer files"), ({"config.json": b"{}"}, "no tokenizer or no config")],
 )
 def test_a_model_without_a_tokenizer_has_a_stand_in(tmp_path: Path, files: dict[str, bytes], reason: str) -> None:
     with hub_server.serve() as hub:
@@ -101,7 +101,7 @@ def test_a_folder_that_the_recipe_mounts_is_read_on_this_machine(tmp_path: Path)
     space = workspace(tmp_path / "project")
     got = of(space, "/models/own", volumes=f"{tmp_path / 'models'}:/models")
     assert (set(got.files), got.stand_in) == (OWN, "")
-    assert "not a model of the hub" in of(space, "/elsewhere/own").stand_in
+    assert "not a model on the hub" in of(space, "/elsewhere/own").stand_in
 
 
 def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:

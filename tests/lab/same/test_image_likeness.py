@@ -69,7 +69,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert likeness.answers_text == "neither answers any of 100 questions, so nothing follows from them"
+    assert likeness.answers_text == "neither answers any of the 100 questions, so they decide nothing"
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_ratings_survive_a_file_and_a_template_may_be_missing() -> None:
     ],
 )
 def test_a_server_that_rates_nothing_is_told(answer: Any) -> None:
-    with serving(Behaviour(rater=answer)) as served, pytest.raises(MeasuringError, match="A rates no texts: .*rate"):
+    with serving(Behaviour(rater=answer)) as served, pytest.raises(MeasuringError, match="A cannot rate texts: .*rat"):
         text_rating.rate_image(served, SMALL, "A", events.ignore)
 
 
@@ -176,10 +176,10 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
 
 @pytest.mark.parametrize("content", ["[", "[]", '{"messages": []}', '{"prompt": "x"}'])
 def test_a_file_that_is_no_request_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(UsageError, match="holds no saved requests"):
+    with pytest.raises(UsageError, match="contains no saved requests"):
         forced_texts.read_sessions(tmp_path)
     (tmp_path / "one.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"one\.json holds no saved request: "):
+    with pytest.raises(UsageError, match=r"one\.json contains no saved request: "):
         forced_texts.read_sessions(tmp_path)
 
 
@@ -215,5 +215,5 @@ def test_answers_that_get_worse_are_found_and_counted() -> None:
 def test_a_server_without_logprobs_says_so() -> None:
     with serving(Behaviour()) as served:
         assert served_model.model_answers(served)
-        with pytest.raises(MeasuringError, match="A rates no texts"):
+        with pytest.raises(MeasuringError, match="A cannot rate texts"):
             text_rating.rate_image(served, SMALL, "A", events.ignore)

@@ -192,26 +192,26 @@ def _add(name: str, content: bytes = b"more") -> Change:
     [
         (_add("notes.txt"), "does not belong there"),
         (_add("builder/build/more"), "does not belong there"),
-        (_add(archives.blob_name(digest(b"more"))), "belongs to no image"),
+        (_add(archives.blob_name(digest(b"more"))), "no image in it uses sha256:"),
         (_drop(archives.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
         (_drop(archives.blob_name(digest(_CONFIG))), "it lacks sha256:"),
         (_drop(archives.blob_name(image().top.digest)), "it lacks sha256:"),
-        (_drop("builder/images.lock"), "is not what this program writes"),
-        (_drop("builder/archive.json"), "it is cut off"),
-        (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
+        (_drop("builder/images.lock"), "has an unknown form"),
+        (_drop("builder/archive.json"), "it is truncated"),
+        (_add("builder/archive.json", b"[" * 100_000), "has an unknown form"),
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
         (_add(archives.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
         (_add("builder/build/Dockerfile", b"FROM other\n"), "does not match"),
-        (_about(version=2), "it has version 2"),
-        (_about(image="small:3"), "is not about small:3"),
+        (_about(version=2), "its format is version 2"),
+        (_about(image="small:3"), "does not describe small:3"),
         (_about(image="../small:2"), "it does not name a numbered image"),
         (_about(image="small:0"), "it does not name a numbered image"),
-        (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "not named by its digest"),
+        (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "no valid digest or size"),
         (_about(files={"builder/../../x": "0"}), "does not belong there"),
         (_about(files=[]), "does not belong there"),
-        (_about(files=None), "is not what this program writes"),
-        (_add("builder/archive.json", b"[1]"), "is not what this program writes"),
-        (_add("builder/archive.json", b"{"), "is not what this program writes"),
+        (_about(files=None), "has an unknown form"),
+        (_add("builder/archive.json", b"[1]"), "has an unknown form"),
+        (_add("builder/archive.json", b"{"), "has an unknown form"),
     ],
 )
 def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Change, message: str) -> None:
@@ -226,7 +226,7 @@ def test_what_another_program_would_obey_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     write(path, build={**plain_build.FILES, ".git/config": StagedFile(b"[core]\n\tfsmonitor = touch /tmp/planted\n")})
     with pytest.raises(
-        TransferError, match=r"a.tar cannot be imported: `.git/config`: it lies in a folder whose name begins"
+        TransferError, match=r"a.tar cannot be imported: `.git/config`: it is in a folder whose name begins"
     ):
         read(path)
 
@@ -253,7 +253,7 @@ def test_a_file_without_its_end_is_cut_off(tmp_path: Path) -> None:
     write(path)
     content = path.read_bytes()
     path.write_bytes(content[: content.rindex(b"builder/archive.json.sha256")])
-    with pytest.raises(TransferError, match="it is cut off"):
+    with pytest.raises(TransferError, match="it is (cut off|truncated)"):
         read(path)
 
 
@@ -319,7 +319,7 @@ def test_no_pins_of_other_definitions_are_taken_up(definition: str, platform: st
         Lock().with_image(ARCHIVED_BUILD_NAME, kept.image(plan)).with_pins(name, on, pins)
         for name, on in (("cpu", kept.image(plan).platform), (definition, platform))
     )
-    for record, expected in ((own, ""), (other, "its images.lock is about other images")):
+    for record, expected in ((own, ""), (other, "its images.lock describes other images")):
         files = {**plan.files, "images.lock": StagedFile(text.dump_lock(record).encode())}
         assert archive.build_fault(ARCHIVED_BUILD_NAME, kept.image(plan), files) == expected
 
@@ -328,32 +328,33 @@ def test_a_directory_that_was_lost_is_none() -> None:
     assert fault({}) == ""
     adopted = replace(locks.numbered(), adopted=Adoption("a:1", ()))
     assert archive.build_fault(ARCHIVED_BUILD_NAME, adopted, {"adopted.json": FILE, "images.lock": FILE}) == ""
-    assert "`Dockerfile` belongs to no build" in archive.build_fault(ARCHIVED_BUILD_NAME, adopted, {"Dockerfile": FILE})
+    why = archive.build_fault(ARCHIVED_BUILD_NAME, adopted, {"Dockerfile": FILE})
+    assert "`Dockerfile` does not belong in a build directory" in why
 
 
 @pytest.mark.parametrize(
     ("path", "why"),
     [
         (".git/config", "a folder whose name begins with a dot"),
-        (".git", "git reads it as a file of its own"),
+        (".git", "git would read it as its own file"),
         (".GIT/config", "a folder whose name begins with a dot"),
-        ("git~1/config", "git reads it as a file of its own"),
-        (".g\u200cit/config", "an invisible one"),
-        ("mods/a/.git", "git reads it as a file of its own"),
+        ("git~1/config", "git would read it as its own file"),
+        (".g\u200cit/config", "a control or invisible character"),
+        ("mods/a/.git", "git would read it as its own file"),
         ("mods/a/.git/hooks/post-checkout", "a folder whose name begins with a dot"),
-        ("mods/a/.gitmodules", "git reads it as a file of its own"),
+        ("mods/a/.gitmodules", "git would read it as its own file"),
         ("mods/a/.hg/hgrc", "a folder whose name begins with a dot"),
         ("mods/a/.vscode/tasks.json", "a folder whose name begins with a dot"),
         ("mods/a/b/.fetched/x", "a folder whose name begins with a dot"),
-        ("mods/a/\x1b[2Jx", "a control character"),
-        (".dockerignore", "belongs to no build"),
-        (".envrc", "belongs to no build"),
-        ("Makefile", "belongs to no build"),
-        ("docker-bake.override.hcl", "belongs to no build"),
-        ("Dockerfile.dockerignore", "belongs to no build"),
-        ("mods/b/run.sh", "belongs to no build"),
-        ("dflash/Dockerfile", "belongs to no build"),
-        ("python/packages.txt/x", "belongs to no build"),
+        ("mods/a/\x1b[2Jx", "a control or invisible character"),
+        (".dockerignore", "does not belong in a build directory"),
+        (".envrc", "does not belong in a build directory"),
+        ("Makefile", "does not belong in a build directory"),
+        ("docker-bake.override.hcl", "does not belong in a build directory"),
+        ("Dockerfile.dockerignore", "does not belong in a build directory"),
+        ("mods/b/run.sh", "does not belong in a build directory"),
+        ("dflash/Dockerfile", "does not belong in a build directory"),
+        ("python/packages.txt/x", "does not belong in a build directory"),
     ],
 )
 def test_a_file_that_no_build_has_is_refused(path: str, why: str) -> None:
@@ -369,11 +370,12 @@ def test_files_of_mods_are_taken() -> None:
 
 def test_a_bare_repository_is_refused() -> None:
     paths = dict.fromkeys(("mods/a/x/HEAD", "mods/a/x/config", "mods/a/x/objects/0", "mods/a/x/refs/0"), FILE)
-    assert "`mods/a/x`: git takes this folder for a repository" in fault({**plain_build.FILES, **paths})
+    assert "`mods/a/x`: git would treat this folder as a repository" in fault({**plain_build.FILES, **paths})
 
 
 def test_only_the_files_of_mods_are_executable() -> None:
-    assert "`Dockerfile` is executable" in fault({**plain_build.FILES, "Dockerfile": StagedFile(b"", executable=True)})
+    executable = {**plain_build.FILES, "Dockerfile": StagedFile(b"", executable=True)}
+    assert "`Dockerfile` must not be executable" in fault(executable)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +429,7 @@ def test_a_record_of_another_number_is_refused() -> None:
     record = StagedFile(text.dump_lock(lock).encode())
     assert fault({**plain_build.FILES, "images.lock": record}) == ""
     more = StagedFile(text.dump_lock(lock.with_image(ImageName("other", 1), locks.numbered())).encode())
-    assert fault({**plain_build.FILES, "images.lock": more}) == "its images.lock is about other images"
+    assert fault({**plain_build.FILES, "images.lock": more}) == "its images.lock describes other images"
 
 
 @pytest.mark.parametrize("text", ["${homedir()}", "%{ if true }x%{ endif }", "a ${HF_TOKEN} b"])

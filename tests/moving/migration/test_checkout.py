@@ -140,10 +140,10 @@ def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
     text = "# comment\n\nsource other\nA=1\nB='open\n9X=1\nA=2\n"
     assert read(text) == {"A": "2"}
     assert problems(text) == [
-        "3: no assignment NAME=VALUE: left out",
+        "3: not an assignment NAME=VALUE: left out",
         "5: B: its quote ' is not closed: left out",
-        "6: no assignment NAME=VALUE: left out",
-        "7: A is already in line 4: the last one counts",
+        "6: not an assignment NAME=VALUE: left out",
+        "7: A is already set in line 4: the last value counts",
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
     assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
     assert "geheim" not in repr(planned)
     assert outcome(planned, "CONTAINER_HF_TOKEN").startswith(
-        "not taken over: a server gets HF_TOKEN from the environment of whoever starts it"
+        "not taken over: a server gets HF_TOKEN from the environment of the user who starts the server"
     )
     assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
 
@@ -93,7 +93,7 @@ def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
     assert "NCCL_DEBUG: WARN # quiet" in planned.after
     assert "# ours\nregistry: lan:5000 # rack\n" in planned.after
     assert "  NEW: 'yes'\n" in planned.after
-    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` keeps its other NCCL_DEBUG"
+    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` keeps its own value of NCCL_DEBUG"
     assert "NCCL_DEBUG: INFO # quiet" in plan(Project(tmp_path), env, replace=True).after
     (tmp_path / "builder.yaml").write_text(planned.after)
     assert not plan(Project(tmp_path), env).changed
@@ -108,7 +108,7 @@ def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
     assert outcome(planned, "CONTAINER_NAME").startswith("none: each container is named after its recipe")
     assert "port 29501" in outcome(planned, "MASTER_PORT")
     assert outcome(planned, "CLUSTER_NODE").endswith("did you mean CLUSTER_NODES?")
-    assert outcome(planned, "OTHER") == "not taken over; nothing here reads it"
+    assert outcome(planned, "OTHER") == "not taken over; builder does not use it"
     assert outcome(planned, "ETH_IF") == "none: `builder nodes discover` asks each machine for its own"
     assert outcome(planned, "CLUSTER_NODES") == "empty"
 

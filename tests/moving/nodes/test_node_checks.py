@@ -45,7 +45,7 @@ def test_all_is_well() -> None:
     ("name", "message"),
     [
         ("enp1s0f1np2", "there is no enp1s0f1np2 → did you mean `enp1s0f1np1`?"),
-        ("eth0", "there is no eth0 → up are: enp1s0f1np1, enP2p1s0f1np1"),
+        ("eth0", "there is no eth0 → interfaces that are up: enp1s0f1np1, enP2p1s0f1np1"),
         ("enp1s0f0np0", "enp1s0f0np0 is down → check that the cable is in, and that the other end is up"),
         (
             "enP2p1s0f1np1",
@@ -89,7 +89,7 @@ def test_nodes_on_another_link() -> None:
         (
             "subnets",
             "warning",
-            "two (10.0.0.2) is in no subnet of enp1s0f1np1 → nodes that serve together need one link",
+            "two (10.0.0.2) is in no subnet of enp1s0f1np1 → nodes that serve together must share a link",
         )
     ]
     assert wrong(ONE, other=replace(TWO, address="spark2.lan")) == []
@@ -130,7 +130,7 @@ def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
     proc = spark_proc.write_whole(tmp_path / "proc", driver="570.133.20")
     driver = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["driver"]
     assert driver.verdict == "error"
-    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, requires 580 or later"
+    assert driver.message == "NVIDIA 570.133.20; CUDA 13 in the images requires 580 or later"
     assert "apt full-upgrade" in driver.remedy
 
 

@@ -100,12 +100,12 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
         ("m/new\nline", "x", "100644", "m/new?line: a name with a control character"),
         ("m/back\\slash", "x", "100644", "a name with a control character or a backslash"),
         (f"m/{'x' * 256}", "x", "100644", "a name that is too long"),
-        ("m/big.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "100644", "a pointer to Git LFS"),
+        ("m/big.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "100644", "a Git LFS pointer"),
     ],
 )
 def test_what_is_no_plain_file_is_refused(served: Served, name: str, content: str, mode: str, message: str) -> None:
     commit = served.repository.commit(MAIN, "x", {"m/run.sh": "x", "other": "y", name: content}, modes={name: mode})
-    with pytest.raises(SourceError, match="has files that are not copied") as caught:
+    with pytest.raises(SourceError, match="has files that cannot be copied") as caught:
         served.read("m", commit)
     assert message in caught.value.message
 

@@ -141,7 +141,7 @@ def test_a_damaged_mirror_is_set_aside_and_made_again(vllm: Vllm, damage: Callab
     damage(vllm.mirror)
     after = resolve(vllm, ref.replace("COMMIT", before.commit))
     assert (after.commit, after.version, after.date) == (before.commit, before.version, before.date)
-    assert any("is kept as " in line for line in vllm.messages)
+    assert any("keeping it as " in line for line in vllm.messages)
     assert vllm.mirror.with_name(f"{vllm.mirror.name}.damaged").is_dir()
     vllm.git("fsck", "--connectivity-only")
     assert not list(vllm.mirrors.glob("*.new"))
@@ -540,7 +540,7 @@ def test_an_old_server_that_hands_out_no_commit_by_name(vllm: Vllm, monkeypatch:
     assert ref_resolution_resolve(vllm, vllm.history.v0_19_0).version == "0.19.0"
     gone = vllm.history.repository.commit("refs/heads/gone", "Gone", {"a": "1"}, parent=vllm.history.v0_19_0)
     vllm.history.repository.git("update-ref", "-d", "refs/heads/gone")
-    with pytest.raises(MissingError, match="no branch or tag of .* holds the commit"):
+    with pytest.raises(MissingError, match="no branch or tag of .* contains the commit"):
         ref_resolution_resolve(vllm, gone)
 
 

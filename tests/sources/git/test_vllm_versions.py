@@ -131,7 +131,7 @@ def test_a_release_that_appears_later_is_seen(vllm: Vllm) -> None:
 
 @pytest.mark.slow
 def test_where_none_is_old_enough_the_hint_names_one(vllm: Vllm) -> None:
-    with pytest.raises(SourceError, match="no release of .* is 7 days old; there is v0.19.1, v0.19.0") as caught:
+    with pytest.raises(SourceError, match="is at least 7 days old; the newest are v0.19.1, v0.19.0") as caught:
         choose(vllm, 7, 1)
     assert "`=v0.19.1`" in caught.value.hint
 
@@ -139,7 +139,7 @@ def test_where_none_is_old_enough_the_hint_names_one(vllm: Vllm) -> None:
 @pytest.mark.slow
 def test_a_repository_without_releases_says_so(vllm: Vllm, tmp_path: Path) -> None:
     make_repository(tmp_path / "served/empty.git").commit("refs/heads/main", "Start", {"a": "b"})
-    with pytest.raises(SourceError, match="has no tag that is a release"):
+    with pytest.raises(SourceError, match="has no release tag"):
         vllm_versions.choose_release(vllm.mirrors, f"{vllm.server.url}/empty.git", 7, START, vllm.messages.append)
 
 
