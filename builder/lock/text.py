@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `now` serves the model `since` then. `before` served it earlier, the latest first: `builder rollback` returns.
-# images: the newest number first. `latest` is the tag NAME:latest. `each` holds for numbers that say nothing else.
-#   Anybody may run `builder prune`: it spares numbers that are latest, serving, recent, among the newest, or `pinned`.
-# builds: what the next build takes, besides mods. If this differs from the newest number, it makes another image.
-#   `packages` is dockerfiles/NAME/packages.PLATFORM.txt, `pulls` is dockerfiles/NAME/pulls/vllm-NUMBER-DIGITS.patch.
+# models (after the first build): `now` serves the model `since` then. `before` served it earlier, most recent first.
+# images (after the first build): newest number first. `latest` is the tag NAME:latest. `each` holds unless overridden.
+#   `builder prune` spares numbers that are latest, serving, `pinned`, in a container, or among the 3 newest of a NAME.
+# builds: what the next build takes, besides mods: pinned versions. Only `--update` moves them to what `asked` names.
+#   In dockerfiles/NAME/: `packages` is packages.PLATFORM.txt, `pulls` is pulls/vllm-PR-FIRST_12_OF_SHA256.patch.
 # builder writes this. You may edit status, note, pinned (`builder keep`) and `now`; comments stay. It ends with `...`.
 """
 
