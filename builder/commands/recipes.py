@@ -445,7 +445,7 @@ def _nodes(
     of_image = image.serve_settings(project, definition) if definition else ServeSettings()
     if len(nodes) < 2:
         own = container.environment(rendered, of_image)
-        note = "several machines serve it together: name them with --node" if recipe.cluster_only else ""
+        note = "several machines serve it together: name the machines with --node" if recipe.cluster_only else ""
         return tuple(ShownNode(node.name, rendered.argv, (), own, (), ()) for node in nodes), note
     backend = cluster.backend_of(recipe, request.backend)
     together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)

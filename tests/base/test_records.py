@@ -103,7 +103,7 @@ def test_a_journal_belongs_to_one_process_and_says_what_is_wrong_in_it(tmp_path:
     assert journal().read() == Inner("a")
     (tmp_path / "state/x.json").write_text(json.dumps({"format": 1, "name": "A"}))
     with pytest.raises(
-        ConflictError, match="state/x.json is not a journal of a walk .*: `name`: expected another form"
+        ConflictError, match="state/x.json is not a journal of a walk .*: `name`: expected text in another format"
     ):
         journal().read()
     journal().remove()

@@ -259,8 +259,8 @@ def test_each_that_disagrees_is_told_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         check(tmp_path, "[Torch==2.11.0, tilelang==1, flash-qla==0.1.3, flashinfer_cubin==0.6.9]")
     assert caught.value.message.splitlines() == [
-        "mods/kernels/mod.yaml:2:12: Torch==2.11.0, and the image of gpu has torch==2.10.0",
-        "mods/kernels/mod.yaml:2:58: flashinfer_cubin==0.6.9, and the image of gpu has flashinfer-cubin==0.7.0",
+        "mods/kernels/mod.yaml:2:12: Torch==2.11.0, but the image of gpu has torch==2.10.0",
+        "mods/kernels/mod.yaml:2:58: flashinfer_cubin==0.6.9, but the image of gpu has flashinfer-cubin==0.7.0",
     ]
     assert caught.value.hint
 
@@ -276,7 +276,7 @@ def test_a_base_of_others_may_have_versions_that_nobody_can_compare(tmp_path: Pa
     )
     chain = (image.load_image(project, "small", "linux/arm64"),)
     base = BasePin("others/vllm:latest", "sha256:" + "1" * 64, packages=(LockedPackage("torch", version, ()),))
-    with pytest.raises(SourceError, match=r"torch==2.11.0, and the image of small has torch===") as caught:
+    with pytest.raises(SourceError, match=r"torch==2.11.0, but the image of small has torch===") as caught:
         mod_choice.check_mod_versions(chain, mod_choice.load_mods(project, chain, None), [Pins(base)])
     assert caught.value.message.endswith(version)
 

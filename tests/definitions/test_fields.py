@@ -100,7 +100,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, kind: str) -> None:
     else:
         with path.open("wb") as file:
             file.truncate(LARGEST_TEXT + 1)
-    with pytest.raises(UsageError, match=r"image.yaml: (not a regular file|larger than)"):
+    with pytest.raises(UsageError, match=r"image.yaml cannot be read: (not a regular file|larger than)"):
         read_text(path, "image.yaml")
 
 

@@ -233,7 +233,7 @@ def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: 
     write_definition(tmp_path, "d", "nothing")
     for name, message in {
         "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is itself built on this definition",
-        "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
+        "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, but small is for linux/arm64",
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
         with pytest.raises(FileProblemsError) as raised:

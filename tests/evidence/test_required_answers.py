@@ -44,7 +44,7 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
             "same small:1: is stale: it ran with different options than the recipe's"
         ]),
         (compared(0, 0, counts={"answers_differ": 1}), ["same small:1: its answers differ"]),
-        (compared(0, 0, figures=()), ["same small:1: its run has no 'perplexity_change'"]),
+        (compared(0, 0, figures=()), ["same small:1: its run has no figure 'perplexity_change'"]),
         (
             compared(0, 0, counts={"prompts_differ": 1}),
             ["same small:1: its prompts differ, and no proof accepts the change"],
