@@ -124,11 +124,10 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
         keys = "check=subject verdict message remedy?"
         print_json({"findings": [{"node": node, **data(each, keys)} for node, each in findings]})
     else:
-        rows = []
-        for node, each in findings:
-            remedy = f"\n→ {each.remedy}" if each.remedy else ""
-            rows.append((node, each.subject, output.word(each.verdict), each.message + remedy))
+        rows = [(node, each.subject, output.word(each.verdict), each.message) for node, each in findings]
         output.print_table(("NODE", "CHECK", "STATE", "FINDING"), rows)
+        for remedy in dict.fromkeys(each.remedy for _, each in findings if each.remedy):
+            print_result(f"→ {remedy}")
     return 1 if any(each.verdict == "error" for _, each in findings) else 0
 
 

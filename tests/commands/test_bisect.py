@@ -116,7 +116,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     projects.write(judge, "#!/bin/sh\nexit 0\n")
     judge.chmod(0o755)
     told = builder("bisect", "small", "--run", str(judge), code=1).stdout
-    assert "cannot tell: the bad number passes" in told
+    assert "no result: the bad number passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
     assert "what to do: use another --run or --probe" in told
 

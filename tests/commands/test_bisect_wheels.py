@@ -48,7 +48,7 @@ def test_between_two_releases(endpoint: Endpoint, bisect_base: str, tmp_path: Pa
         (culprit,) = answer["culprits"]
         require_planted(planting, culprit, PLANTED - 1, ())
         # Beside the ten for 398 commits, those that cannot be had.
-        assert answer["steps"] - answer["reported"].count("cannot be had") <= 1 + 10
+        assert answer["steps"] - answer["reported"].count("cannot be obtained") <= 1 + 10
         assert bisect_trials.left_over(endpoint, planting.project) == []
 
 

@@ -63,7 +63,9 @@ def test_both_are_served_in_turn_and_the_model_as_before(
     told = json_outputs.parsed("compare", unlike.stdout)
     assert told["verdict"] == "different"
     assert told["perplexity_change"] == pytest.approx(0.0513, abs=1e-4)
-    assert builder("compare", str(first), str(second), "--within", "6").stdout.startswith(f"{second} beside {first}, ")
+    assert builder("compare", str(first), str(second), "--within", "6").stdout.startswith(
+        f"{second} compared with {first}, "
+    )
     assert served(endpoint, kitchen) == str(first)
 
     runs = run_record.of_image(kitchen.project, second)

@@ -92,13 +92,13 @@ def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Build
 
     # The stand-in has no tokenizer, and its context is shorter than the profile.
     missing = builder("bench", "chat", code=1)
-    assert "there is no tokenizer.json" in missing.stderr
+    assert "tokenizer.json of Org/Model-1B is missing here" in missing.stderr
     builder("stop", "chat")
 
     # The first of the two is not the one that is paired.
     compared = builder("bench", "chat", "--compare", "1", "2", code=1)
     assert f"round 1: {kitchen.repository}:1" in compared.stderr
-    assert "there is no tokenizer.json" in compared.stderr
+    assert "tokenizer.json of Org/Model-1B is missing here" in compared.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
     assert f"{kitchen.repository}:2" in builder("run", "chat").stdout
     builder("stop", "chat")
