@@ -11,7 +11,8 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGEL
 
 
 def write_pages(folder: Path) -> None:
-    """Writes the pages into ``folder``, which is replaced. Links of the pages at the top lose their ``docs/``."""
+    """Writes the pages into ``folder``, which is replaced. Links of the pages at the top lose their ``docs/``, and links
+    to these pages their ``../``."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for source, page in PAGES.items():
@@ -19,9 +20,11 @@ def write_pages(folder: Path) -> None:
         for start in ("](", 'srcset="', 'src="'):
             text = text.replace(f"{start}docs/", start)
         (folder / page).write_text(text, encoding="utf-8")
-    releases = folder / "releases.md"
-    text = releases.read_text(encoding="utf-8").replace("](../CHANGELOG.md)", "](CHANGELOG.md)")
-    releases.write_text(text, encoding="utf-8")
+    for path in folder.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        for source, page in PAGES.items():
+            text = text.replace(f"](../{source})", f"]({page})")
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
