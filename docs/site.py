@@ -11,8 +11,8 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGEL
 
 
 def write_pages(folder: Path) -> None:
-    """Writes the pages into ``folder``, which is replaced. Links of the pages at the top lose their ``docs/``, and links
-    to these pages their ``../``."""
+    """Writes the pages into ``folder``, which is replaced. Links of the pages at the top lose their ``docs/``; links to
+    these pages lose their ``../``."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for source, page in PAGES.items():
