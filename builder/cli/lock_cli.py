@@ -232,10 +232,10 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
     """Copy images of others to your registry, before they vanish.
 
-    IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied). The
-    copy goes into the folder `mirror` in builder.yaml, or else below `mirror/` in the registry. The copy has the same
-    digest. If the original registry no longer has the base, builds use the copy. `builder doctor
-    --upstream` shows which images have vanished.
+    IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied).
+    The copy goes into the folder that `mirror:` in builder.yaml names. Without it, the copy goes below mirror/ in
+    the registry that `registry:` names. The copy has the same digest. If the original registry no longer has the
+    base, builds use the copy. `builder doctor --upstream` shows which images have vanished.
     """
     from builder.commands import bases as command
 

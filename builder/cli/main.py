@@ -92,7 +92,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Housekeeping": {
         "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
-        "release": ("pointers_cli", "release", "Stop keeping an image when others are pruned."),
+        "release": ("pointers_cli", "release", "Undo `builder keep`: let `builder prune` remove the image."),
         "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),

@@ -103,7 +103,12 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 @nodes.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option(
-    "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Check only this node."
+    "--node",
+    "node_names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=names("nodes"),
+    help="Check only this node. Repeatable.",
 )
 @_timeout_option
 @json_option

@@ -224,7 +224,12 @@ serve_options = together(
 )
 node_options = together(
     click.option(
-        "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+        "--node",
+        "nodes",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=names("nodes"),
+        help="Serve on this node; the first one answers requests. Repeatable.",
     ),
     click.option(
         "--ray/--no-ray", default=None, help="Connect several nodes with or without Ray; the default is in the recipe."

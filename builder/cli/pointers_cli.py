@@ -110,7 +110,11 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE|IMAGE:N", shell_complete=names("models", "recipes", "numbered"))
 @click.argument("status", type=WordChoice(STATUSES))
-@click.option("--note", metavar="TEXT", help="Record what you observed. Without it, the note of the same status stays.")
+@click.option(
+    "--note",
+    metavar="TEXT",
+    help="Record what you observed. Without it, the earlier note stays if the status is the same.",
+)
 @json_option
 @pass_context
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
@@ -152,7 +156,7 @@ def keep(context: Context, image: str, as_json: bool) -> None:
 @json_option
 @pass_context
 def release(context: Context, image: str, as_json: bool) -> None:
-    """Stop keeping an image when others are pruned."""
+    """Undo `builder keep`: let `builder prune` remove the image."""
     _set_kept(context, image, as_json, kept=False)
 
 

@@ -234,8 +234,9 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
                 numbers.append(number)
             elif number in {first, last}:
                 raise ImageStateError(
-                    f"{name}:{number} is not in this engine as images.lock records it",
-                    hint=f"`builder rebuild {name}:{number}` makes it again, `builder pull {name}:{number}` fetches it",
+                    f"{name}:{number} is missing from this engine, or its tag was moved",
+                    hint=f"`builder verify` shows which; `builder rebuild {name}:{number}` makes a missing image again,"
+                    f" `builder pull {name}:{number}` fetches it",
                 )
     return Bisection(
         target=text,

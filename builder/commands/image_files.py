@@ -93,7 +93,9 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
     try:
         return archives.save_archive(endpoint, str(name), take, lambda size: on_progress(size, max(size, total)))
     except (ValueError, KeyError, TypeError) as error:
-        raise TransferError(f"{name} was not written: {error}", hint="try again") from None
+        raise TransferError(
+            f"{name} was not exported: the engine sent an unexpected archive ({error})", hint="run the command again"
+        ) from None
 
 
 # The import-image command: adds a numbered image from a file that `export-image` wrote on another machine.

@@ -548,7 +548,9 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
-        raise UsageError("`--format recipe` takes no options that change the command: change the defaults instead")
+        raise UsageError(
+            "`--format recipe` takes no options for the command or the container: write them into the recipe"
+        )
     exported = selected.recipe
     if exported.version == 2:
         converted = recipe.parse_recipe(recipe_conversion.converted(exported, 1), exported.file).recipe or exported

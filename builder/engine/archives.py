@@ -229,7 +229,9 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
             if file.tell() > size:
                 break
         if f"sha256:{content.hexdigest()}" != digest:
-            raise TransferError(f"the content does not match {digest}", hint="run the command again")
+            raise TransferError(
+                f"a part of the image arrived damaged: it does not match {digest}", hint="run the command again"
+            )
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:

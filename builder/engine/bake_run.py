@@ -26,8 +26,9 @@ from builder.engine.build_log import (
     StepProgress,
     build_error,
 )
-from builder.engine.client import START_HINT, environment, request
+from builder.engine.client import environment, request
 from builder.engine.images import remove_image
+from builder.engine.machine import INSTALL_HINT
 
 if TYPE_CHECKING:
     import subprocess
@@ -57,7 +58,7 @@ def run_buildx(
 
     program = which(endpoint.buildx[0])
     if program is None:
-        raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
+        raise EngineError(f"the program `{endpoint.buildx[0]}`, which builds images, was not found", hint=INSTALL_HINT)
     progress = BuildProgress()
     other_lines: list[str] = []
     followed = endpoint.builds_elsewhere  # that BuildKit's amounts come from buildx

@@ -246,7 +246,7 @@ def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subproc
 OLDEST_ENGINE = (23, 0)
 # 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
 OLDEST_BUILDX = (0, 14)
-_INSTALL = (
+INSTALL_HINT = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
     "(https://docs.docker.com/engine/install/); DGX OS: `sudo apt install docker-ce docker-buildx-plugin`; "
     "or a private engine: `scripts/engine up`"
@@ -280,7 +280,9 @@ def require_supported(endpoint: Endpoint) -> Versions:
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
-        raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=_INSTALL)
+        raise EngineError(
+            f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=INSTALL_HINT
+        )
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
         engine=str(version.get("Version", "")),
@@ -316,7 +318,7 @@ def buildx(endpoint: Endpoint) -> str:
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
     if not result or result.returncode or not match:
         raise EngineError(
-            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
+            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=INSTALL_HINT
         )
     return match[1]
 
@@ -332,6 +334,6 @@ def _version(endpoint: Endpoint) -> dict[str, Any]:
     engine = str(version.get("Version", ""))
     if _numbers(engine) < OLDEST_ENGINE:
         raise EngineError(
-            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=_INSTALL
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=INSTALL_HINT
         )
     return version

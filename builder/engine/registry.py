@@ -326,7 +326,7 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SourceError(f"the server at {repository} does not behave like a registry") from None
+        raise SourceError(f"the server at {repository} does not behave like a registry", hint=_HINT) from None
 
 
 def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:

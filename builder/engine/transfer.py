@@ -234,7 +234,10 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
     lines = []
     with suppress(EngineHTTPError):  # a container that ended is removed
         lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
-    raise TransferError(f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}")
+    raise TransferError(
+        f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}",
+        hint="set `registry:` in builder.yaml: images then travel through that registry",
+    )
 
 
 # ssh's message after it requested any free port of the other machine.

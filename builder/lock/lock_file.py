@@ -348,6 +348,6 @@ def writing(
         except files.LockFileError as error:
             raise LockError(
                 f"{file} cannot be locked: {error.strerror}",
-                hint=f"images.lock requires a writable folder on a file system with locks: {file.parent}",
+                hint=f"{file.parent} must be writable, and on a file system that supports file locks",
             ) from None
         yield LockWriter(real, root or path.parent, writer, read)

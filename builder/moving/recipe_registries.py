@@ -241,7 +241,7 @@ class _Making:
     def _require_served(self) -> None:
         """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
         if str(self.profile.get("brand", "")).lower() != _BRAND:
-            raise UsageError(f"--hardware {self.hardware}: builder serves only on NVIDIA's GPUs")
+            raise UsageError(f"--hardware {self.hardware}: builder serves vLLM's recipes only on NVIDIA GPUs")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
             raise UsageError(f"{self.file} is served by vllm-omni: builder serves only with vLLM")
         supported = _texts(self.variant.get("supported_hardware")) or [self.hardware]
@@ -281,7 +281,9 @@ class _Making:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
         if chosen not in _STRATEGIES:
-            raise UsageError(f"{self.file} uses the strategy {chosen} on this hardware, which builder does not support")
+            raise UsageError(
+                f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
+            )
         return chosen, nodes
 
     def _fits(self, share: int) -> bool | None:

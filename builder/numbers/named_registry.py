@@ -113,7 +113,10 @@ def push(
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
     actual = manifest_digest(endpoint, reference)
     if actual is None:
-        raise TransferError(f"{reference} was pushed, but the registry does not have it")
+        raise TransferError(
+            f"{reference} was pushed, but the registry does not have it",
+            hint="push it again; if that does not help, check the log and the disk of the registry",
+        )
     if actual != digest:
         raise TransferError(
             f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
@@ -172,7 +175,7 @@ def pull(
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
                 f"{pulled} is not the image that images.lock records for {name}, so it was not kept",
-                hint="`builder rebuild` rebuilds a number from its build directory",
+                hint=f"`builder rebuild {name}` builds it again from its build directory, unless it was adopted",
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers

@@ -72,7 +72,10 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
-        raise SourceError(f"the wheels found for {request.requirement} do not include the pinned wheel")
+        raise SourceError(
+            f"the index no longer has the pinned wheel of {request.requirement}",
+            hint="to pin another wheel: `builder lock --update SOURCE`",
+        )
     return wheel
 
 

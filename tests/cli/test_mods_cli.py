@@ -141,7 +141,7 @@ def test_edits_take_more_than_yes(typed: Typed) -> None:
     assert (document["edited"], document["source"]["path"]) == (["house.jinja"], "mods/house")
     output = typed.run("mods", "update", "--yes", code=1)
     assert "these files were edited here, and the edits would be lost: house.jinja" in output
-    assert "`--force` replaces it anyway" in output
+    assert "to replace it anyway: `--force`" in output
     assert typed.template() == "mine\n"
     typed.run("mods", "update", "--yes", "--force")
     assert typed.template() == "one\n"

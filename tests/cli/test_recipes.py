@@ -107,7 +107,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
         (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),
         (["export", "chat"], "Missing option '--format'"),
-        (["export", "chat", "--format", "recipe", "--port", "1"], "takes no options that change the command"),
+        (["export", "chat", "--format", "recipe", "--port", "1"], "takes no options for the command or the container"),
     ],
 )
 def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected: str) -> None:

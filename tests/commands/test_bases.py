@@ -183,7 +183,7 @@ def test_the_engine_s_copy_of_what_vanished_is_mirrored(
             builder("lock", "small")
             theirs.kill()
             assert "this engine has the last known copy" in " ".join(builder("doctor", "--upstream").stdout.split())
-            assert "comes from this engine" in builder("mirror", f"{image}@{kept}").stderr
+            assert "is copied from this engine" in builder("mirror", f"{image}@{kept}").stderr
             builder("mirror", f"{image}@{lost}", code=6 if place == "folder" else 1)
         finally:
             images.remove_image(endpoint, f"{image}@{kept}")

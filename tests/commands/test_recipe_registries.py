@@ -224,7 +224,7 @@ def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     registries.add("vllm:House/Garden-27B", hardware="eight_big")
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words
     for hardware, told in (
-        ("of_another_brand", "only on NVIDIA's GPUs"),
+        ("of_another_brand", "only on NVIDIA GPUs"),
         ("toaster", "do not know the hardware toaster"),
         ("--x", "is not a valid name"),
         ("../x", "is not a valid name"),

@@ -133,7 +133,7 @@ def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> N
         found["GPU arch"].message
         == "compute capability 12.0, but these definitions build for another GPU: small (12.1a)"
     )
-    assert found["GPU arch"].remedy.startswith("`gpu_arch: 12.0a`")
+    assert found["GPU arch"].remedy.startswith("set `gpu_arch: 12.0a`")
     assert "apt install earlyoom" in found["earlyoom"].remedy
     away = {**environ, "DOCKER_HOST": f"ssh://nobody@{tmp_path.name}.invalid"}
     assert "driver" not in {finding.subject for finding in about.run_doctor(small, away, proc)}

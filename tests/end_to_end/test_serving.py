@@ -212,14 +212,16 @@ def judge_recipes(project: Project, image: str, folder: Path) -> None:
     assert "asking" not in program.run(argv).stderr, "the answers are kept"
 
 
-@pytest.mark.usefixtures("served")
-def test_compare_serves_nothing_if_the_image_refuses_what_differs(cpu: Project, first: ImageName) -> None:
+def test_compare_serves_nothing_if_the_image_refuses_what_differs(
+    cpu: Project, endpoint: Endpoint, first: ImageName, served: str
+) -> None:
     done = program.run(command(cpu, "compare", str(first), MODEL, "--set", "max-num-seqs=many"))
     assert done.returncode == 2
     assert f"{first} (vLLM " in done.stderr
     assert "many" in done.stderr
+    assert "refuses `--max-num-seqs many`" in done.stderr
     assert "starting" not in done.stderr
-    assert json.loads(builder(cpu, "status", "--json"))["services"] == []
+    assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
 
 def test_a_changed_template_is_a_new_layer_and_rolls_back(

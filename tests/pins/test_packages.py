@@ -68,7 +68,7 @@ def test_of_the_wheels_of_a_version_the_pinned_one_is_read(tmp_path: Path, reach
         assert read(packages.pinned(reach, [level(tmp_path, pins)], "toy"), "toy/a.py") == tag.encode()
     pins = Pins(python=closure(LockedPackage("toy", "1.0", ("0" * 64,))))
     pinned = packages.pinned(reach, [level(tmp_path, pins)], "toy")
-    with pytest.raises(SourceError, match="the wheels found for toy==1.0 do not include the pinned wheel"):
+    with pytest.raises(SourceError, match="the index no longer has the pinned wheel of toy==1.0"):
         read(pinned, "toy/a.py")
 
 

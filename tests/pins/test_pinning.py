@@ -611,7 +611,7 @@ def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Pro
             [image.load_chain(definition_pins_project, "other", PLATFORM)],
             {"vllm": "0.31.0"},
         )
-    assert raised.value.hint == "it has base; see `sources:` in image.yaml"
+    assert raised.value.hint == "its sources: base; see `sources:` in image.yaml"
 
 
 @pytest.mark.slow

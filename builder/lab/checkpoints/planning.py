@@ -213,7 +213,7 @@ def open_file(path: Path) -> IO[bytes]:
     file = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise OSError(f"{path}is not a regular file")
+        raise OSError("it is not a regular file")
     return file
 
 

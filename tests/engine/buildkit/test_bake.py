@@ -105,6 +105,7 @@ def test_git_is_not_run_where_a_build_is(
 
 
 @pytest.mark.engine
+@pytest.mark.alone  # others may prune the build cache meanwhile
 def test_the_same_build_again_is_cached_and_is_the_same_image(
     endpoint: Endpoint, repository: str, build: Build
 ) -> None:

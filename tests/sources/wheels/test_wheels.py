@@ -460,7 +460,7 @@ def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
     )
     with pytest.raises(SourceError, match=r"no wheel of vllm==9 was found:\n(?s:.*)no version of vllm==9"):
         wheels.find_wheel(tmp_path / "cache", WheelRequest("vllm==9", WHEEL_LOOKUP_WANTS, "linux/amd64"), settings)
-    with pytest.raises(SourceError, match="the wheels found for vllm==0.20.0 do not include the pinned"):
+    with pytest.raises(SourceError, match="the index no longer has the pinned wheel of vllm==0.20.0"):
         wheel_lookup_find(tmp_path, settings, "linux/amd64", ("0" * 64,))
 
 
