@@ -174,7 +174,7 @@ def test_another_platform_is_checked_where_the_machine_runs_it(
     assert f"vLLM not imported: on an emulated {foreign}" in messages
     with pytest.raises(BuildFailedError, match="lacks 'reasoning'"):
         check(endpoint, image, foreign, host, contains("reasoning"))
-    with pytest.raises(BuildFailedError, match=r"holds vLLM 0\.20\.0"):
+    with pytest.raises(BuildFailedError, match=r"contains vLLM 0\.20\.0"):
         check(endpoint, make(foreign, version="0.20.0"), foreign, host)
 
 
