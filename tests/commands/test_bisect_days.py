@@ -99,6 +99,6 @@ def test_the_commit_inside_the_day(endpoint: Endpoint, bisect_base: str, tmp_pat
         projects.write(planting.judge, '#!/bin/sh\ndocker run --rm "$BUILDER_IMAGE" test ! -e /new\n')
         (culprit,) = json.loads(planting.builder(*arguments))["culprits"]
         assert (culprit["good"], culprit["bad"], culprit["title"]) == ("20260906", "20260907", None)
-        assert "with the vLLM of 20260907 it passes" in culprit["now"]
+        assert "a candidate with the vLLM of 20260907 passes" in culprit["now"]
         assert bisect_trials.left_over(endpoint, planting.project) == []
         registries.forget(endpoint, theirs.address)

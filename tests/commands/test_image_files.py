@@ -173,7 +173,7 @@ def test_a_number_is_never_given_to_other_content(
     # A build of that machine.
     stock(far.project, far.endpoint, repository, (1,), ())
     before = far.state()
-    assert f"{repository}:1 is another image here" in far("import-image", str(file), code=7).stderr
+    assert f"{repository}:1 is a different image here" in far("import-image", str(file), code=7).stderr
     assert far.state() == before
 
 

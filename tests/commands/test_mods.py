@@ -330,7 +330,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         (
             "(trap '' TERM; setsid sleep 30 & wait)",
             f"{DESCRIBED}timeout: 1\n",
-            ["run.sh did not end within 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
+            ["run.sh had not ended after 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
         ),
         (
             "echo x > /x; sleep 30 &",

@@ -104,7 +104,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
     assert f"{MODEL} points to no image yet; once its evidence exists" in first
     assert where(small, repository) == (None, None)
     assert images.inspect_image(endpoint, f"{repository}:latest") is None
-    assert f"`builder promote {repository}:1` makes {repository}:1 current" in builder("build", "chat").stdout
+    assert f"no image is current; to use this one: `builder promote {repository}:1`" in builder("build", "chat").stdout
     assert f"{repository}:1" in builder("list").stdout
     prove(small, ImageName(repository, 1))
     assert f"{MODEL} is now paired with {repository}:1" in builder("build", "chat").stdout

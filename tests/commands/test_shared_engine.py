@@ -126,7 +126,9 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run_command(other, "verify").stdout
-    assert verified.startswith(f"foreign  {repository}:latest: does not point to {repository}:2: the project in ")
+    assert verified.startswith(
+        f"foreign  {repository}:latest: does not point to {repository}:2: it belongs to the project in "
+    )
     assert run_command(small, "verify").stdout == "everything matches images.lock\n"
     assert run_command(small, "list").stderr == ""
     # Its first number was given by nobody here, and is none of this project's.
@@ -157,7 +159,7 @@ def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
     assert rolled_back.stdout.startswith(f"{repository}, the current image here: {repository}:3 → {repository}:2\n")
     assert " ".join(rolled_back.stderr.split()).count("latest was not moved") == 1
     verified = " ".join(run_command(other, "verify").stdout.split())
-    assert f"{repository}:latest: does not point to {repository}:2: {owner}" in verified
+    assert f"{repository}:latest: does not point to {repository}:2: it belongs to {owner}" in verified
     listed = " ".join(run_command(other, "list").stderr.split())
     assert f"{repository}:latest is not the current image of this project; it belongs to {owner}" in listed
     assert content(endpoint, f"{repository}:latest") == latest
