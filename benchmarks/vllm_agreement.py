@@ -127,7 +127,8 @@ def compare(python: str, path: str, asked: list[Asked], folder: Path, *, each: b
         if answer is None:
             counts["no answer"] += 1
             continue
-        told = [*image_words.problems(one.recipe, ImageAnswer("image", answers.facts, answer, one.is_whole), ())]
+        argv = tuple(one.question["argv"])
+        told = [*image_words.problems(one.recipe, ImageAnswer("image", answers.facts, argv, answer, one.is_whole), ())]
         refuses = bool(answer.faults) and (one.is_whole or any(fault.option for fault in answer.faults))
         outcome = {(True, False): "both refuse", (False, True): "both accept", (True, True): "FALSE ALARM"}
         kind = outcome.get((refuses, code == _ACCEPTED), "MISSED" if one.is_whole else "only the shell can tell")

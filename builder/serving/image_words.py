@@ -58,10 +58,11 @@ _PREFIX = "VLLM_"  # variables of other programs are not judged
 
 @dataclass(frozen=True)
 class ImageAnswer:
-    """The answer of the vLLM in ``image`` about a recipe; ``is_whole`` if all of its command could be shown to vLLM."""
+    """The answer of the vLLM in ``image`` about the arguments ``argv``; ``is_whole`` if these are the whole command."""
 
     image: str
     facts: installed.VllmFacts
+    argv: tuple[str, ...]
     command: installed.CommandAnswer
     is_whole: bool
 
@@ -137,8 +138,8 @@ def ask_image(
         others = [(key, value) for key, value in kept.items() if key != fingerprint][1 - _MOST_IMAGES :]
         images.store_cache(cache, _SECTION, dict([*others, (fingerprint, records.plain(remembered))]))
     return {
-        file: ImageAnswer(image, remembered.facts, answer, is_whole)
-        for file, (_, is_whole) in questions.items()
+        file: ImageAnswer(image, remembered.facts, asked_words["argv"], answer, is_whole)
+        for file, (asked_words, is_whole) in questions.items()
         if remembered and (answer := commands.get(keys[file]))
     }
 
@@ -171,28 +172,19 @@ def require_accepted(
     does not answer refuses nothing."""
     with suppress(ImageStateError, ImageContentsError, BuildFailedError):
         answers = ask_image(workspace, image, [recipe], overrides, extra)
-        require_no_problems(
-            each for answer in answers.values() for each in problems(recipe, answer, (), overrides, extra)
-        )
+        require_no_problems(each for answer in answers.values() for each in problems(recipe, answer, ()))
 
 
 # Judging: the answers become problems and notes, at their places in the recipe.
 
 
-def problems(
-    recipe: Recipe,
-    answer: ImageAnswer,
-    earlier: Iterable[Problem],
-    overrides: Mapping[str, str] | None = None,
-    extra: Sequence[str] = (),
-) -> Iterator[Problem]:
-    """The faults that end `vllm serve` of the image with this recipe and what was typed, except for options in
-    ``earlier`` problems."""
-    argv, _ = command.server_arguments(recipe, overrides, extra)
-    used = {_name(each.option): each for each in command.options(argv)}  # vLLM takes the last one
+def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) -> Iterator[Problem]:
+    """The faults that end `vllm serve` of the image with the arguments that it was asked about, at their places in the
+    recipe, except for options in ``earlier`` problems."""
+    used = {_name(each.option): each for each in command.options(answer.argv)}  # vLLM takes the last one
     choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
-    unknown = [*recipe_problems.unknown_names(recipe, argv, answer.label, choices)]
-    unknown += recipe_problems.unknown_fields(recipe, argv, answer.label, answer.facts.fields)
+    unknown = [*recipe_problems.unknown_names(recipe, answer.argv, answer.label, choices)]
+    unknown += recipe_problems.unknown_fields(recipe, answer.argv, answer.label, answer.facts.fields)
     yield from unknown
     told = " ".join(problem.message for problem in (*earlier, *unknown))
     for fault in answer.command.faults:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.definitions import command
 from builder.definitions.image import load_chain
 from builder.definitions.source_patches import SourcePatch
 from builder.engine import vllm_words
@@ -38,12 +39,17 @@ FACTS = VllmFacts(
 
 
 def answer(*faults: tuple[str, bool, str], is_whole: bool = True, **said: object) -> ImageAnswer:
-    command = CommandAnswer(tuple(CommandFault(*fault) for fault in faults))
-    return ImageAnswer("small:2", FACTS, replace(command, **said), is_whole)  # type: ignore[arg-type]
+    told = CommandAnswer(tuple(CommandFault(*fault) for fault in faults))
+    return ImageAnswer("small:2", FACTS, (), replace(told, **said), is_whole)  # type: ignore[arg-type]
+
+
+def asked(recipe: Recipe, told: ImageAnswer) -> ImageAnswer:
+    """The answer as one about the command of ``recipe``."""
+    return replace(told, argv=command.server_arguments(recipe)[0])
 
 
 def problems(recipe: Recipe, told: ImageAnswer) -> list[str]:
-    return [str(problem) for problem in image_words.problems(recipe, told, ())]
+    return [str(problem) for problem in image_words.problems(recipe, asked(recipe, told), ())]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,7 @@ def test_each_fault_is_told_at_its_place_with_the_nearest_right_word(tmp_path: P
         "r.yaml:4:16: small:2 (vLLM 0.32.0) has no option `--prt`; did you mean `--port`?",
         "r.yaml:4:41: small:2 (vLLM 0.32.0) refuses `--kv_cache_dtype fp9`: did you mean `fp8`?",
     ]
+    told = asked(recipe, told)
     known = [*image_words.problems(recipe, told, ())]
     assert [*image_words.problems(recipe, told, known)] == known[:1], "nothing is told twice"
 
