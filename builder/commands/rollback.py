@@ -138,7 +138,7 @@ def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
             return recorded
         from builder.evidence import requirements
 
-        return requirements.unfit(workspace.project, workspace.environment, lock, name, now, model)
+        return requirements.failed_proof(workspace.project, workspace.environment, lock, name, model)
 
     return reason
 

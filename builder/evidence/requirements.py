@@ -406,9 +406,13 @@ def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
     """The reason why a step back from ``now`` passes over the image ``name``: `pointers.unfit_reason`, or a failed
-    proof. Evidence or a recipe that cannot be read says nothing: going back has to be possible with it."""
-    if reason := pointers.unfit_reason(lock, name, now):
-        return reason
+    proof."""
+    return pointers.unfit_reason(lock, name, now) or failed_proof(project, environ, lock, name, model)
+
+
+def failed_proof(project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, model: str | None) -> str:
+    """The proof that the image ``name`` did not pass, in words; empty without one. Evidence or a recipe that cannot be
+    read says nothing: going back has to be possible with it."""
     with suppress(FileProblemsError):
         for each in (model,) if model else models_of(project, lock, name):
             if _verdict(last_proof(project, lock, name, each, environ)) == "fail":
