@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IMAGES, MODELS = (10, 100, 1000), 50
 MODS = (1, 10, 50)
 RECIPES, RECIPE_RUNS = (1, 3, 10), 2  # a minute a round
-FIRST_LIST = "`list`, the first time after the engine started"
+FIRST_LIST = "`list`, with no tags remembered"
 # A stand-in for a compiler: it keeps a processor busy, and leaves files behind.
 BASE_STEP = """\
 RUN echo {{ args.greeting | sh }} > /greeting && head -c 2000000000 /dev/zero | sha256sum && \\
