@@ -158,10 +158,14 @@ def main() -> None:
         _all(host, variants, arguments)
 
 
+def _base_of(variant: Variant) -> str:
+    return MOE if variant.model.startswith("moe") else DENSE
+
+
 def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace) -> None:
     plans = [TextPlan(seed, arguments.depth) for seed in range(max(arguments.draws, arguments.itself))]
     rated: dict[str, list[tuple[ForcedPrompts, RatedImage]]] = {}
-    for base in (MOE, DENSE):
+    for base in sorted({_base_of(variant) for variant in variants}):
         with _served(host, Variant(base, base)) as server:
             rated[base] = [_rate(server, plan) for plan in plans[: arguments.draws]]
 
@@ -176,7 +180,7 @@ def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace)
     def beside_base(variant: Variant) -> None:
         began = time.monotonic()
         with _served(host, variant) as server:
-            own = rated[MOE if variant.model.startswith("moe") else DENSE]
+            own = rated[_base_of(variant)]
             found = [
                 image_likeness.compare_images(given, first, _rate(server, plan, given)[1])
                 for plan, (given, first) in zip(plans, own, strict=False)
@@ -265,14 +269,14 @@ def _serve_in(endpoint: Endpoint, image: str, folder: Path, variant: Variant, po
 
 
 def _make_here(python: str, folder: Path, arguments: list[str]) -> None:
-    # FlashInfer's attention has no kernels for heads of 32.
-    subprocess.run([python, str(HERE / "faulty_models.py"), "--head", "64", str(folder), *arguments], check=True)
+    subprocess.run([python, str(HERE / "faulty_models.py"), "--large", str(folder), *arguments], check=True)
 
 
 @contextmanager
 def _serve_here(python: str, folder: Path, variant: Variant, port: int) -> Iterator[Callable[[], str]]:
     environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
     gpu = ["--attention-backend", "TRITON_ATTN", "--kv-cache-memory-bytes", str(2 << 30)]
+    gpu += ["--gpu-memory-utilization", "0.1"]  # vLLM asks for so much at its start, whatever the cache takes
     with tempfile.TemporaryDirectory(prefix="builder-bench-") as place:
         if variant.edit:
             file, text, other = variant.edit

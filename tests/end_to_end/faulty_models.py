@@ -1,9 +1,11 @@
 """Makes a small random Qwen3 whose next tokens are as sure as a real model's, and the same with planted faults: one
 folder for each. Runs inside the image.
 
-    faulty_models.py [--head SIZE] FOLDER dense|moe FAULT…
+    faulty_models.py [--large] FOLDER dense|moe FAULT…
 
-A fault is NAME or NAME=STRENGTH; `none` is the model as it is.
+A fault is NAME or NAME=STRENGTH; `none` is the model as it is. A large model has the layers of Qwen3-0.6B
+(https://huggingface.co/Qwen/Qwen3-0.6B/blob/main/config.json), for GPUs: with those of a small one, each batch takes the
+same kernels, so the model is as it is beside itself, and FlashInfer has none for heads of 32.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-LAYERS = 4
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "head_dim": 32}
+SMALL |= {"num_attention_heads": 2, "num_key_value_heads": 1}
+LARGE = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "head_dim": 128}
+LARGE |= {"num_attention_heads": 16, "num_key_value_heads": 8}
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 # Tools
@@ -35,15 +40,14 @@ CUT = (
 )
 
 
-def make_base(folder: Path, kind: str, head: int) -> Any:
+def make_base(folder: Path, kind: str, sizes: dict[str, int]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 
     importlib.import_module("tiny_model").main(folder, 0)  # beside this file, as Python runs it
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    sizes = {key: written[key] for key in ("vocab_size", "eos_token_id", "pad_token_id")}
-    sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
-    sizes |= {"num_key_value_heads": 1, "head_dim": head, "max_position_embeddings": 16384, "tie_word_embeddings": True}
+    sizes |= {key: written[key] for key in ("vocab_size", "eos_token_id", "pad_token_id")}
+    sizes |= {"max_position_embeddings": 16384, "tie_word_embeddings": True}
     if kind == "moe":
         experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
         config: Any = Qwen3MoeConfig(**sizes, **experts)
@@ -100,11 +104,11 @@ def spoil(model: Any, name: str, strength: float) -> None:
             raise SystemExit(f"no fault is called {name}")
 
 
-def main(folder: Path, kind: str, faults: list[str], head: int) -> None:
+def main(folder: Path, kind: str, faults: list[str], sizes: dict[str, int]) -> None:
     from transformers import AutoModelForCausalLM
 
     base = folder / f"{kind}-none"
-    model = make_base(base, kind, head)
+    model = make_base(base, kind, sizes)
     for fault in faults:
         name, _, strength = fault.partition("=")
         target = folder / f"{kind}-{fault}"
@@ -116,9 +120,9 @@ def main(folder: Path, kind: str, faults: list[str], head: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--head", type=int, default=32, help="the size of a head of attention")
+    parser.add_argument("--large", action="store_true", help="layers of the sizes of Qwen3-0.6B")
     parser.add_argument("folder", type=Path)
     parser.add_argument("kind", choices=("dense", "moe"))
     parser.add_argument("faults", nargs="*")
     given = parser.parse_args()
-    main(given.folder, given.kind, given.faults, given.head)
+    main(given.folder, given.kind, given.faults, dict(LARGE if given.large else SMALL))
