@@ -10,6 +10,7 @@ from benchmarks.measuring import Row, Table, in_turn, run
 from benchmarks.sandbox import BUILDER, Sandbox
 from builder.engine import containers
 from builder.engine.client import environment
+from tests import hubcache
 from tests.commands import serving
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     built = serving.make(sandbox.root / "served", f"{sandbox.prefix}-served")
     sandbox.builder(built, "build", "chat")
     kitchen = serving.kitchen(built, Path(sandbox.root, "kitchen"), f"{sandbox.prefix}-served")
+    # Else `run` asks the Hugging Face hub for it.
+    hubcache.add(Path(kitchen.environ["HOME"], ".cache/huggingface"), serving.MODEL)
     environ = {**os.environ, **kitchen.environ, **environment(sandbox.endpoint)}
     script = str(kitchen.project.root / "serve.sh")
 

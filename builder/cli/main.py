@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import re
 import signal
 import stat
@@ -352,6 +351,7 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Writes the report of a bug, which can be pasted into an issue, to a temporary file and prints its path. The
     traceback goes only into the file; if no file can be written, the report itself is printed."""
+    import platform
     import tempfile
     import traceback
     from importlib.metadata import version

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
-from builder.building import mod_trial
 from builder.definitions import command, configuration, container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers, machine
@@ -173,6 +172,8 @@ def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: Prep
 
 def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: StartedServer) -> None:
     """Applies the mods that are tried. If one fails, the server is removed."""
+    from builder.building import mod_trial
+
     try:
         mod_trial.apply_tried(workspace, started.server, prepared.containers, prepared.tried)
     except BaseException:
