@@ -87,6 +87,9 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+# The label of each container that serves a model.
+SERVER_LABEL = "builder.serve"
+
 # The patterns of names that users give to files and folders, and that images.lock records.
 
 # A name may become an argument, or a part of a command that a message proposes.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message
-from builder.engine import images
+from builder.base.words import SERVER_LABEL
+from builder.engine import containers, images
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import claims, images_lock, pointers, status
@@ -173,8 +174,6 @@ def _possible_moves(
 def _result(
     workspace: Workspace, before: Lock, subject: RollbackSubject, moves: tuple[PointerMove, ...], unfit: Unfit
 ) -> RolledBack:
-    from builder.serving import running
-
     passed: dict[ImageName, str] = {}
     for move in moves:
         for name, reason in _earlier(before, subject, move.what, unfit, is_model=move.is_model) if move.back else ():
@@ -182,7 +181,12 @@ def _result(
                 break
             passed.setdefault(name, reason)
     after = pointers.apply_moves(before, moves)
-    serving = running.find_superseded(workspace, after, {move.what for move in moves if move.is_model})
+    serving: tuple[SupersededServer, ...] = ()
+    models = {move.what for move in moves if move.is_model}
+    if models and containers.container_listing(workspace.engine, SERVER_LABEL):  # else the import is not worth its time
+        from builder.serving import running
+
+        serving = running.find_superseded(workspace, after, models)
     differences = pointers.differences(workspace.project, before, moves)
     foreign = claims.foreign_latest(workspace, moves)
     return RolledBack(moves, pointers.staying(after, moves), passed, differences, serving, foreign)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from builder.base import hub_cache, redaction
+from builder.base import hub_cache, redaction, words
 from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.definitions import command
 from builder.definitions.command import after_steps, reached_at
@@ -336,7 +336,7 @@ def _number(text: str) -> float:
 
 # The container: everything needed to start it, or to describe it to another tool, the same for both.
 
-LABEL = "builder.serve"
+LABEL = words.SERVER_LABEL
 # Owners stop and watch their servers by it: `docker ps --filter name=vllm`.
 _NAME_PREFIX = "vllm-"
 # The GPU memory that the server asks for, as `gpu_memory` writes it; and where its port is another one inside, or the

@@ -4,8 +4,7 @@ folder for each. Runs inside the image.
     faulty_models.py [--large] FOLDER dense|moe FAULT…
 
 A fault is NAME or NAME=STRENGTH; `none` is the model as it is. A large model has the layers of Qwen3-0.6B
-(https://huggingface.co/Qwen/Qwen3-0.6B/blob/main/config.json), for GPUs: with those of a small one, each batch takes the
-same kernels, so the model is as it is beside itself, and FlashInfer has none for heads of 32.
+(https://huggingface.co/Qwen/Qwen3-0.6B/blob/main/config.json), for GPUs: FlashInfer has no kernels for heads of 32.
 """
 
 from __future__ import annotations
