@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(**options: bool) -> Any:
+    def dataclass(cls: type[Any] | None = None, /, **options: bool) -> Any:
         """The decorator ``dataclasses.dataclass`` with its options; quicker where ``frozen`` is the only one."""
-        return _frozen if options == {"frozen": True} else dataclasses.dataclass(**options)
+        return _frozen if options == {"frozen": True} else dataclasses.dataclass(cls, **options)
 
 
 def _frozen(cls: type[Any]) -> type[Any]:
+    if any(map(dataclasses.is_dataclass, cls.__bases__)):  # few, and the library wants all of them to be frozen
+        return dataclasses.dataclass(frozen=True)(cls)
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    made.__dataclass_params__.frozen = True
     values = attrgetter("__class__", *(each.name for each in fields(made) if each.compare))
 
     def is_equal(self: Any, other: Any) -> Any:

@@ -124,5 +124,11 @@ def test_values_go_to_other_processes() -> None:
 
 
 def test_other_options_are_those_of_the_library() -> None:
+    keywords: Any = values.dataclass(frozen=True, kw_only=True)(type("Keywords", (Kept,), {}))
+    assert keywords(1, (2,)).more == (2,)
     ordered: Any = values.dataclass(frozen=True, order=True)(type("Ordered", (), {"__annotations__": {"x": int}}))
     assert ordered(1) < ordered(2)
+    changing: Any = values.dataclass(type("Changing", (), {"__annotations__": {"x": int}}))
+    value = changing(1)
+    value.x = 2
+    assert value == changing(2)
