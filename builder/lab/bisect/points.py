@@ -306,9 +306,7 @@ def _require_fitting(
     vLLM cannot be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
-        needs = wheels.read_requirements(
-            workspace.project.state / "wheels", wheel, f"{PACKAGE}-{wheel.version}", settings.ca_file
-        )
+        needs = wheels.read_requirements(workspace.project.state / "wheels", wheel, settings.ca_file)
     except SourceError:
         return
     wants = PythonRequirements(python, _GLIBC, ())

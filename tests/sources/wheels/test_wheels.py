@@ -491,7 +491,4 @@ def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "files", "vllm", version, requires=("torch==2.11.0", "numpy"))
     with serving(tmp_path / "files") as served:
         wheel = Wheel(f"{served.url}/{made.name}", sha256(made))
-        assert wheels.read_requirements(tmp_path / "cache", wheel, f"vllm-{version}", None) == (
-            "torch==2.11.0",
-            "numpy",
-        )
+        assert wheels.read_requirements(tmp_path / "cache", wheel, None) == ("torch==2.11.0", "numpy")
