@@ -7,6 +7,7 @@ import json
 import posixpath
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -179,6 +180,17 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
         return (PlainFile(RECIPE, executable=False, content=read_plain_file(place, LARGEST_TEXT)),)
     except OSError as error:
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
+
+
+def entries_of_recipe(content: bytes, key: str) -> tuple[str, ...]:
+    """The entries of a list of a recipe (``mods``, ``volumes``); none where it cannot be read, which
+    `builder recipes check` reports."""
+    data = None
+    with suppress(FileProblemsError, UnicodeDecodeError):
+        data = yaml_file.load(content.decode("utf-8-sig"), "")
+    entries = data.get(key) if isinstance(data, dict) else None
+    listed = entries if isinstance(entries, list) else ()
+    return tuple(entry.strip() for entry in listed if isinstance(entry, str) and entry.strip())
 
 
 MOD_FILES = ("run.sh", "mod.yaml")
