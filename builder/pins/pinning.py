@@ -522,15 +522,14 @@ def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ..
         commit = str(pins.sources[name].commit)
         for file in source.requirements:
             lines = mirror.read_requirements(resolver.project.mirrors, source.git, commit, file, resolver.say)
-            try:
-                requirements[name] = (*requirements.get(name, ()), *without(lines, built))
-            except SourceError as error:
-                raise SourceError(f"{file} of {name} at {commit[:12]}: {error.message}") from None
+            others = without(lines, built, f"{file} of {name} at {commit[:12]}")
+            requirements[name] = (*requirements.get(name, ()), *others)
     return requirements
 
 
-def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
-    """The requirements for other packages than these. Raises SourceError for text that is not a requirement."""
+def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple[str, ...]:
+    """The requirements for other packages than these. Raises SourceError for text that is not a requirement, with the
+    place ``where`` it stands."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     others = []
@@ -539,7 +538,8 @@ def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
             if canonical(Requirement(text).name) not in names:
                 others.append(text)
         except InvalidRequirement as error:
-            raise SourceError(f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{where}: `{text}` is not a valid requirement: {reason}") from None
     return tuple(others)
 
 

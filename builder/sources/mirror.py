@@ -45,19 +45,17 @@ def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
     """Returns the pin of a branch, tag or commit of the repository ``url``, and keeps its commit in the mirror. A full
     commit that is there already takes no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated
     commit, no access or no answer."""
-    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
-
-def _pin(repository: GitRepository, ref: str) -> GitPin:
-    commit = ref.lower()
-    if not is_commit(commit):
-        refs = list_refs(repository)
-        commit = commit_of(repository, refs, ref)
+    def pin(repository: GitRepository) -> GitPin:
+        refs = None if is_commit(ref.lower()) else list_refs(repository)
+        commit = commit_of(repository, refs, ref) if refs else ref.lower()
         ensure_commit(repository, commit)
-        update_tags(repository, refs.tags)
-    ensure_commit(repository, commit)
-    version = version_of(repository, commit)
-    return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
+        if refs:
+            update_tags(repository, refs.tags)
+        version = version_of(repository, commit)
+        return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
+
+    return with_mirror(mirrors, url, pin, notify)
 
 
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
@@ -423,8 +421,12 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
             try:
                 return action(repository)
             except DamagedError as error:
-                notify(f"{error.message}; keeping it as {repository.path.name}.damaged, and fetching it again")
-                rebuild(repository)
+                # What upstream no longer has can still be read there by hand.
+                aside = repository.path.with_name(f"{repository.path.name}.damaged")
+                notify(f"{error.message}; keeping it as {aside.name}, and fetching it again")
+                rmtree(aside, ignore_errors=True)
+                repository.path.rename(aside)
+                ensure(repository)
                 return action(repository)
     except OSError as error:
         message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
@@ -595,11 +597,3 @@ def ensure(repository: GitRepository) -> None:
     leftovers = [file for pattern in _LEFTOVERS for file in path.glob(pattern)]
     for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *leftovers):
         stale.unlink(missing_ok=True)
-
-
-def rebuild(repository: GitRepository) -> None:
-    """Sets a damaged mirror aside and begins a new one. What upstream no longer has can still be read there by hand."""
-    aside = repository.path.with_name(f"{repository.path.name}.damaged")
-    rmtree(aside, ignore_errors=True)
-    repository.path.rename(aside)
-    ensure(repository)
