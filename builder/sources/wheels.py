@@ -270,12 +270,12 @@ def read_requirements(cache: Path, wheel: Wheel, ca_file: Path | None) -> tuple[
     return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
 
 
-def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
-    """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
-    if there is none. A package that is not there at all was left out on purpose."""
-    target = python.markers(platform, wants.version)
+def conflict(needs: Iterable[str], installed: Mapping[str, str], platform: str, version: str) -> str:
+    """The first need of a wheel that an image with these packages (name to version) and this ``version`` of Python does
+    not meet, in words; empty if there is none. A package that is not there at all was left out on purpose."""
+    target = python.markers(platform, version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
-    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+    return next((f"needs {needed}, and not {present}" for needed, present in unmet), "")
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:

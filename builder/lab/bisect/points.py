@@ -309,8 +309,7 @@ def _require_fitting(
         needs = wheels.read_requirements(workspace.project.state / "wheels", wheel, settings.ca_file)
     except SourceError:
         return
-    wants = PythonRequirements(python, _GLIBC, ())
-    if problem := wheels.conflict(needs, packages, wants, span.builds.platform):
+    if problem := wheels.conflict(needs, packages, span.builds.platform, python):
         raise SourceError(f"{PACKAGE} {wheel.version} {problem}")
 
 
