@@ -20,7 +20,7 @@ from builder.base.words import did_you_mean
 from builder.definitions import configuration, recipe
 from builder.definitions.mod import PlainFile
 from builder.moving import copies
-from builder.sources import foreign_files
+from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,11 +138,12 @@ class _Published:
         address = registry_address(project, REGISTRY)
         address = replace(address, url=url or address.url, path="", ref=ref or address.ref)
         upstream = copies.find_repository(project, address, notify)
+        repository = mirror.locate(project.mirrors, address.url, notify)
         texts: dict[str, str] = {}
         for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
                 raise SourceError(f"{upstream.url} has no {path}: it does not contain vLLM's recipes")
-            files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
+            files = foreign_files.read_foreign_files(repository, upstream.commit, path)
             texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
         return cls(upstream, texts)
 

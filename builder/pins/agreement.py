@@ -179,7 +179,7 @@ def rust(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
     if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
         return ""
-    files = mirror.read_files(resolver.project.mirrors, source.git, pin.commit, [RUST_FILE], resolver.say)
+    files = mirror.read_files(resolver.mirror(source.git), pin.commit, [RUST_FILE])
     channel = _CHANNEL.search(files.get(RUST_FILE, b""))
     return channel[1].decode("utf-8", "replace") if channel else ""
 
@@ -189,12 +189,12 @@ def _of_commit(
 ) -> dict[str, Named]:
     from builder.sources import mirror
 
-    mirrors, files = resolver.project.mirrors, source.requirements
-    if not files and mirror.read_files(mirrors, source.git, pin.commit, [_USUAL_FILE], resolver.say):
+    repository, files = resolver.mirror(source.git), source.requirements
+    if not files and mirror.read_files(repository, pin.commit, [_USUAL_FILE]):
         files = (_USUAL_FILE,)
     named: dict[str, Named] = {}
     for file in files:
-        lines = mirror.read_requirements(mirrors, source.git, pin.commit, file, resolver.say)
+        lines = mirror.read_requirements(repository, pin.commit, file)
         named = {**_of_lines(lines, definition, f"vllm {pin.version} ({pin.commit[:12]})"), **named}
     return named
 

@@ -401,9 +401,9 @@ def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before
     if conflicts:
         raise SourceError("\n".join(error.message for error in conflicts), hint=conflicts[0].hint)
     url = pin.git if source.checkout else source.git
-    check_patches(resolver.project.mirrors, url, pin.commit, taken, resolver.say)
+    check_patches(resolver.mirror(url), pin.commit, taken)
     task.patches.update({patch.sha256: diff for patch, diff in taken})
-    mirror.preserve(resolver.project.mirrors, url, pin.commit, resolver.say)
+    mirror.preserve(resolver.mirror(url), pin.commit)
     return replace(pin, patches=tuple(patch for patch, _ in taken))
 
 
@@ -521,7 +521,7 @@ def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ..
     for name, source in sources.items():
         commit = str(pins.sources[name].commit)
         for file in source.requirements:
-            lines = mirror.read_requirements(resolver.project.mirrors, source.git, commit, file, resolver.say)
+            lines = mirror.read_requirements(resolver.mirror(source.git), commit, file)
             others = without(lines, built, f"{file} of {name} at {commit[:12]}")
             requirements[name] = (*requirements.get(name, ()), *others)
     return requirements

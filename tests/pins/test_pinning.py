@@ -391,7 +391,7 @@ def test_the_tree_of_a_pinned_commit_is_kept(definition_pins_project: Project, t
         definition_pins_resolver(definition_pins_project, index(tmp_path)),
         {},
     )
-    mirror.check_out(definition_pins_project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
+    mirror.check_out(mirror.locate(definition_pins_project.mirrors, vllm.url), vllm.history.main, tmp_path / "tree")
     assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
 
 

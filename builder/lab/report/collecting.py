@@ -375,7 +375,7 @@ def now_of(model: Part) -> Part:
 
 def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRange | None:
     with suppress(SourceError):
-        return mirror.commits_present(project.mirrors, git, old, new, _LISTED_COMMITS)
+        return mirror.commits_present(mirror.locate(project.mirrors, git), old, new, _LISTED_COMMITS)
     return None
 
 
