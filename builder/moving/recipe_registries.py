@@ -268,15 +268,15 @@ class _Making:
         gates = _mapping(self.data, "strategy_hardware")
         granted = [key for key, gate in gates.items() if isinstance(gate, dict) and "supported" in gate.values()]
         offered = []
-        known = list(dict.fromkeys((*listed, *granted)))
-        for key in known:
+        strategies = list(dict.fromkeys((*listed, *granted)))
+        for key in strategies:
             gate = self._by_hardware(gates.get(key)) if isinstance(gates.get(key), dict) else None
             several = key.startswith("multi_node_") or key == "pd_cluster"
             is_possible = self.profile.get("scalable") is not False or not several
             if (gate != "unsupported" if gate is not None else key in listed) and is_possible:
                 offered.append(key)
         nodes = 2 if self._fits(1) is False and any(key.startswith("multi_node_") for key in offered) else 1
-        chosen = self._recommended(known, nodes)
+        chosen = self._recommended(strategies, nodes)
         if chosen not in offered:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)

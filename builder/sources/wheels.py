@@ -67,8 +67,8 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
     wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         own = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
-        found = _query_index(request.requirement, request.python, request.platform, settings, own)
-        wheels = tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in found)
+        listed = _query_index(request.requirement, request.python, request.platform, settings, own)
+        wheels = tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in listed)
         # A local wheel may be built again; an uploaded one never changes.
         if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
