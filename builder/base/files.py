@@ -388,6 +388,11 @@ def sync_folder(folder: Path) -> None:
             raise
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the nearest one above it that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def make_folder(folder: Path) -> None:
     """Makes ``folder`` and the missing folders above it, and forces their names to the disk. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]

@@ -247,7 +247,7 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
 
     url, _, commit = address.partition("#")
     try:
-        mirror.check_out(project.mirrors, url, commit, folder)
+        mirror.check_out(mirror.locate(project.mirrors, url), commit, folder)
     except SourceError as error:
         raise BuildFailedError(
             f"{gone.message}\n{error.message}" if gone else error.message,

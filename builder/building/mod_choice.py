@@ -229,11 +229,10 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
     problems: list[str] = []
     for definition, own, own_pins in zip(chain, mods, pins, strict=True):
         named |= agreement.installed(_packages(own_pins), f"the image of {definition.name}")
-        python = definition.python.version if definition.python else "3.12"
         for mod, (number, text) in ((each, text) for each in own for text in enumerate(each.packages)):
             name = canonical(text.partition("==")[0].partition("[")[0])
             there = named.get(name)
-            requirement = agreement.parse(text, definition.platform, python) if there else None
+            requirement = agreement.parse(text, definition) if there else None
             if there and requirement and not agreement.agree(requirement.specifier, there.specifiers):
                 place = mod.location("packages", number)
                 problems.append(f"{place}: {text}, but {there.by} has {name}{there.specifiers}")

@@ -78,7 +78,7 @@ def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> V
 def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmChoices | None:
     pin = pins.sources.get(_PACKAGE)
     if isinstance(pin, GitPin):
-        files = mirror.read_present(project.mirrors, pin.git, pin.commit, _PATHS)
+        files = mirror.read_present(mirror.locate(project.mirrors, pin.git), pin.commit, _PATHS)
         patches = b"\n".join(vendored.load_vendored(project, definition.name, pins, {}).values())
         return VllmChoices(f"vLLM {pin.version}", _values(files, patches)) if files else None
     name = definition.wheel_sources[_PACKAGE].package if _PACKAGE in definition.wheel_sources else _PACKAGE

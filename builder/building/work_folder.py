@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.base.files import folder_locked, read_plain_file, write_atomically, write_plain_file
+from builder.base.files import folder_locked, nearest_existing, read_plain_file, write_atomically, write_plain_file
 from builder.base.project import below_project
 from builder.engine import containers, images
 from builder.numbers import claims, images_lock
@@ -111,7 +111,7 @@ def require_writable(project: Project, repository: str) -> None:
     """Raises OSError if this user may not write what the next number takes, before a build that would be for
     nothing."""
     for folder in (project.root, project.journal, project.builds / repository):
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        existing = nearest_existing(folder)
         if not os.access(existing, os.W_OK | os.X_OK):
             number = errno.EROFS if os.statvfs(existing).f_flag & os.ST_RDONLY else errno.EACCES
             raise OSError(number, os.strerror(number), str(existing))

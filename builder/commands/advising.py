@@ -15,7 +15,7 @@ from builder.definitions import advisories, configuration
 from builder.definitions.advisories import AdvisorySet
 from builder.definitions.fields import LARGEST_TEXT, decoded
 from builder.moving import copies, shipped
-from builder.sources import foreign_files
+from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
         address = copies.parse_address(source)
         upstream = copies.find_repository(project, address, notify)
         commit = upstream.commit
-        files_there = foreign_files.read_foreign_files(project.mirrors, address.url, commit, address.path, notify)
+        repository = mirror.locate(project.mirrors, address.url, notify)
+        files_there = foreign_files.read_foreign_files(repository, commit, address.path)
         contents = {file.path: file.content for file in files_there}
     texts = {path: content for path, content in contents.items() if path.endswith(_SUFFIX)}
     if not texts:

@@ -347,9 +347,10 @@ def _found_culprit(
     result = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
     if tree := span.tree(unit):
         good, bad = culprit.good or tree.old[1], culprit.bad or tree.new[1]
-        facts = partial(vllm_versions.commit_facts, workspace.project.mirrors, tree.new[0], bad)
+        mirrors, url = workspace.project.mirrors, tree.new[0]
         now = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` keeps the commit before"
-        return replace(result, good=good, bad=bad, commit=_answered(workspace, facts), now=now)
+        commit = _answered(workspace, lambda: vllm_versions.commit_facts(mirror.locate(mirrors, url), bad))
+        return replace(result, good=good, bad=bad, commit=commit, now=now)
     if package := span.package(unit):
         old, new = span.versions(package)
         good, bad = culprit.good or old, culprit.bad or new

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.base import words
+from builder.base import files, words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message
 from builder.definitions import checkpoint_definition
@@ -47,7 +47,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
     plan, place, _, made = _plan(workspace, name, update=update)
     needed = 0 if made else plan.size + plan.fetched
     seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
-    free = shutil.disk_usage(_disk(place)).free
+    free = shutil.disk_usage(files.nearest_existing(place.root)).free
     return CheckpointOutlook(plan, str(place.root), free, needed, seconds, made)
 
 
@@ -72,7 +72,7 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         made = recorded[revision]
     else:
         finished = conversion.finished_size(plan, place)
-        needed, disk = plan.size + plan.fetched - finished, _disk(place)
+        needed, disk = plan.size + plan.fetched - finished, files.nearest_existing(place.root)
         if needed + _SPARE > (free := shutil.disk_usage(disk).free):
             message = f"{checkpoint} needs {words.size_text(needed)}, but {disk} has only {words.size_text(free)} free"
             hint = "free some space, or use a larger disk: `output: {folder: PATH}`, or HF_HOME for all models"
@@ -100,10 +100,6 @@ def _plan(
     recorded = records.checkpoints.get(definition.name, {})
     made = next((each for each, made in recorded.items() if made.inputs == plan.inputs and place.has(each)), None)
     return plan, place, recorded, made
-
-
-def _disk(place: ResultPlace) -> Path:
-    return next(folder for folder in (place.root, *place.root.parents) if folder.exists())
 
 
 # The ``list`` and ``show`` commands: what is defined, what was made, and what is here.

@@ -424,10 +424,10 @@ def _moved_pins(
         if isinstance(pins[0], GitPin) and isinstance(pins[1], GitPin) and pins[0].git == pins[1].git:
             from builder.sources import mirror
 
-            url = definition.git_sources[name].git
+            upstream = mirror.locate(project.mirrors, definition.git_sources[name].git)
             # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
-                between = mirror.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
+                between = mirror.commits_between(upstream, pins[0].commit, pins[1].commit)
         packages: tuple[PackageChange, ...] = ()
         if name == "base" and before.base and after.base and before.base.packages and after.base.packages:
             bases = (before.base, after.base)

@@ -446,8 +446,10 @@ def plan_copies_update(
                 hint = words.did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
-            if kind == "recipe" and recipe_registries.is_vllm_recipe(copied.path):
-                planned.append(recipe_registries.plan_vllm_recipe_again(project, copied, key[1], name, notify))
+            if kind == "recipe" and (
+                made := recipe_registries.plan_vllm_recipe_again(project, copied, key[1], name, notify)
+            ):
+                planned.append(made)
                 continue
             if key not in upstreams:
                 upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)

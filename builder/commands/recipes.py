@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, yaml_file
+from builder.base import files
 from builder.base.errors import (
     BuilderError,
     ConflictError,
@@ -52,7 +52,7 @@ from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from builder.base.events import Report
     from builder.base.project import Project
@@ -240,7 +240,8 @@ def _named_mods(
     present = mod.mod_names(project)
     planned: dict[str, PlannedCopy] = {}
     missing: dict[str, str] = {}
-    for entry in dict.fromkeys(posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
+    entries = (entry for copy in recipes for entry in copies.entries_of_recipe(copy.files[0].content, "mods"))
+    for entry in dict.fromkeys(map(posixpath.normpath, entries)):
         path, own = _mod_folder(upstream, entry), posixpath.basename(entry)
         if mod.name_of(entry) not in present:
             if path:
@@ -265,18 +266,6 @@ def _mod_folder(upstream: Upstream, entry: str) -> str:
     return next((path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES)), "")
 
 
-def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
-    """The entries of a list in a recipe; none if it cannot be read, which `builder recipes check` reports."""
-    try:
-        data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
-    except (FileProblemsError, UnicodeDecodeError):
-        return
-    entries = data.get(key) if isinstance(data, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, str) and entry.strip():
-            yield entry.strip()
-
-
 def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
     """The copies in the order in which they are made: a recipe after the mods that it names."""
     return (*(planned.mods if with_mods else ()), *planned.recipes)
@@ -289,7 +278,7 @@ def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, 
     mounts = (
         f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: its server has root access there"
         for each in planned
-        if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
+        if each.kind == "recipe" and (volumes := copies.entries_of_recipe(each.files[0].content, "volumes"))
     )
     broken = (
         f"recipes/{each.name} cannot be served: {problems[0]}"

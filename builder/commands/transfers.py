@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.base import hub_cache, words
+from builder.base import files, hub_cache, words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message, NodeEvent, Report, TransferProgress
 from builder.definitions import build_target, command, configuration, recipe
@@ -358,8 +358,7 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
 
 def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> None:
     needed = sum(missing_bytes(environ, snapshot) for snapshot in snapshots)
-    hub = hub_cache.hub(environ)
-    disk = next(folder for folder in (hub, *hub.parents) if folder.exists())
+    disk = files.nearest_existing(hub_cache.hub(environ))
     free = shutil.disk_usage(disk).free
     if needed and needed + _SPARE > free:
         names = " and ".join(snapshot.model for snapshot in snapshots)

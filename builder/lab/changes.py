@@ -11,7 +11,6 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
@@ -411,15 +410,14 @@ def commits_of(
         elif not (mirror.is_commit(old) and mirror.is_commit(new)):
             reason = "a wheel does not name its whole commit, so only versions are known"
         elif commit_filter is None:
-            gained = mirror.commits_present(project.mirrors, change.git, old, new, _WITHOUT_NETWORK)
+            upstream = mirror.locate(project.mirrors, change.git)
+            gained = mirror.commits_present(upstream, old, new, _WITHOUT_NETWORK)
             reason = "" if gained else "its commits are not in the mirror"
         else:
-            between = partial(
-                mirror.commits_between, project.mirrors, change.git, notify=lambda text: report(Message(text))
-            )
             try:
-                gained = between(old, new, commit_filter)
-                lost = between(new, old, commit_filter) if gained.dropped else None
+                upstream = mirror.locate(project.mirrors, change.git, lambda text: report(Message(text)))
+                gained = mirror.commits_between(upstream, old, new, commit_filter)
+                lost = mirror.commits_between(upstream, new, old, commit_filter) if gained.dropped else None
             except SourceError as error:
                 reason, gained = error.message, None
         commits.append(UpstreamCommits(change, gained, lost, reason))

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from builder.base.errors import ConflictError
 from builder.base.records import Journal
 from builder.lock import checking
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, image_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,16 +64,11 @@ class Upgrade:
     @property
     def candidate_image(self) -> ImageName:
         """The candidate, once it is built."""
-        return _image(self.candidate)
+        return image_name(self.candidate)
 
     @property
     def image_before(self) -> ImageName | None:
-        return _image(self.before) if self.before else None
-
-
-def _image(text: str) -> ImageName:
-    repository, _, number = text.rpartition(":")
-    return ImageName(repository, int(number))
+        return image_name(self.before) if self.before else None
 
 
 def journal_of(project: Project, model: str) -> Journal[Upgrade]:

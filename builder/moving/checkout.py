@@ -15,20 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from builder.base import files, redaction, words, yaml_file
-from builder.base.errors import (
-    BuilderError,
-    Location,
-    Problem,
-    UsageError,
-)
+from builder.base import files, redaction, words
+from builder.base.errors import BuilderError, Location, Problem, UsageError
 from builder.definitions import cluster, configuration, container, mod, recipe
-from builder.definitions.fields import LARGEST_TEXT, env_text, read_text
+from builder.definitions.fields import LARGEST_TEXT, env_text
 from builder.engine import images
 from builder.lock import lock_file
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
-from builder.sources import git
+from builder.sources import git, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,10 +129,6 @@ class EnvFile:
     values: dict[str, str] = field(repr=False)
     problems: tuple[Problem, ...] = ()
 
-    def value(self, name: str) -> str:
-        """The value of a variable without blanks around it, empty where it has none."""
-        return self.values.get(name, "").strip()
-
 
 def parse_env_file(text: str, file: str) -> EnvFile:
     """Parses the text of a file that messages call ``file``. Of a name that stands twice the last one counts."""
@@ -223,15 +214,15 @@ def settle_nodes(
     """The nodes to add for the machines in CLUSTER_NODES of ``env``, by name, and what that key becomes. A machine that
     is a node already stays as it is. ``own_engine`` is the address of this machine's engine."""
     key = "CLUSTER_NODES"
-    listed = [part for part in map(str.strip, env.value(key).split(",")) if part]
-    hosts = [login for login in dict.fromkeys(listed) if _LOGIN.fullmatch(login)]
+    listed = [part for part in map(str.strip, env.values.get(key, "").split(",")) if part]
+    hosts = {login: login.rpartition("@")[2] for login in listed if _LOGIN.fullmatch(login)}
     notes = [f"left out, not a valid name: {login}" for login in listed if login not in hosts]
     if len(hosts) < 2:
         return {}, {key: "; ".join(["one machine needs no node", *notes])} if listed else {}
-    own = next((login for login in hosts if is_own(_address(login))), None)
+    own = next((login for login, address in hosts.items() if is_own(address)), None)
     nodes: dict[str, dict[str, Any]] = {}
-    for number, login in enumerate(hosts, start=1):
-        address, is_here = _address(login), login == own
+    for number, (login, address) in enumerate(hosts.items(), start=1):
+        is_here = login == own
         node = next((each for each in existing if _is_at(each, address, is_here=is_here)), None)
         name = node.name if node else _name(address, number, {*nodes, *(each.name for each in existing)})
         if node is None:
@@ -247,10 +238,6 @@ def is_own(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _address(login: str) -> str:
-    return login.rpartition("@")[2]
 
 
 def _is_at(node: Node, address: str, *, is_here: bool) -> bool:
@@ -337,11 +324,9 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
         commit = output("merge-base", "HEAD", branch)
         if not branch.startswith("refs/remotes/") or not url or url.startswith(".") or not commit:
             return None
-        listed = output("ls-tree", "-r", "-z", "--full-tree", commit)
+        blobs = {entry.path: entry.blob for entry in mirror.tree_entries(repository, commit)}
     except (BuilderError, OSError):
         return None
-    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
-    blobs = {name: meta.split()[2] for meta, _, name in pairs}
     return UpstreamCommit(url, DEFAULT_BRANCH if branch == default else ref, commit, blobs)
 
 
@@ -349,14 +334,12 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
     """The origin of ``files`` at ``path`` of the checkout; None for what is the user's own, or was edited."""
     blobs = upstream.blobs if upstream else {}
     there = {name: blob for name, blob in blobs.items() if name == path or name.startswith(f"{path}/")}
-    here = {path if path in there else f"{path}/{file.path}": _blob(file.content) for file in files}
+    written = {file.path: b"blob %d\0" % len(file.content) + file.content for file in files}
+    digests = {name: hashlib.sha1(blob, usedforsecurity=False).hexdigest() for name, blob in written.items()}
+    here = {path if path in there else f"{path}/{name}": digest for name, digest in digests.items()}
     if upstream is None or not there or here != there:
         return None
     return Origin(upstream.url, path, upstream.ref, upstream.commit, copies.origin_digests(files))
-
-
-def _blob(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 # The files that a project takes over from a checkout, and the images from the engine.
@@ -428,9 +411,7 @@ def plan_part(
 
 def mods_named(path: Path) -> tuple[str, ...]:
     """The mods that the recipe at ``path`` names, as it writes them; none where it cannot be read."""
-    data: Any = {}
-    with suppress(BuilderError):
-        data = yaml_file.load(read_text(path, path.name), path.name)
-    mods = data.get("mods") if isinstance(data, dict) else None
-    entries = [each.strip() for each in mods if isinstance(each, str)] if isinstance(mods, list) else []
-    return tuple(posixpath.normpath(entry) for entry in entries if entry)
+    with suppress(OSError):
+        entries = copies.entries_of_recipe(files.read_plain_file(path.resolve(), LARGEST_TEXT), "mods")
+        return tuple(map(posixpath.normpath, entries))
+    return ()

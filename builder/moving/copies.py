@@ -7,6 +7,7 @@ import json
 import posixpath
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +22,7 @@ from builder.definitions.fields import LARGEST_TEXT, read_text
 from builder.definitions.mod import PlainFile, read_plain_files
 from builder.lab import changes
 from builder.moving import shipped as shipped_files
-from builder.sources import foreign_files, git
+from builder.sources import foreign_files, git, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -181,6 +182,17 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
 
 
+def entries_of_recipe(content: bytes, key: str) -> tuple[str, ...]:
+    """The entries of a list of a recipe (``mods``, ``volumes``); none where it cannot be read, which
+    `builder recipes check` reports."""
+    data = None
+    with suppress(FileProblemsError, UnicodeDecodeError):
+        data = yaml_file.load(content.decode("utf-8-sig"), "")
+    entries = data.get(key) if isinstance(data, dict) else None
+    listed = entries if isinstance(entries, list) else ()
+    return tuple(entry.strip() for entry in listed if isinstance(entry, str) and entry.strip())
+
+
 MOD_FILES = ("run.sh", "mod.yaml")
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 _RECIPE_NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*/)*[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -254,7 +266,8 @@ def find_repository(project: Project, address: CopyAddress, notify: Notify) -> U
         if around := next(filter(_is_repository, place.parents), None):
             hint = f"name its folder within the repository {around}: {around}//{place.relative_to(around)}"
         raise SourceError(f"{place} is not a git repository", hint=hint)
-    return Upstream(address, *foreign_files.find_commit(project.mirrors, address.url, address.ref, notify))
+    repository = mirror.locate(project.mirrors, address.url, notify)
+    return Upstream(address, *foreign_files.find_commit(repository, address.ref))
 
 
 def _is_repository(folder: Path) -> bool:
@@ -324,7 +337,8 @@ def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name:
     """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``. Raises UsageError for
     an unfit name, SourceError for files that are not copied, and what `compare_copy` does."""
     require_name(kind, name)
-    files = foreign_files.read_foreign_files(project.mirrors, upstream.address.url, upstream.commit, path, notify)
+    repository = mirror.locate(project.mirrors, upstream.address.url, notify)
+    files = foreign_files.read_foreign_files(repository, upstream.commit, path)
     if kind == "recipe":
         files = (replace(files[0], path=RECIPE, executable=False),)
     origin = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin_digests(files))

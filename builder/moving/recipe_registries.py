@@ -20,7 +20,7 @@ from builder.base.words import did_you_mean
 from builder.definitions import configuration, recipe
 from builder.definitions.mod import PlainFile
 from builder.moving import copies
-from builder.sources import foreign_files
+from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -97,11 +97,6 @@ _HARDWARE = re.compile(r"[a-z0-9][a-z0-9_]*")
 _ORIGIN = re.compile(r"(?P<path>models/[^#]+)#(?P<variant>[\w.-]+)@(?P<hardware>[a-z0-9_]+)", re.ASCII)
 
 
-def is_vllm_recipe(path: str) -> bool:
-    """True for the path of a recipe that was made of one of vLLM's."""
-    return _ORIGIN.fullmatch(path) is not None
-
-
 def plan_vllm_recipe(
     project: Project, text: str, hardware: str | None, name: str | None, notify: Notify
 ) -> PlannedCopy:
@@ -119,11 +114,14 @@ def plan_vllm_recipe(
     return published.planned(project, file, variant, chosen, name or match["model"].rpartition("/")[2].lower())
 
 
-def plan_vllm_recipe_again(project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify) -> PlannedCopy:
-    """Plans a recipe that was made before, of what ``ref`` is now. Raises as `plan_vllm_recipe` does."""
+def plan_vllm_recipe_again(
+    project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify
+) -> PlannedCopy | None:
+    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's.
+    Raises as `plan_vllm_recipe` does."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
-        raise UsageError(f"{origin.path} is not a recipe of vLLM")
+        return None
     published = _Published.fetch(project, ref, notify, origin.url)
     return published.planned(project, match["path"], match["variant"], match["hardware"], name)
 
@@ -140,11 +138,12 @@ class _Published:
         address = registry_address(project, REGISTRY)
         address = replace(address, url=url or address.url, path="", ref=ref or address.ref)
         upstream = copies.find_repository(project, address, notify)
+        repository = mirror.locate(project.mirrors, address.url, notify)
         texts: dict[str, str] = {}
         for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
                 raise SourceError(f"{upstream.url} has no {path}: it does not contain vLLM's recipes")
-            files = foreign_files.read_foreign_files(project.mirrors, address.url, upstream.commit, path, notify)
+            files = foreign_files.read_foreign_files(repository, upstream.commit, path)
             texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
         return cls(upstream, texts)
 
@@ -269,14 +268,15 @@ class _Making:
         gates = _mapping(self.data, "strategy_hardware")
         granted = [key for key, gate in gates.items() if isinstance(gate, dict) and "supported" in gate.values()]
         offered = []
-        for key in dict.fromkeys((*listed, *granted)):
+        strategies = list(dict.fromkeys((*listed, *granted)))
+        for key in strategies:
             gate = self._by_hardware(gates.get(key)) if isinstance(gates.get(key), dict) else None
             several = key.startswith("multi_node_") or key == "pd_cluster"
             is_possible = self.profile.get("scalable") is not False or not several
             if (gate != "unsupported" if gate is not None else key in listed) and is_possible:
                 offered.append(key)
         nodes = 2 if self._fits(1) is False and any(key.startswith("multi_node_") for key in offered) else 1
-        chosen = self._recommended(list(dict.fromkeys((*listed, *granted))), nodes)
+        chosen = self._recommended(strategies, nodes)
         if chosen not in offered:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)

@@ -60,12 +60,6 @@ def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:
             yield ShippedFile(inside.as_posix(), path.read_bytes(), bool(path.stat().st_mode & 0o100))
 
 
-def schemas() -> Iterator[ShippedFile]:
-    """The schemas of the files that users write, where the first line of each shipped file says that they are."""
-    for file in below_package(Path(definitions.__file__).parent, "schemas"):
-        yield ShippedFile(f"builder/definitions/{file.path}", file.content)
-
-
 Contents = Literal["all", "spark", "cpu", "minimal"]
 # Files that a project may have lines of its own in: what is missing is added at their end.
 LINES = (".gitignore", ".gitattributes")
@@ -110,7 +104,9 @@ def select(contents: Contents) -> Selection:
     files += [ShippedFile(recipe.file, (project.root / recipe.file).read_bytes()) for recipe in every]
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
-    files += schemas()
+    # Where the first line of each file that users write says that its schema is.
+    schemas = below_package(Path(definitions.__file__).parent, "schemas")
+    files += [ShippedFile(f"builder/definitions/{schema.path}", schema.content) for schema in schemas]
     own = ("builder.yaml", "AGENTS.md", *LINES)  # the beginnings of files that each project has of its own
     files += [ShippedFile(name, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
     # Images that were built in a checkout are not those of a project that begins.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import Location, SourceError
 from builder.base.words import parse_requirement, parse_version
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition, Source
     from builder.lock.model import LockedPackage, Pins, SourcePin
     from builder.pins.resolver import Resolver
-    from builder.sources.wheels import WheelRequest
 
 
 # The version of a source that is taken as a wheel: what the definition writes, or what was chosen for the pin.
@@ -42,7 +41,8 @@ def wheel_version(source: Source | None, pin: SourcePin | None) -> str:
         return ""
     written = source.requirement.partition("==")[2]
     pinned = pin.version if isinstance(pin, WheelPin) and pin.requested == source.requested else ""
-    return pinned if pinned and not (written and _is(pinned, written)) else written
+    # A local part that was not written makes no other version.
+    return written if not pinned or (written and only(written).contains(pinned, prereleases=True)) else pinned
 
 
 def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) -> str:
@@ -64,32 +64,15 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
     return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
 
 
-def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> WheelRequest:
-    """The request for the wheel of one version of a source, on the index that the definition names for it. Raises
-    ValueError for a definition without Python packages, which has no wheel either."""
-    from builder.sources.wheels import WheelRequest
-
-    wants = definition.python
-    if wants is None:
-        raise ValueError("a wheel is installed with the Python packages")
-    indexes = tuple(index for index in wants.indexes if source.package in index.packages)
-    return WheelRequest(f"{source.package}=={wanted}", replace(wants, indexes=indexes), definition.platform)
-
-
-def _is(pinned: str, written: str) -> bool:
-    """True if a version is the written one: a local part that was not written makes no other."""
-    return only(written).contains(pinned, prereleases=True)
-
-
 # Requirements that are compared: for one package, is there a version that suits all of them?
 
 
-def parse(text: str, platform: str, version: str) -> Requirement | None:
-    """The requirement in ``text`` where it counts on ``platform`` and this Python (``3.12``); else None."""
+def parse(text: str, definition: ImageDefinition) -> Requirement | None:
+    """The requirement in ``text`` where it counts on the platform and the Python of ``definition``; else None."""
     requirement = parse_requirement(text)
-    if requirement and requirement.marker and not requirement.marker.evaluate(python.markers(platform, version)):
-        return None
-    return requirement
+    target = python.markers(definition.platform, definition.python.version if definition.python else "3.12")
+    is_other = requirement and requirement.marker and not requirement.marker.evaluate(target)
+    return None if is_other else requirement
 
 
 def only(version: str) -> SpecifierSet:
@@ -196,7 +179,7 @@ def rust(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
     if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
         return ""
-    files = mirror.read_files(resolver.project.mirrors, source.git, pin.commit, [RUST_FILE], resolver.say)
+    files = mirror.read_files(resolver.mirror(source.git), pin.commit, [RUST_FILE])
     channel = _CHANNEL.search(files.get(RUST_FILE, b""))
     return channel[1].decode("utf-8", "replace") if channel else ""
 
@@ -206,12 +189,12 @@ def _of_commit(
 ) -> dict[str, Named]:
     from builder.sources import mirror
 
-    mirrors, files = resolver.project.mirrors, source.requirements
-    if not files and mirror.read_files(mirrors, source.git, pin.commit, [_USUAL_FILE], resolver.say):
+    repository, files = resolver.mirror(source.git), source.requirements
+    if not files and mirror.read_files(repository, pin.commit, [_USUAL_FILE]):
         files = (_USUAL_FILE,)
     named: dict[str, Named] = {}
     for file in files:
-        lines = mirror.read_requirements(mirrors, source.git, pin.commit, file, resolver.say)
+        lines = mirror.read_requirements(repository, pin.commit, file)
         named = {**_of_lines(lines, definition, f"vllm {pin.version} ({pin.commit[:12]})"), **named}
     return named
 
@@ -221,27 +204,24 @@ def _of_wheel(
 ) -> dict[str, Named]:
     from builder.sources import wheels
 
-    if definition.python is None:
+    wants = definition.python
+    if wants is None:
         return {}
     cache, settings = resolver.project.state / "wheels", resolver.settings
-    wheel = wheels.find_wheel(cache, lookup(definition, source, version), settings)
-    stem = "-".join(wheel.address.rpartition("/")[2].split("-")[:2]).replace("%2B", "+")
-    lines = wheels.read_requirements(cache, wheel, stem, settings.ca_file)
+    own = replace(wants, indexes=tuple(index for index in wants.indexes if source.package in index.packages))
+    request = wheels.WheelRequest(f"{source.package}=={version}", own, definition.platform)
+    lines = wheels.read_requirements(cache, wheels.find_wheel(cache, request, settings), settings.ca_file)
     return _of_lines(lines, definition, f"the wheel of {source.package} {version}")
 
 
 def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dict[str, Named]:
     named: dict[str, Named] = {}
     for line in lines:
-        requirement = parse(line, definition.platform, _python_version(definition))
+        requirement = parse(line, definition)
         if requirement and (name := canonical(requirement.name)) in PACKAGES and not requirement.url:
             before = named[name].specifiers if name in named else requirement.specifier
             named[name] = Named(requirement.specifier & before, by)
     return named
-
-
-def _python_version(definition: ImageDefinition) -> str:
-    return definition.python.version if definition.python else "3.12"
 
 
 # The versions that a definition has of what the pinned vLLM names.
@@ -255,14 +235,8 @@ _HINT_FOR_PATCHES = (
 )
 _END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
-
-@dataclass(frozen=True)
-class Mention:
-    """A requirement for one package that stands in a file of the project."""
-
-    location: Location
-    package: str
-    specifiers: SpecifierSet
+_Mention: TypeAlias = "tuple[Location, str, SpecifierSet]"
+"""A place in a file of the project, the package that it requires, and in which versions."""
 
 
 def check_agreement(
@@ -272,15 +246,16 @@ def check_agreement(
     packages, its FlashInfer, and requirement files that its patches change. ``patches`` are theirs, by SHA-256.
     """
     of_patches = list(_of_patches(project, definition, pins, patches))
+    # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
+    built = _BUILT if "flashinfer" in definition.git_sources else ()
+    written = ((_HINT, mention) for mention in _of_definition(project, definition))
+    patched = ((_HINT_FOR_PATCHES, mention) for mention in of_patches if mention[1] not in built)
     problems: dict[str, str] = {}
-    for mention in (*_of_definition(project, definition), *of_patches):
-        there = named.get(mention.package)
-        # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
-        built = mention.package in _BUILT and "flashinfer" in definition.git_sources and mention in of_patches
-        if there and not built and not agree(mention.specifiers, there.specifiers):
-            message = f"{mention.location}: {mention.package}{mention.specifiers}, but {there.text(mention.package)}"
-            problems[message] = _HINT_FOR_PATCHES if mention in of_patches else _HINT
-    moved = {mention.package: Named(mention.specifiers, str(mention.location)) for mention in of_patches}
+    for hint, (location, package, specifiers) in (*written, *patched):
+        there = named.get(package)
+        if there and not agree(specifiers, there.specifiers):
+            problems[f"{location}: {package}{specifiers}, but {there.text(package)}"] = hint
+    moved = {package: Named(specifiers, str(location)) for location, package, specifiers in of_patches}
     flashinfer = moved.get(FLASHINFER) or named.get(FLASHINFER)
     if flashinfer:
         problems |= _of_flashinfer(project, definition, pins, flashinfer)
@@ -319,21 +294,20 @@ def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, na
     return {message: f"write `version: from-vllm` instead of FlashInfer's `ref`{other}"}
 
 
-def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[Mention]:
+def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[_Mention]:
     wants = definition.python
     written: dict[tuple[str | int, ...], str] = {}
     for key, texts in (("packages", wants.packages), ("build", wants.build)) if wants else ():
         written |= {("python", key, number): text for number, text in enumerate(texts)}
     written |= {("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()}
     for where, text in written.items():
-        if requirement := _named(definition, text):
-            location = image.location(project, definition.name, *where)
-            yield Mention(location, canonical(requirement.name), requirement.specifier)
+        if required := _named(definition, text):
+            yield image.location(project, definition.name, *where), *required
 
 
 def _of_patches(
     project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes]
-) -> Iterator[Mention]:
+) -> Iterator[_Mention]:
     """The requirements that the patches of vLLM add to its requirement files."""
     pin = pins.sources.get("vllm")
     for patch in pin.patches if isinstance(pin, GitPin) and patches else ():
@@ -343,17 +317,15 @@ def _of_patches(
             if line.startswith("+++ "):
                 target = line[4:].removeprefix("b/")
             added = _ADDED.match(line) if _REQUIREMENT_FILE.fullmatch(target) else None
-            if added and (requirement := _named(definition, added["text"].strip())):
-                location = Location(file, number, 2 + len(added["indent"]))
-                yield Mention(location, canonical(requirement.name), requirement.specifier)
+            if added and (required := _named(definition, added["text"].strip())):
+                yield Location(file, number, 2 + len(added["indent"])), *required
 
 
-def _named(definition: ImageDefinition, text: str) -> Requirement | None:
-    """The requirement in ``text`` where it limits a package that vLLM may name, and counts on this platform."""
-    if canonical(_END_OF_NAME.split(text, maxsplit=1)[0]) not in PACKAGES:
-        return None
-    requirement = parse(text, definition.platform, _python_version(definition))
-    return requirement if requirement and requirement.specifier else None
+def _named(definition: ImageDefinition, text: str) -> tuple[str, SpecifierSet] | None:
+    """The package and its versions in ``text`` where it limits one that vLLM may name, and counts on this platform."""
+    package = canonical(_END_OF_NAME.split(text, maxsplit=1)[0])
+    requirement = parse(text, definition) if package in PACKAGES else None
+    return (package, requirement.specifier) if requirement and requirement.specifier else None
 
 
 # FlashInfer's ready kernels, which it refuses unless they are its own:

@@ -118,7 +118,7 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
             f"`{ref}` is not a version, and no definition takes {package} from git",
             hint=f"write a release of {package} as 1.2.3 or {package}=1.2.3",
         )
-    pin = mirror.resolve_ref(reach.mirrors, address, ref, reach.say)
+    pin = mirror.resolve_ref(mirror.locate(reach.mirrors, address, reach.say), ref)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"
     return Package(pin.version, label, _of_commit(reach, address, pin.commit, package))
 
@@ -151,7 +151,7 @@ def _of_commit(
     reach: Access, url: str, commit: str, package: str, prior: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
-        return mirror.read_files(reach.mirrors, url, commit, paths, reach.say)
+        return mirror.read_files(mirror.locate(reach.mirrors, url, reach.say), commit, paths)
 
     return PackageFiles(package, read, prior)
 

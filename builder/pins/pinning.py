@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from builder.definitions.image import GitSource, ImageDefinition, PythonRequirements, Source
     from builder.definitions.source_patches import SourcePatch
-    from builder.pins.base_contents import BaseContents
     from builder.pins.resolver import Resolver
 
 Inherited: TypeAlias = "Sequence[LockedPackage] | None"
@@ -175,31 +174,26 @@ def resolve_missing(
     image.check(resolver.project, definition)
     brought = set(definition.base_sources)
     moving = set(stale_pins(definition, pins, inherited)) | set(update)
-    based = _with_base_image(task) if "base" in moving else pins
-    if brought & set(stale_pins(definition, based, inherited)) and not task.faults:
-        based = _with_contents(task, based)
-        moving |= set(stale_pins(definition, based, inherited))
+    based = pins
+    with task.catching("base"):
+        moved = _with_base_image(task) if "base" in moving else pins
+        if brought & set(stale_pins(definition, moved, inherited)):
+            moved = _with_contents(task, moved)
+            moving |= set(stale_pins(definition, moved, inherited))
+        based = moved
     moving -= {"base", *brought}
     if not moving or (brought and task.faults):
         return ResolvedPins(based, faults=tuple(task.faults))
-    of_base = len(task.faults)
-    before = agreement.with_chosen(definition, based if brought else pins, update)
-    rest = _with_rest(task, before, moving, inherited, below)
-    if len(task.faults) > of_base and pins.python:
-        return ResolvedPins(pins if brought else replace(pins, base=based.base), faults=tuple(task.faults))
-    return ResolvedPins(replace(rest, base=based.base), task.patches, tuple(task.faults))
-
-
-def _with_rest(task: _Task, pins: Pins, moving: set[str], inherited: Inherited, below: str) -> Pins:
-    """``pins`` with the sources and the closures resolved, until something cannot be."""
     so_far = len(task.faults)
-    rest = _with_sources(task, pins, {name: task.update.get(name) for name in moving})
-    if len(task.faults) == so_far and task.definition.git_sources:
+    rest = _with_sources(task, agreement.with_chosen(definition, based if brought else pins, update), moving)
+    if len(task.faults) == so_far and definition.git_sources:
         with task.catching("vllm"):
             _compare_with_vllm(task, rest)
-    if len(task.faults) == so_far and _need_closures(task.before, rest, moving, task.update):
+    if len(task.faults) == so_far and _need_closures(pins, rest, moving, update):
         rest = _with_closures(task, rest, inherited, below)
-    return rest
+    if len(task.faults) > so_far and pins.python:
+        return ResolvedPins(pins if brought else replace(pins, base=based.base), faults=tuple(task.faults))
+    return ResolvedPins(replace(rest, base=based.base), task.patches, tuple(task.faults))
 
 
 def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | None]) -> None:
@@ -255,46 +249,26 @@ def _compare_with_vllm(task: _Task, pins: Pins) -> None:
 
 
 def _with_base_image(task: _Task) -> Pins:
-    pins, written = task.before, str(task.definition.base)
-    chosen = task.update.get("base")
-    try:
-        reference = task.resolver.tagged(_chosen_base(written, chosen) if chosen else written)
-        resolved = task.resolver.base(reference, task.definition.platform)
-    except SourceError as error:
-        task.fail("base", error)
-        return pins
+    """The pins with the base image resolved again. Raises SourceError."""
+    pins, written, chosen = task.before, str(task.definition.base), task.update.get("base")
+    wanted = written
+    if chosen:
+        name = images.repository(written)
+        dated = f"{name}@{chosen}"
+        wanted = dated if images.split_day(dated)[1] else f"{name}:{chosen}"
+    reference = task.resolver.tagged(wanted)
+    resolved = task.resolver.base(reference, task.definition.platform)
     requested = written if chosen else reference
     unmoved = pins.base if pins.base and pins.base.resolved == resolved else BasePin(requested, resolved)
     return replace(pins, base=replace(unmoved, requested=requested))
 
 
-def _chosen_base(written: str, chosen: str) -> str:
-    name = images.repository(written)
-    dated = f"{name}@{chosen}"
-    return dated if images.split_day(dated)[1] else f"{name}:{chosen}"
-
-
 def _with_contents(task: _Task, pins: Pins) -> Pins:
-    """``pins`` with what the base brings; those before where that cannot be read, or lacks a source."""
-    base = pins.base
+    """``pins`` with what the base brings. Raises SourceError where that cannot be read, or lacks a source."""
+    definition, base = task.definition, pins.base
     if base is None:
         raise ValueError("the base is not pinned")
-    try:
-        contents = task.resolver.contents(base, task.definition.platform)
-        _require_brought(task.definition, base, contents)
-    except SourceError as error:
-        task.fail("base", error)
-        return task.before
-    brought = {
-        name: IncludedPin(base.resolved, contents.sources[name].version, contents.sources[name].commit)
-        for name in task.definition.base_sources
-    }
-    with_packages = replace(base, created=contents.created, packages=contents.packages)
-    return replace(pins, base=with_packages, sources={**pins.sources, **brought})
-
-
-def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseContents) -> None:
-    where = f"dockerfiles/{definition.name}/image.yaml"
+    contents, where = task.resolver.contents(base, definition.platform), f"dockerfiles/{definition.name}/image.yaml"
     if missing := [name for name in definition.base_sources if name not in contents.sources]:
         raise SourceError(
             f"{base.requested} does not contain {' and '.join(missing)}, which `sources` expects",
@@ -306,6 +280,12 @@ def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseC
             f"the Python of {base.requested} is {contents.python}, but the packages are requested for {wants.version}",
             hint=f"set `python.version` in {where}",
         )
+    brought = {
+        name: IncludedPin(base.resolved, contents.sources[name].version, contents.sources[name].commit)
+        for name in definition.base_sources
+    }
+    with_packages = replace(base, created=contents.created, packages=contents.packages)
+    return replace(pins, base=with_packages, sources={**pins.sources, **brought})
 
 
 # The sources from git with their patches. A pull request that stays keeps its pin.
@@ -332,11 +312,11 @@ def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | No
     return pin if is_same else None
 
 
-def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the git sources among ``moving`` resolved, each to the ref that it maps to or else the
-    definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only
-    patches were added or removed, the commit stays, and so do the other pull requests: both move only where the source
-    is updated. Raises LockError where such a patch is missing or was edited."""
+def _with_sources(task: _Task, pins: Pins, moving: set[str]) -> Pins:
+    """``pins`` with the git sources among ``moving`` resolved, and without those that the definition no longer has.
+    What follows vLLM comes after it. Where only patches were added or removed, the commit stays, and so do the other
+    pull requests: both move only where the source is updated. Raises LockError where such a patch is missing or was
+    edited."""
     so_far = len(task.faults)
     resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
     for name, source in sorted(task.definition.git_sources.items(), key=lambda item: item[1].follows_vllm):
@@ -347,7 +327,7 @@ def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> 
             there = _with_vllm(task.definition, there)
         if name in moving or (source.follows_vllm and not _of_ref(source, there.sources.get(name), there)):
             with task.catching(name):
-                resolved = {**resolved, name: _resolved(task, there, name, moving.get(name))}
+                resolved = {**resolved, name: _resolved(task, there, name)}
     return replace(pins, sources=resolved)
 
 
@@ -361,7 +341,7 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
     return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
 
 
-def _resolved(task: _Task, pins: Pins, name: str, wanted: str | None) -> GitPin:
+def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
     """The pin of a source from git. Raises SourceError."""
     source, diff = _as_it_is(task.definition.git_sources[name])
     if diff:
@@ -372,7 +352,7 @@ def _resolved(task: _Task, pins: Pins, name: str, wanted: str | None) -> GitPin:
     elif source.checkout:
         pin = task.resolver.commit(name, _address(task, source.checkout, source), source.ref)
     else:
-        pin = task.resolver.commit(name, source.git, _ref(task, pins, name, wanted))
+        pin = task.resolver.commit(name, source.git, _ref(task, pins, name))
     pin = replace(pin, requested=_recorded_ref(source, pins))
     return _with_patches(task, name, pin, source, kept.patches if kept else ())
 
@@ -386,10 +366,10 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
     return source.git
 
 
-def _ref(task: _Task, pins: Pins, name: str, wanted: str | None) -> str:
-    """The branch, tag or commit to resolve: ``wanted``, or else what the definition says. Raises SourceError where
-    there is no such release, or vLLM names none."""
-    source = task.definition.git_sources[name]
+def _ref(task: _Task, pins: Pins, name: str) -> str:
+    """The branch, tag or commit to resolve: that to update to, or else what the definition says. Raises SourceError
+    where there is no such release, or vLLM names none."""
+    source, wanted = task.definition.git_sources[name], task.update.get(name)
     if wanted == RELEASE:
         return task.resolver.release(name, source.git)
     if source.follows_vllm and not wanted:
@@ -421,9 +401,9 @@ def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before
     if conflicts:
         raise SourceError("\n".join(error.message for error in conflicts), hint=conflicts[0].hint)
     url = pin.git if source.checkout else source.git
-    check_patches(resolver.project.mirrors, url, pin.commit, taken, resolver.say)
+    check_patches(resolver.mirror(url), pin.commit, taken)
     task.patches.update({patch.sha256: diff for patch, diff in taken})
-    mirror.preserve(resolver.project.mirrors, url, pin.commit, resolver.say)
+    mirror.preserve(resolver.mirror(url), pin.commit)
     return replace(pin, patches=tuple(patch for patch, _ in taken))
 
 
@@ -541,16 +521,15 @@ def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ..
     for name, source in sources.items():
         commit = str(pins.sources[name].commit)
         for file in source.requirements:
-            lines = mirror.read_requirements(resolver.project.mirrors, source.git, commit, file, resolver.say)
-            try:
-                requirements[name] = (*requirements.get(name, ()), *without(lines, built))
-            except SourceError as error:
-                raise SourceError(f"{file} of {name} at {commit[:12]}: {error.message}") from None
+            lines = mirror.read_requirements(resolver.mirror(source.git), commit, file)
+            others = without(lines, built, f"{file} of {name} at {commit[:12]}")
+            requirements[name] = (*requirements.get(name, ()), *others)
     return requirements
 
 
-def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
-    """The requirements for other packages than these. Raises SourceError for text that is not a requirement."""
+def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple[str, ...]:
+    """The requirements for other packages than these. Raises SourceError for text that is not a requirement, with the
+    place ``where`` it stands."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     others = []
@@ -559,7 +538,8 @@ def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
             if canonical(Requirement(text).name) not in names:
                 others.append(text)
         except InvalidRequirement as error:
-            raise SourceError(f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{where}: `{text}` is not a valid requirement: {reason}") from None
     return tuple(others)
 
 
@@ -682,11 +662,12 @@ def versions_between(
     names a version is left out: that version was requested."""
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
     bases = [pins.base.packages if pins.base else () for pins in (before, after)]
-    closures = [(before.build, after.build), (before.python, after.python)]
     changed = [(bases[0], bases[1], "the base image contains this version")]
-    changed += [
-        (old.packages, new.packages, _limit_between(old.as_of, new.as_of)) for old, new in closures if old and new
-    ]
+    for old_closure, new_closure in ((before.build, after.build), (before.python, after.python)):
+        if old_closure and new_closure:
+            was, limit = old_closure.as_of, new_closure.as_of
+            why = f"packages newer than {limit[:10]} are not used" if limit and (not was or was > limit) else ""
+            changed.append((old_closure.packages, new_closure.packages, why))
     older = {}
     for old_packages, new_packages, why in changed:
         versions = {package.name: package.version for package in old_packages}
@@ -701,8 +682,3 @@ def versions_between(
         if pin.git == old_pin.git and pin.date < old_pin.date:
             older[name] = OlderVersion(name, old_pin.version, pin.version, "its commit is older")
     return tuple(older[name] for name in sorted(older))
-
-
-def _limit_between(before: str, after: str) -> str:
-    """The sentence on a limit of time that is new or earlier."""
-    return f"packages newer than {after[:10]} are not used" if after and (not before or before > after) else ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from builder.lock.model import BasePin, GitPin
     from builder.numbers.workspace import Workspace
     from builder.pins.base_contents import BaseContents
-    from builder.sources.git import UserSettings
+    from builder.sources.git import GitRepository, UserSettings
     from builder.sources.pulls import Vendored
 
 
@@ -40,6 +40,9 @@ class Resolver:
 
     def say(self, text: str) -> None:
         self.report(Message(text))
+
+    def mirror(self, url: str) -> GitRepository:
+        return mirror.locate(self.project.mirrors, url, self.say)
 
     def _once(self, ask: Callable[[], T], *question: object) -> T:
         if question not in self._answers:
@@ -82,7 +85,7 @@ class Resolver:
         def ask() -> GitPin:
             if name:
                 self.say(f"resolving {name} {ref}")
-            return mirror.resolve_ref(self.project.mirrors, url, ref, self.say)
+            return mirror.resolve_ref(self.mirror(url), ref)
 
         return self._once(ask, "commit", url, ref)
 
@@ -93,7 +96,7 @@ class Resolver:
 
         def ask() -> str:
             days = configuration.load_configuration(self.project).release_age
-            choice = vllm_versions.choose_release(self.project.mirrors, url, days, datetime.now(UTC), self.say)
+            choice = vllm_versions.choose_release(self.mirror(url), days, datetime.now(UTC))
             young = [f"{release.tag} of {release.since:%Y-%m-%d}" for release in choice.too_young]
             self.say(
                 f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is at least"
@@ -107,8 +110,8 @@ class Resolver:
         """A pull request as it is now, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
         from builder.sources import pulls
 
-        question = url, pull, commit, earlier
-        return self._once(lambda: pulls.vendor(self.project.mirrors, *question, self.say), "pull", *question)
+        question = pull, commit, earlier
+        return self._once(lambda: pulls.vendor(self.mirror(url), *question), "pull", url, *question)
 
 
 def make_resolver(workspace: Workspace) -> Resolver:

@@ -131,7 +131,7 @@ def _fetch(
     project: Project, url: str, pin: GitPin, pull: SourcePatch, earlier: tuple[Vendored, ...], report: Report
 ) -> bytes:
     """The patch of a pull request at its pinned head. Raises LockError."""
-    from builder.sources import pulls
+    from builder.sources import mirror, pulls
 
     name = f"pull request {pull.number} of {pull.repository or pin.git} at {pull.head[:12]}"
 
@@ -140,7 +140,7 @@ def _fetch(
 
     notify(f"the project does not have the patch of {name}; fetching it")
     try:
-        now, diff = pulls.vendor(project.mirrors, url, pull, pin.commit, earlier, notify)
+        now, diff = pulls.vendor(mirror.locate(project.mirrors, url, notify), pull, pin.commit, earlier)
     except SourceError as error:
         raise LockError(
             f"the project does not have the patch of {name}, and it cannot be fetched: {error.message}", hint=_HINT

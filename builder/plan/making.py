@@ -248,7 +248,8 @@ def render_dockerfile(
     """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
 
-    own, environment = _template_name(definition.name), _environment(_texts(definition))
+    own = _template_name(definition.name)
+    environment = _environment({**definition.parts, own: definition.template})
     values = {
         "definition": definition.name,
         "description": definition.description,
@@ -284,8 +285,9 @@ def require_parsed(definition: ImageDefinition) -> None:
     """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
     import jinja2
 
-    environment = _environment(_texts(definition))
-    for name in (*definition.parts, _template_name(definition.name)):
+    own = _template_name(definition.name)
+    environment = _environment({**definition.parts, own: definition.template})
+    for name in (*definition.parts, own):
         try:
             if name.endswith(".j2"):
                 environment.get_template(name)
@@ -298,10 +300,6 @@ def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
     template = _environment(parts).from_string(text)
     baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
     return "".join(re.findall(r"<<'EOF'\n(.*?\n)EOF\n", baked, re.DOTALL))
-
-
-def _texts(definition: ImageDefinition) -> dict[str, str]:
-    return {**definition.parts, _template_name(definition.name): definition.template}
 
 
 def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
@@ -491,6 +489,7 @@ def write_labels(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
+    bare = {name: Pins(own.base and replace(own.base, packages=()), own.sources) for name, own in sorted(pins.items())}
     labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,
@@ -502,7 +501,7 @@ def write_labels(
         "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
         "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
         "builder.pins": json.dumps(
-            {name: _pins_data(name, own_pins, definition.platform) for name, own_pins in sorted(pins.items())}
+            {name: layout.pins_data(name, definition.platform, own) for name, own in bare.items()}
         ),
         "builder.recipe": recipe.file if recipe else "",
         "builder.revision": (recipe.revision if recipe else "") or "",
@@ -529,11 +528,6 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
         return None
     texts = (*image_labels.mods.values(), *image_labels.models)
     return image_labels if all(isinstance(value, str) for value in texts) else None
-
-
-def _pins_data(definition: str, pins: Pins, platform: str) -> layout.Block:
-    base = pins.base and replace(pins.base, packages=())
-    return layout.pins_data(definition, platform, Pins(base, pins.sources))
 
 
 def _read_pins(text: str) -> dict[str, Pins]:

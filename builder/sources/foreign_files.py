@@ -17,8 +17,6 @@ from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
 from builder.sources.git import (
     GitRepository,
-    Notify,
-    discard,
     printable,
     run_checked,
     run_in_project,
@@ -40,60 +38,53 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_TOLD = 10
 
 
-def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> tuple[str, tuple[str, ...]]:
+@mirror.under_lock
+def find_commit(repository: GitRepository, ref: str) -> tuple[str, tuple[str, ...]]:
     """Returns the commit of ``ref`` (also ``HEAD``), which the mirror keeps, and the sorted paths of its files with
     plain names. Raises SourceError."""
-
-    def find(repository: GitRepository) -> tuple[str, tuple[str, ...]]:
-        commit = ref.lower()
-        if not mirror.is_commit(commit):
-            commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
-        mirror.ensure_commit(repository, commit)
-        paths = (entry.path for entry in mirror.tree_entries(repository, commit))
-        return commit, tuple(sorted(path for path in paths if not _unfit_path(path)))
-
-    return mirror.with_mirror(mirrors, url, find, notify)
+    commit = ref.lower()
+    if not mirror.is_commit(commit):
+        commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
+    mirror.ensure_commit(repository, commit)
+    paths = (entry.path for entry in mirror.tree_entries(repository, commit))
+    return commit, tuple(sorted(path for path in paths if not _unfit_path(path)))
 
 
-def read_foreign_files(
-    mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard
-) -> tuple[PlainFile, ...]:
+@mirror.under_lock
+def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tuple[PlainFile, ...]:
     """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path; a link to another of
     them becomes a copy. Raises SourceError with everything that cannot be taken: links that lead out, submodules, unfit
     names, too large content, and pointers to Git LFS."""
-
-    def read_all(repository: GitRepository) -> tuple[PlainFile, ...]:
-        mirror.ensure_commit(repository, commit)
-        entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
-        if len(entries) > MOST_FILES:
-            raise SourceError(f"{url} has {len(entries):,} files in {path or 'it'}; at most {MOST_FILES:,} are copied")
-        folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
-        wrong = dict.fromkeys(folders & set(entries), "both a file and a folder")
-        for name, entry in entries.items():
-            is_file = entry.mode in _PLAIN or entry.mode == _LINK
-            kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
-            if reason := _unfit_path(name) or kind:
-                wrong[name] = reason
-        _refuse(repository, wrong)
-        mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
-        _refuse(repository, _too_large(repository, entries))
-        blobs = {name: ["cat-file", "blob", entry.blob] for name, entry in entries.items()}
-        contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
-        sources = {name: _followed(name, entries, contents, path) for name in entries}
-        outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
-        wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}
-        _refuse(repository, wrong)
-        above = posixpath.dirname(path) if list(entries) == [path] else path
-        files = tuple(
-            PlainFile(name[len(above) + bool(above) :], _PLAIN[entries[source].mode], contents[source])
-            for name, source in sorted(sources.items())
-            if source is not None
-        )
-        pointers = {file.path: "a Git LFS pointer, not the content" for file in files if file.content.startswith(_LFS)}
-        _refuse(repository, pointers)
-        return files
-
-    return mirror.with_mirror(mirrors, url, read_all, notify)
+    mirror.ensure_commit(repository, commit)
+    entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
+    if len(entries) > MOST_FILES:
+        there = f"{repository.address.url} has {len(entries):,} files in {path or 'it'}"
+        raise SourceError(f"{there}; at most {MOST_FILES:,} are copied")
+    folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
+    wrong = dict.fromkeys(folders & set(entries), "both a file and a folder")
+    for name, entry in entries.items():
+        is_file = entry.mode in _PLAIN or entry.mode == _LINK
+        kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
+        if reason := _unfit_path(name) or kind:
+            wrong[name] = reason
+    _refuse(repository, wrong)
+    mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
+    _refuse(repository, _too_large(repository, entries))
+    blobs = {name: ["cat-file", "blob", entry.blob] for name, entry in entries.items()}
+    contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
+    sources = {name: _followed(name, entries, contents, path) for name in entries}
+    outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
+    wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}
+    _refuse(repository, wrong)
+    above = posixpath.dirname(path) if list(entries) == [path] else path
+    files = tuple(
+        PlainFile(name[len(above) + bool(above) :], _PLAIN[entries[source].mode], contents[source])
+        for name, source in sorted(sources.items())
+        if source is not None
+    )
+    pointers = {file.path: "a Git LFS pointer, not the content" for file in files if file.content.startswith(_LFS)}
+    _refuse(repository, pointers)
+    return files
 
 
 def _unfit_path(path: str) -> str:

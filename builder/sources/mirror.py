@@ -2,17 +2,18 @@
 
 Pinned commits stay in the mirror: each has a ref of ours (``refs/builder/pins/COMMIT``,
 ``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own garbage collection removes it.
-A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror``)."""
+A function that changes a mirror holds its lock: it is ``under_lock`` itself, or its caller is."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import posixpath
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from shutil import rmtree
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from builder.base import files, words
 from builder.base.errors import SourceError
@@ -38,24 +39,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """Returns the pin of a branch, tag or commit of the repository ``url``, and keeps its commit in the mirror. A full
-    commit that is there already takes no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated
-    commit, no access or no answer."""
-    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
+def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
+    """Returns the mirror of ``url``, which need not exist yet. Raises SourceError if it is not an address."""
+    address = git.split(url.strip())
+    is_odd = not address.url or not address.url.isprintable()
+    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
+        raise SourceError(
+            f"git cannot use the address `{address.url}`",
+            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+        )
+    parts = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
+    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
+    return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
 
 
-def _pin(repository: GitRepository, ref: str) -> GitPin:
-    commit = ref.lower()
-    if not is_commit(commit):
-        refs = list_refs(repository)
-        commit = commit_of(repository, refs, ref)
-        ensure_commit(repository, commit)
-        update_tags(repository, refs.tags)
+def under_lock(action: Callable[Concatenate[GitRepository, P], T]) -> Callable[Concatenate[GitRepository, P], T]:
+    """Makes a function of a mirror one that creates the mirror if it is missing, and holds its lock meanwhile. If the
+    mirror is damaged, ``action`` is called again on a new one. Raises SourceError."""
+
+    @functools.wraps(action)
+    def locked(repository: GitRepository, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        path, address, notify = repository.path, repository.address.url, repository.notify
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            waiting = f"waiting for the mirror of {address}, which is in use"
+            with files.locked(path.with_suffix(".lock"), on_wait=lambda: notify(waiting)):
+                ensure(repository)
+                try:
+                    return action(repository, *args, **kwargs)
+                except DamagedError as error:
+                    # What upstream no longer has can still be read there by hand.
+                    aside = path.with_name(f"{path.name}.damaged")
+                    notify(f"{error.message}; keeping it as {aside.name}, and fetching it again")
+                    rmtree(aside, ignore_errors=True)
+                    path.rename(aside)
+                    ensure(repository)
+                    return action(repository, *args, **kwargs)
+        except OSError as error:
+            message = f"the mirror of {address} in {path} cannot be used: {error.strerror or error}"
+            raise SourceError(message, hint="make the folder writable, and make room on its disk") from None
+
+    return locked
+
+
+@under_lock
+def resolve_ref(repository: GitRepository, ref: str) -> GitPin:
+    """Returns the pin of a branch, tag or commit, and keeps its commit in the mirror. A full commit that is there
+    already takes no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no
+    answer."""
+    refs = None if is_commit(ref.lower()) else list_refs(repository)
+    commit = commit_of(repository, refs, ref) if refs else ref.lower()
     ensure_commit(repository, commit)
+    if refs:
+        update_tags(repository, refs.tags)
     version = version_of(repository, commit)
     return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
 
@@ -207,23 +247,19 @@ ALL_COMMITS = CommitFilter()
 _COUNT_BOTH = ["rev-list", "--count", "--left-right"]
 
 
+@under_lock
 def commits_between(
-    mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
+    repository: GitRepository, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS
 ) -> CommitRange:
     """Counts the commits in the history of ``new`` that ``old`` (40 hex digits) does not have, and lists those that
     pass the filter. Takes no network if the mirror has both. Raises SourceError."""
-
-    def count_and_list(repository: GitRepository) -> CommitRange:
-        for commit in (old, new):
-            ensure_commit(repository, commit)
-        return _range(repository, old, new, commit_filter)
-
-    return with_mirror(mirrors, url, count_and_list, notify)
+    for commit in (old, new):
+        ensure_commit(repository, commit)
+    return _range(repository, old, new, commit_filter)
 
 
-def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
+def commits_present(repository: GitRepository, old: str, new: str, limit: int) -> CommitRange | None:
     """The same if the mirror has both commits, else None. Takes no network, and changes nothing. Raises SourceError."""
-    repository = locate(mirrors, url)
     if not repository.path.is_dir() or run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"]).status:
         return None
     return _range(repository, old, new, CommitFilter(limit=limit))
@@ -242,41 +278,36 @@ def _range(repository: GitRepository, old: str, new: str, commit_filter: CommitF
     return CommitRange(commits, total=total, dropped=dropped, matching=matching)
 
 
-def read_files(
-    mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
-) -> dict[str, bytes]:
+@under_lock
+def read_files(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
     """Returns those of ``paths`` that ``commit`` has, with their contents. Raises SourceError."""
-    return with_mirror(mirrors, url, lambda repository: _read(repository, commit, paths), notify)
+    return _read(repository, commit, paths)
 
 
-def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+def read_present(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
     """Returns those of ``paths`` that ``commit`` has and the mirror holds. Takes no network, and changes nothing."""
-    repository = locate(mirrors, url)
     if not repository.path.is_dir():
         return {}
     results = {path: run_local(repository, ["cat-file", "blob", f"{commit}:{path}"]) for path in paths}
     return {path: result.output for path, result in results.items() if not result.status}
 
 
-def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
+@under_lock
+def read_requirements(repository: GitRepository, commit: str, path: str) -> tuple[str, ...]:
     """Returns the requirements in the file ``path`` of ``commit`` and in those that it includes with ``-r``, each once,
     without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file is missing."""
-
-    def read_all(repository: GitRepository) -> tuple[str, ...]:
-        files: dict[str, tuple[str, ...]] = {}
-        waiting = [posixpath.normpath(path)]
-        while waiting:
-            if (file := waiting.pop()) in files:
-                continue
-            content = _read(repository, commit, [file]).get(file)
-            if content is None:
-                raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
-            included, files[file] = parse_requirements(content.decode("utf-8-sig", "replace"))
-            folder = posixpath.dirname(file)
-            waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
-        return tuple(dict.fromkeys(requirement for own in files.values() for requirement in own))
-
-    return with_mirror(mirrors, url, read_all, notify)
+    read: dict[str, tuple[str, ...]] = {}
+    waiting = [posixpath.normpath(path)]
+    while waiting:
+        if (file := waiting.pop()) in read:
+            continue
+        content = _read(repository, commit, [file]).get(file)
+        if content is None:
+            raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
+        included, read[file] = parse_requirements(content.decode("utf-8-sig", "replace"))
+        folder = posixpath.dirname(file)
+        waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
+    return tuple(dict.fromkeys(requirement for own in read.values() for requirement in own))
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -312,62 +343,62 @@ Submodule = tuple[str, str, str]
 """A submodule of a tree: its path, its address, and the commit that the tree records."""
 
 
-def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
-    """Fetches the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules next
-    to it. Reports a submodule that cannot be fetched, as it comes from another server. Raises SourceError."""
-
-    def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
-        ensure_commit(repository, commit)
-        blobs = {name for mode, name, _ in tree_entries(repository, commit) if mode != SUBMODULE_MODE}
-        ensure_blobs(repository, blobs)
-        return _submodules(repository, commit)
-
-    for submodule in with_mirror(mirrors, url, fetch_files, notify):
+def preserve(repository: GitRepository, commit: str) -> None:
+    """Fetches the contents of all files of ``commit`` into the mirror, and the trees of its submodules next to it.
+    Reports a submodule that cannot be fetched, as it comes from another server. Raises SourceError."""
+    for submodule in _fetch_files(repository, commit):
         try:
-            _preserve_submodule(mirrors / _SUBMODULES, submodule, notify)
+            _preserve_submodule(repository.path.parent / _SUBMODULES, submodule, repository.notify)
         except SourceError as error:
-            notify(f"the submodule {submodule[0]} of {git.split(url).url} is not kept: {error.message}")
+            repository.notify(f"the submodule {submodule[0]} of {repository.address.url} is not kept: {error.message}")
 
 
-def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Path | None = None) -> None:
+@under_lock
+def _fetch_files(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
+    ensure_commit(repository, commit)
+    ensure_blobs(repository, (name for mode, name, _ in tree_entries(repository, commit) if mode != SUBMODULE_MODE))
+    return _submodules(repository, commit)
+
+
+def check_out(repository: GitRepository, commit: str, folder: Path, submodules: Path | None = None) -> None:
     """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
     network. Raises SourceError if any of them is not in the mirror."""
-    submodules = submodules or mirrors / _SUBMODULES
+    submodules = submodules or repository.path.parent / _SUBMODULES
+    if not repository.path.exists():
+        raise SourceError(f"there is no mirror of {repository.address.url}")
+    for path, url, pinned in _write_files(repository, commit, folder):
+        check_out(locate(submodules, url), pinned, folder / path, submodules)
 
-    def write(repository: GitRepository) -> tuple[Submodule, ...]:
-        folder.mkdir(parents=True, exist_ok=True)
-        index = folder.with_name(f"{folder.name}.index")
-        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-        result = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
-        index.unlink(missing_ok=True)
-        if result.status:
-            reason = shorten(result.stderr)
-            raise SourceError(
-                f"the mirror of {repository.address.url} does not contain all files of {commit}: {reason}"
-            )
-        return _submodules(repository, commit)
 
-    if not locate(mirrors, url).path.exists():
-        raise SourceError(f"there is no mirror of {git.split(url).url}")
-    for path, address, pinned in with_mirror(mirrors, url, write):
-        check_out(submodules, address, pinned, folder / path, submodules)
+@under_lock
+def _write_files(repository: GitRepository, commit: str, folder: Path) -> tuple[Submodule, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    index = folder.with_name(f"{folder.name}.index")
+    environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
+    result = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
+    index.unlink(missing_ok=True)
+    if result.status:
+        reason = shorten(result.stderr)
+        raise SourceError(f"the mirror of {repository.address.url} does not contain all files of {commit}: {reason}")
+    return _submodules(repository, commit)
 
 
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     path, url, commit = submodule
     if not url.startswith(_ADDRESSES):
         raise SourceError(f"builder does not fetch from the address `{url}`")
-    ref = f"{PINS}/{commit}"
-
-    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
-        if not run_checked(repository, ["for-each-ref", ref]).text:
-            notify(f"fetching {path} from {url}")
-            # All files of the commit, without its history.
-            run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{commit}:{ref}"])
-        return _submodules(repository, commit)
-
-    for nested in with_mirror(mirrors, url, fetch, notify):
+    for nested in _fetch_submodule(locate(mirrors, url, notify), path, commit):
         _preserve_submodule(mirrors, nested, notify)
+
+
+@under_lock
+def _fetch_submodule(repository: GitRepository, path: str, commit: str) -> tuple[Submodule, ...]:
+    ref = f"{PINS}/{commit}"
+    if not run_checked(repository, ["for-each-ref", ref]).text:
+        repository.notify(f"fetching {path} from {repository.address.url}")
+        # All files of the commit, without its history.
+        run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{commit}:{ref}"])
+    return _submodules(repository, commit)
 
 
 class TreeEntry(NamedTuple):
@@ -408,41 +439,6 @@ def absolute_url(parent: str, url: str) -> str:
         step, _, url = url.partition("/")
         base = base.rpartition("/")[0] if step == ".." else base
     return f"{base}/{url}"
-
-
-def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
-    """Returns what ``action`` makes of the mirror of ``url`` in the folder ``mirrors``, which is created if missing and
-    locked meanwhile. If the mirror is damaged, ``action`` is called again on a new one. Raises SourceError."""
-    repository = locate(mirrors, url, notify)
-    address = repository.address.url
-    try:
-        repository.path.parent.mkdir(parents=True, exist_ok=True)
-        waiting = f"waiting for the mirror of {address}, which is in use"
-        with files.locked(repository.path.with_suffix(".lock"), on_wait=lambda: notify(waiting)):
-            ensure(repository)
-            try:
-                return action(repository)
-            except DamagedError as error:
-                notify(f"{error.message}; keeping it as {repository.path.name}.damaged, and fetching it again")
-                rebuild(repository)
-                return action(repository)
-    except OSError as error:
-        message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
-        raise SourceError(message, hint="make the folder writable, and make room on its disk") from None
-
-
-def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
-    """Returns the mirror of ``url``, which need not exist yet. Raises SourceError if it is not an address."""
-    address = git.split(url.strip())
-    is_odd = not address.url or not address.url.isprintable()
-    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
-        raise SourceError(
-            f"git cannot use the address `{address.url}`",
-            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
-        )
-    parts = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
-    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
-    return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
 
 
 PINS = "refs/builder/pins"
@@ -595,11 +591,3 @@ def ensure(repository: GitRepository) -> None:
     leftovers = [file for pattern in _LEFTOVERS for file in path.glob(pattern)]
     for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *leftovers):
         stale.unlink(missing_ok=True)
-
-
-def rebuild(repository: GitRepository) -> None:
-    """Sets a damaged mirror aside and begins a new one. What upstream no longer has can still be read there by hand."""
-    aside = repository.path.with_name(f"{repository.path.name}.damaged")
-    rmtree(aside, ignore_errors=True)
-    repository.path.rename(aside)
-    ensure(repository)

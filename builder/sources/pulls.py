@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import SourceError
 from builder.sources import mirror, patches
-from builder.sources.git import GitRepository, MissingError, Notify, discard, run_checked, run_local
+from builder.sources.git import GitRepository, MissingError, run_checked, run_local
 from builder.sources.patches import failures, touched_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from builder.definitions.source_patches import SourcePatch
     from builder.sources.patches import ScratchIndex
@@ -25,22 +24,12 @@ Vendored: TypeAlias = "tuple[SourcePatch, bytes]"
 """A patch as it is pinned, and its diff, of which the pin has the SHA-256."""
 
 
-def vendor(
-    mirrors: Path,
-    url: str,
-    pull: SourcePatch,
-    commit: str,
-    earlier: Sequence[Vendored] = (),
-    notify: Notify = discard,
-) -> Vendored:
-    """Returns the pin of a pull request of ``url`` or of a fork, and its changes as a diff that applies to ``commit``,
-    the pin of the source, after the ``earlier`` ones. The mirror keeps the head. The request's own changes are those
-    since it left its branch; they are merged three-way unless the request applies as it is. Raises SourceError if there
-    is no such request, if it changes nothing that is not there already, or if it conflicts."""
-    return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier), notify)
-
-
-def _vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: Sequence[Vendored]) -> Vendored:
+@mirror.under_lock
+def vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: Sequence[Vendored] = ()) -> Vendored:
+    """Returns the pin of a pull request of the repository or of a fork, and its changes as a diff that applies to
+    ``commit``, the pin of the source, after the ``earlier`` ones. The mirror keeps the head. The request's own changes
+    are those since it left its branch; they are merged three-way unless the request applies as it is. Raises
+    SourceError if there is no such request, if it changes nothing that is not there already, or if it conflicts."""
     mirror.ensure_commit(repository, commit)
     head = pull.head or fetch_pull(repository, pull)
     if pull.head and not (pull.repository and _fetched(repository, head, _kept_as(pull, head), pull.repository)):
@@ -385,16 +374,17 @@ def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: 
         progress.merged.append(path)
 
 
-def check_patches(mirrors: Path, url: str, commit: str, diffs: Sequence[Vendored], notify: Notify = discard) -> None:
+def check_patches(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) -> None:
     """Raises SourceError if one of the patches leads out of the source or does not apply to ``commit`` after those
     before it; the error lists all that do not, each with file and hunk."""
     for patch, diff in diffs:
         if patch.is_file:
             patches.refuse_hostile(patch.label, diff, patch.strip)
     if diffs:
-        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, diffs), notify)
+        _check(repository, commit, diffs)
 
 
+@mirror.under_lock
 def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) -> None:
     mirror.ensure_commit(repository, commit)
     _fetch_touched_files(repository, commit, diffs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import SourceError
 from builder.base.words import parse_version
 from builder.sources import git, mirror
-from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_local
+from builder.sources.git import GitRepository, printable, run_checked, run_local
 from builder.sources.mirror import date_of, version_of
 
 if TYPE_CHECKING:
@@ -31,19 +31,14 @@ class CommitFacts:
     files: tuple[str, ...]
 
 
-def main_line_between(
-    mirrors: Path, url: str, old: str, new: str, notify: Notify = discard, *, inside_merge: bool = False
-) -> tuple[str, ...]:
+@mirror.under_lock
+def main_line_between(repository: GitRepository, old: str, new: str, *, inside_merge: bool = False) -> tuple[str, ...]:
     """The commits strictly between two on the line that leads to ``new``, the oldest first; with ``inside_merge``, if
     ``new`` is a merge right after ``old``, the commits that it brought. Either commit is a tag, a commit, or its first
     digits (7 to 40). Raises SourceError."""
-
-    def listed(repository: GitRepository) -> tuple[str, ...]:
-        ends = _commit(repository, old), _commit(repository, new)
-        line = _between(repository, *ends, "--first-parent")
-        return _between(repository, *ends, "--topo-order") if inside_merge and not line else line
-
-    return mirror.with_mirror(mirrors, url, listed, notify)
+    ends = _commit(repository, old), _commit(repository, new)
+    line = _between(repository, *ends, "--first-parent")
+    return _between(repository, *ends, "--topo-order") if inside_merge and not line else line
 
 
 def _between(repository: GitRepository, old: str, new: str, order: str) -> tuple[str, ...]:
@@ -51,36 +46,32 @@ def _between(repository: GitRepository, old: str, new: str, order: str) -> tuple
     return tuple(commit for commit in line if commit not in (old, new))
 
 
-def commit_facts(
-    mirrors: Path, url: str, commit: str, notify: Notify = discard, *, within: tuple[str, ...] = ()
-) -> CommitFacts:
+@mirror.under_lock
+def commit_facts(repository: GitRepository, commit: str, *, within: tuple[str, ...] = ()) -> CommitFacts:
     """The facts of a commit. Raises SourceError, also for one that is not in the history of ``within``: a fork's."""
-
-    def read(repository: GitRepository) -> CommitFacts:
-        for each in (commit, *within):
-            mirror.ensure_commit(repository, each)
-        if within and run_checked(repository, ["rev-list", "--max-count=1", commit, "--not", *within]).text:
-            raise SourceError(f"{commit} is not in the history of {' or '.join(within)}")
-        author, _, title = run_checked(
-            repository, ["log", "--no-walk", "--encoding=UTF-8", "--format=%an%x00%s", commit]
-        ).text.partition("\0")
-        differing = ["diff-tree", "-r", "--root", "-z", "--name-only", "--no-commit-id", "-m", "--first-parent", commit]
-        files = [name for name in run_checked(repository, differing).text.split("\0") if name]
-        return CommitFacts(
-            commit,
-            version_of(repository, commit),
-            date_of(repository, commit),
-            printable(author),
-            printable(title),
-            tuple(map(printable, files[:50])),
-        )
-
-    return mirror.with_mirror(mirrors, url, read, notify)
+    for each in (commit, *within):
+        mirror.ensure_commit(repository, each)
+    if within and run_checked(repository, ["rev-list", "--max-count=1", commit, "--not", *within]).text:
+        raise SourceError(f"{commit} is not in the history of {' or '.join(within)}")
+    author, _, title = run_checked(
+        repository, ["log", "--no-walk", "--encoding=UTF-8", "--format=%an%x00%s", commit]
+    ).text.partition("\0")
+    differing = ["diff-tree", "-r", "--root", "-z", "--name-only", "--no-commit-id", "-m", "--first-parent", commit]
+    files = [name for name in run_checked(repository, differing).text.split("\0") if name]
+    return CommitFacts(
+        commit,
+        version_of(repository, commit),
+        date_of(repository, commit),
+        printable(author),
+        printable(title),
+        tuple(map(printable, files[:50])),
+    )
 
 
-def commit_of(mirrors: Path, url: str, name: str, notify: Notify = discard) -> str:
+@mirror.under_lock
+def commit_of(repository: GitRepository, name: str) -> str:
     """The commit (40 hex digits) of a tag, or with these first digits. Raises SourceError."""
-    return mirror.with_mirror(mirrors, url, lambda repository: _commit(repository, name), notify)
+    return _commit(repository, name)
 
 
 def _commit(repository: GitRepository, name: str) -> str:
@@ -124,14 +115,14 @@ class ReleaseChoice:
     too_young: tuple[Release, ...]
 
 
-def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: Notify = discard) -> ReleaseChoice:
+def choose_release(repository: GitRepository, days: int, now: datetime) -> ReleaseChoice:
     """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if no version fits."""
-    releases = mirror.with_mirror(mirrors, url, _releases, notify)
+    releases = _releases(repository)
     oldest = now - timedelta(days=days)
     for count, release in enumerate(releases):
         if release.since <= oldest:
             return ReleaseChoice(release, tuple(releases[:count]))
-    address = mirror.locate(mirrors, url).address.url
+    address = repository.address.url
     if not releases:
         raise SourceError(f"{address} has no release tag", hint="name the branch, tag or commit to use")
     raise SourceError(
@@ -141,6 +132,7 @@ def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: No
     )
 
 
+@mirror.under_lock
 def _releases(repository: GitRepository) -> list[Release]:
     mirror.update_tags(repository, mirror.list_refs(repository).tags)
     releases: dict[str, Release] = {}

@@ -66,7 +66,9 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
     answer = cache / "found" / f"{key}.json"
     wheel = _suitable(request, _remembered(answer))
     if wheel is None:
-        wheels = _query_index(request, settings)
+        own = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
+        listed = _query_index(request.requirement, request.python, request.platform, settings, own)
+        wheels = tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in listed)
         # A local wheel may be built again; an uploaded one never changes.
         if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
@@ -87,16 +89,18 @@ def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
     )
 
 
-def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
-    closure = python.ClosureRequest(request.python, (), (request.requirement,), request.platform)
-    target = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
+def _query_index(
+    requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings, target: list[str]
+) -> list[dict[str, Any]]:
+    """The wheels of ``requirement`` as uv lists them (pylock.toml). Raises SourceError if there is none."""
+    closure = python.ClosureRequest(wants, (), (requirement,), platform)
     lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         error = error or "the index has only its source code"
-        hint = f"name a version in image.yaml for which the index has a wheel for {request.platform}"
-        raise SourceError(f"no wheel of {request.requirement} was found:\n{error}", hint=hint)
-    return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
+        hint = f"name a version in image.yaml for which the index has a wheel for {platform}"
+        raise SourceError(f"no wheel of {requirement} was found:\n{error}", hint=hint)
+    return files
 
 
 def _remembered(answer: Path) -> tuple[Wheel, ...]:
@@ -175,13 +179,8 @@ def find_commit_wheel(
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
     """The upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``) stands for, of its first wheel; empty
-    if its index gives none. Raises SourceError if there is no such package."""
-    request = python.ClosureRequest(wants, (), (requirement,), platform)
-    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
-    lock, error = python.compile_closure(request, settings, (), options)
-    if not lock:
-        raise SourceError(f"{requirement} was not found:\n{error}")
-    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
+    if its index gives none. Raises SourceError if it has no such wheel."""
+    files = _query_index(requirement, wants, platform, settings, python.target_options(wants, platform))
     times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
     return min(times, default="")
 
@@ -193,21 +192,16 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
     for wheel in settings.local_wheels() if any(hashes_by_group.values()) else ():
         with wheel.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        for group, hashes in hashes_by_group.items():
-            if digest in hashes:
-                _copy(wheel, folder / group / wheel.name)
-                staged = True
+        for own in (folder / group for group, hashes in hashes_by_group.items() if digest in hashes):
+            try:
+                own.mkdir(parents=True, exist_ok=True)
+                # A hard link would change the wheel's ctime, and uv would unpack it again at the next resolution
+                # (torch: 5 s, and 700 MB more in its cache, each time).
+                shutil.copy2(wheel, own)
+            except OSError as error:
+                raise SourceError(f"{wheel} cannot be copied to {own}: {error.strerror}") from None
+            staged = True
     return staged
-
-
-def _copy(wheel: Path, target: Path) -> None:
-    """Copies a wheel. A hard link would change the wheel's ctime, and uv would unpack it again at the next resolution
-    (torch: 5 s, and 700 MB more in its cache, each time)."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(wheel, target)
-    except OSError as error:
-        raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
 
 
 # As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
@@ -265,22 +259,23 @@ def _cached(path: Path) -> bytes | None:
         return None
 
 
-def read_requirements(cache: Path, wheel: Wheel, stem: str, ca_file: Path | None) -> tuple[str, ...]:
-    """The requirements (``Requires-Dist``) of a wheel whose file name begins with ``stem`` (``NAME-VERSION``), read in
-    place. Raises SourceError where it cannot be read."""
+def read_requirements(cache: Path, wheel: Wheel, ca_file: Path | None) -> tuple[str, ...]:
+    """The requirements (``Requires-Dist``) of a wheel, read in place. Raises SourceError where it cannot be read."""
     from email.parser import BytesHeaderParser
+    from urllib.parse import unquote
 
-    file = f"{stem}.dist-info/METADATA"
+    name, version = unquote(wheel.address.rpartition("/")[2]).split("-")[:2]
+    file = f"{name}-{version}.dist-info/METADATA"
     metadata = read_wheel_files(cache, wheel, [file], ca_file).get(file, b"")
     return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
 
 
-def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
-    """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
-    if there is none. A package that is not there at all was left out on purpose."""
-    target = python.markers(platform, wants.version)
+def conflict(needs: Iterable[str], installed: Mapping[str, str], platform: str, version: str) -> str:
+    """The first need of a wheel that an image with these packages (name to version) and this ``version`` of Python does
+    not meet, in words; empty if there is none. A package that is not there at all was left out on purpose."""
+    target = python.markers(platform, version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
-    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+    return next((f"needs {needed}, and not {present}" for needed, present in unmet), "")
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:

@@ -123,7 +123,7 @@ def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
     url, commit = commit_of(project)
     lock = Lock(pins={"small": {"linux/arm64": Pins(sources={"vllm": GitPin(url, "main", commit, "0.33.0", "")})}})
     assert vllm_choices.at_hand(project, lock, chain(project)) is None
-    mirror.read_files(project.mirrors, url, commit, FILES)
+    mirror.read_files(mirror.locate(project.mirrors, url), commit, FILES)
     shutil.rmtree(url.removeprefix("file://"))
     choices = vllm_choices.at_hand(project, lock, chain(project))
     assert choices is not None
@@ -199,6 +199,6 @@ def test_recipes_check_tells_it_where_the_files_are_here(project: Project) -> No
     projects.write(project.lock, text.dump_lock(lock))
     recipe_file(project, "nonsense", "auto")
     assert recipes.check_recipes(project, ("r",))[0].problems == ()
-    mirror.read_files(project.mirrors, url, commit, FILES)
+    mirror.read_files(mirror.locate(project.mirrors, url), commit, FILES)
     (problem,) = recipes.check_recipes(project, ("r",))[0].problems
     assert problem.message.startswith("vLLM 0.33.0 has no --tool-call-parser `nonsense`; known: hermes,")

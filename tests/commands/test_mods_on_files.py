@@ -595,10 +595,11 @@ def test_a_commit_has_the_pull_requests_that_it_is_built_with(
         "fix", patch=diff(with_pull, with_pull.replace("SLIDING\n", "GLIDING\n"), git_server.DRAFTER)
     )
     with git_server.served_vllm(tmp_path) as vllm:
-        pin = mirror.resolve_ref(mods_check_pinned_there.project.mirrors, vllm.url, "main")
+        source = mirror.locate(mods_check_pinned_there.project.mirrors, vllm.url)
+        pin = mirror.resolve_ref(source, "main")
         mods_check_pinned_there.define_git("git", vllm.url, pin)
         assert said(mods_check_pinned_run(mods_check_pinned_there))[0] == ("fix", "git", "fails", False)
-        taken = pulls.vendor(mods_check_pinned_there.project.mirrors, vllm.url, SourcePatch("40898"), pin.commit)
+        taken = pulls.vendor(source, SourcePatch("40898"), pin.commit)
         file = mods_check_pinned_there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken[0].sha256[:12]}.patch"
         file.parent.mkdir()
         file.write_bytes(taken[1])

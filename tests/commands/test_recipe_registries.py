@@ -251,7 +251,7 @@ def test_a_recipe_of_vllm_is_updated_for_the_same_hardware(registries: Registrie
     assert "Hardware eight_big" in made.text
     origin = read_origin(registries.project, "recipe", "garden-27b")
     assert origin
-    assert recipe_registries.is_vllm_recipe(origin.path)
+    assert origin.path == f"{file}#default@eight_big"
     assert origin.commit == commit
 
 

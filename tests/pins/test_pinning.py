@@ -246,12 +246,12 @@ def test_what_the_chain_passes_on(project: Project, as_of_settings: UserSettings
 
 def test_packages_built_from_source_are_not_resolved() -> None:
     named = ("torch==2.10.0", "flashinfer-python==0.6.7 ; platform_machine == 'x86_64'", "FlashInfer_Cubin", "numba")
-    assert pinning.without(named, {"flashinfer-python", "flashinfer-cubin"}) == ("torch==2.10.0", "numba")
+    assert pinning.without(named, {"flashinfer-python", "flashinfer-cubin"}, "a file") == ("torch==2.10.0", "numba")
 
 
 def test_a_line_that_is_no_requirement_is_named() -> None:
-    with pytest.raises(SourceError, match="`git\\+https://example.org/x` is not a valid requirement"):
-        pinning.without(("torch", "git+https://example.org/x"), set())
+    with pytest.raises(SourceError, match="^a.txt of b: `git\\+https://example.org/x` is not a valid requirement"):
+        pinning.without(("torch", "git+https://example.org/x"), set(), "a.txt of b")
 
 
 # Pins that are completed as far as they can be, and sources that are asked once a command; without an engine.
@@ -391,7 +391,7 @@ def test_the_tree_of_a_pinned_commit_is_kept(definition_pins_project: Project, t
         definition_pins_resolver(definition_pins_project, index(tmp_path)),
         {},
     )
-    mirror.check_out(definition_pins_project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
+    mirror.check_out(mirror.locate(definition_pins_project.mirrors, vllm.url), vllm.history.main, tmp_path / "tree")
     assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
 
 

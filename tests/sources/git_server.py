@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from builder.sources import mirror
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from builder.sources.git import GitRepository
 
 AUTHOR = {f"GIT_{who}_{what}": "tests@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 _QUIET = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **AUTHOR}
@@ -298,6 +302,11 @@ class Vllm:
     url: str
     mirrors: Path
     messages: list[str] = field(default_factory=list)
+
+    @property
+    def source(self) -> GitRepository:
+        """The mirror of ``url``, which need not exist yet. What it reports goes nowhere."""
+        return mirror.locate(self.mirrors, self.url)
 
     @property
     def mirror(self) -> Path:

@@ -454,5 +454,5 @@ def test_a_release_is_as_old_as_its_first_wheel(
     assert read_upload_date("vllm==0.21.0", UPLOAD_DATES_WANTS, "linux/arm64", settings) == MARCH
     assert read_upload_date("vllm", UPLOAD_DATES_WANTS, "linux/arm64", settings) == MARCH
     assert read_upload_date("vllm", UPLOAD_DATES_WANTS, "linux/arm64", served({first: "", added: ""})) == ""
-    with pytest.raises(SourceError, match="vllm==1.0 was not found"):
+    with pytest.raises(SourceError, match="no wheel of vllm==1.0 was found"):
         read_upload_date("vllm==1.0", UPLOAD_DATES_WANTS, "linux/arm64", settings)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from builder.lab.bisect.mixtures import SourceTree
     from builder.lab.bisect.search import BisectCandidate
     from builder.numbers.workspace import Workspace
+    from builder.sources.git import GitRepository
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
 
@@ -287,10 +288,12 @@ def _wheel_commits(workspace: Workspace, span: NumberSpan, question: ListPoints)
     """The commits of the main line between two points, or the versions of the two numbers. Raises SourceError."""
     ends = span.versions(PACKAGE)
     old, new = (_ref(point) for point in (question.after or ends[0], question.before or ends[1]))
-    project = workspace.project
-    return vllm_versions.main_line_between(
-        project.mirrors, repository(project), old, new, lambda text: workspace.report(Message(text))
-    )
+    return vllm_versions.main_line_between(_reported(workspace, repository(workspace.project)), old, new)
+
+
+def _reported(workspace: Workspace, url: str) -> GitRepository:
+    """The mirror of ``url``, which reports what takes long."""
+    return mirror.locate(workspace.project.mirrors, url, lambda text: workspace.report(Message(text)))
 
 
 def _wheel(workspace: Workspace, span: NumberSpan, commit: str, python: PythonRequirements) -> CommitWheel:
@@ -306,13 +309,10 @@ def _require_fitting(
     vLLM cannot be imported. A wheel whose metadata cannot be read may fit."""
     settings = git.read_index_settings(workspace.environment)
     try:
-        needs = wheels.read_requirements(
-            workspace.project.state / "wheels", wheel, f"{PACKAGE}-{wheel.version}", settings.ca_file
-        )
+        needs = wheels.read_requirements(workspace.project.state / "wheels", wheel, settings.ca_file)
     except SourceError:
         return
-    wants = PythonRequirements(python, _GLIBC, ())
-    if problem := wheels.conflict(needs, packages, wants, span.builds.platform):
+    if problem := wheels.conflict(needs, packages, span.builds.platform, python):
         raise SourceError(f"{PACKAGE} {wheel.version} {problem}")
 
 
@@ -335,8 +335,8 @@ def _python(project: Project, span: NumberSpan) -> PythonRequirements:
 
 def commit_facts(workspace: Workspace, point: str) -> CommitFacts:
     """The facts of the commit that a point or a version is. Raises SourceError."""
-    mirrors, url = workspace.project.mirrors, repository(workspace.project)
-    return vllm_versions.commit_facts(mirrors, url, vllm_versions.commit_of(mirrors, url, _ref(point)))
+    upstream = mirror.locate(workspace.project.mirrors, repository(workspace.project))
+    return vllm_versions.commit_facts(upstream, vllm_versions.commit_of(upstream, _ref(point)))
 
 
 def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -> str:
@@ -396,7 +396,7 @@ def _images_between(
     old, new = tags.index(first), tags.index(last)
     if between := tags[old + 1 : new] or tags[new + 1 : old][::-1]:
         return tuple(between)
-    project, url = workspace.project, repository(workspace.project)
+    upstream = mirror.locate(workspace.project.mirrors, repository(workspace.project))
     published = registry.published(
         workspace.engine, name, [first, last], span.builds.platform, workspace.project.engine_cache
     )
@@ -404,17 +404,17 @@ def _images_between(
     commits = []
     for tag, point, number in ((first, points[0], span.old.number), (last, points[1], span.new.number)):
         if digits := re.search("[0-9a-f]{7,40}", labels.get(tag, {}).get("vllm_commit", "")):
-            commits.append(vllm_versions.commit_of(project.mirrors, url, digits[0]))
+            commits.append(vllm_versions.commit_of(upstream, digits[0]))
             continue
         candidate = next((each for each in tried if (mixtures.BASE, point) in each.points), of_number(number))
         package = _software(workspace, image_of(workspace, span, candidate)[0], span).sources.get(PACKAGE)
         if not package or not package.commit:
             return ()
-        commits.append(vllm_versions.commit_of(project.mirrors, url, package.commit))
+        commits.append(vllm_versions.commit_of(upstream, package.commit))
     before, after = commits
     if before == after:
         return ()
-    line = functools.partial(vllm_versions.main_line_between, project.mirrors, url)
+    line = functools.partial(vllm_versions.main_line_between, upstream)
     inside = line(before, after) or line(after, before)[::-1]
     return tuple(f"{first}+g{commit}" for commit in (before, *inside, after))
 
@@ -488,13 +488,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
     try:
         if tree := span.tree(unit):
             ends = (after or tree.old[1], before or tree.new[1])
-            listed = vllm_versions.main_line_between(
-                workspace.project.mirrors,
-                tree.new[0],
-                *ends,
-                lambda text: workspace.report(Message(text)),
-                inside_merge=True,
-            )
+            listed = vllm_versions.main_line_between(_reported(workspace, tree.new[0]), *ends, inside_merge=True)
         elif unit == mixtures.BASE and all(span.bases):
             listed = () if in_base(after)[0] else _images_between(workspace, span, question, tried)
         elif package := span.package(unit):
@@ -541,7 +535,7 @@ def _build_of(
     for unit, point in candidate.points:
         if tree := span.tree(unit):
             url, within = tree.new[0], (tree.old[1], tree.new[1])
-            facts = vllm_versions.commit_facts(workspace.project.mirrors, url, point, within=within)
+            facts = vllm_versions.commit_facts(mirror.locate(workspace.project.mirrors, url), point, within=within)
             date = int(datetime.fromisoformat(facts.date).timestamp())
             values |= {f"{unit} commit": point, f"{unit} version": facts.version, f"{unit} date": str(date)}
         elif unit == mixtures.BASE:

@@ -31,7 +31,7 @@ from builder.sources import mirror
 if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.lock.model import NumberedImage, Version
+    from builder.lock.model import NumberedImage
 
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5
@@ -207,7 +207,7 @@ class _Sources:
             status=record.status,
             note=shown.note(record.note),
             standing=self.evidence[name].standing,
-            versions={source: _version(version) for source, version in sorted(record.versions.items(), reverse=True)},
+            versions={source: version.text for source, version in sorted(record.versions.items(), reverse=True)},
             base=shown.name(own.base) if own else "",
             mods=tuple(record.mods),
             packages=(len(own.packages) or None) if own else None,
@@ -266,8 +266,8 @@ class _Sources:
         address = change.git.removesuffix("/").removesuffix(".git") if _GITHUB.fullmatch(change.git) else ""
         return Part(
             name=change.name,
-            before=_version(change.before),
-            after=_version(change.after),
+            before=change.before.text if change.before else "",
+            after=change.after.text if change.after else "",
             total=between.total if between else None,
             commits=[Part(commit=each.commit, title=each.title) for each in (between.commits if between else ())],
             compare=f"{address}/compare/{old}...{new}" if address and is_exact else "",
@@ -373,15 +373,9 @@ def now_of(model: Part) -> Part:
     return step
 
 
-def _version(version: Version | None) -> str:
-    if version is None:
-        return ""
-    return version.version + (f" ({version.commit[:9]})" if version.commit else "")
-
-
 def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRange | None:
     with suppress(SourceError):
-        return mirror.commits_present(project.mirrors, git, old, new, _LISTED_COMMITS)
+        return mirror.commits_present(mirror.locate(project.mirrors, git), old, new, _LISTED_COMMITS)
     return None
 
 

@@ -10,7 +10,7 @@ import pytest
 from builder.base.errors import SourceError, UsageError
 from builder.definitions import mod
 from builder.definitions.mod import PlainFile
-from builder.sources import foreign_files
+from builder.sources import foreign_files, mirror
 from tests.sources import git_server
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class Served:
     def __init__(self, server: git_server.Server, repository: git_server.Repository, mirrors: Path) -> None:
         self.url = f"{server.url}/mods.git"
         self.repository = repository
-        self.mirrors = mirrors
+        self.source = mirror.locate(mirrors, self.url)
 
     def commit(self, files: Mapping[str, str | bytes | None]) -> str:
         return self.repository.commit(MAIN, "A change", files)
 
     def read(self, path: str, commit: str) -> tuple[PlainFile, ...]:
-        return foreign_files.read_foreign_files(self.mirrors, self.url, commit, path)
+        return foreign_files.read_foreign_files(self.source, commit, path)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_folder_is_read_as_it_is(served: Served) -> None:
     assert served.read("mods/ab/run.sh", commit) == (PlainFile("run.sh", executable=False, content=b"other\n"),)
     assert served.read("run.sh", commit) == (PlainFile("run.sh", executable=False, content=b"top\n"),)
     assert len(served.read("", commit)) == 4
-    assert foreign_files.find_commit(served.mirrors, served.url, commit) == (commit, tuple(sorted(files)))
+    assert foreign_files.find_commit(served.source, commit) == (commit, tuple(sorted(files)))
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_ref_is_what_it_is_now(served: Served) -> None:
     first = served.commit({"a": "1"})
 
     def find(ref: str) -> str:
-        return foreign_files.find_commit(served.mirrors, served.url, ref)[0]
+        return foreign_files.find_commit(served.source, ref)[0]
 
     assert find("HEAD") == find("main") == first
     second = served.commit({"a": "2"})
@@ -134,7 +134,7 @@ def test_trees_that_no_git_would_write_are_refused(served: Served, name: str) ->
     served.repository.git("update-ref", MAIN, commit)
     with pytest.raises(SourceError):
         served.read("m", commit)
-    assert not any("evil" in path for path in foreign_files.find_commit(served.mirrors, served.url, commit)[1])
+    assert not any("evil" in path for path in foreign_files.find_commit(served.source, commit)[1])
 
 
 @pytest.mark.slow

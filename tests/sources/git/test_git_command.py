@@ -30,7 +30,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resolve(vllm: Vllm, url: str = "", ref: str = "main") -> str:
-    return mirror.resolve_ref(vllm.mirrors, url or vllm.url, ref, vllm.messages.append).commit
+    return mirror.resolve_ref(mirror.locate(vllm.mirrors, url or vllm.url, vllm.messages.append), ref).commit
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
@@ -57,7 +57,7 @@ def test_a_fetch_that_breaks_off_is_tried_again(vllm: Vllm) -> None:
         if "trying again" in line:
             vllm.server.trouble.stall_after = None
 
-    assert mirror.resolve_ref(vllm.mirrors, vllm.url, "main", tell).commit == vllm.history.main
+    assert mirror.resolve_ref(mirror.locate(vllm.mirrors, vllm.url, tell), "main").commit == vllm.history.main
     assert any("trying again" in line for line in vllm.messages)
 
 
@@ -70,7 +70,7 @@ def test_a_server_that_stays_in_trouble_is_asked_four_times(vllm: Vllm) -> None:
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"http://127.0.0.1:9/x.git does not answer \(4 tries\)"):
-        mirror.resolve_ref(tmp_path, "http://127.0.0.1:9/x.git", "main")
+        mirror.resolve_ref(mirror.locate(tmp_path, "http://127.0.0.1:9/x.git"), "main")
 
 
 @pytest.mark.long
@@ -115,12 +115,12 @@ def test_what_is_not_there_is_not_tried_again(vllm: Vllm) -> None:
 def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: pytest.CaptureFixture[str]) -> None:
     vllm.server.trouble.login = f"me:{SECRET}"
     url = f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git"
-    pin = mirror.resolve_ref(vllm.mirrors, url, "main", vllm.messages.append)
+    pin = mirror.resolve_ref(mirror.locate(vllm.mirrors, url, vllm.messages.append), "main")
     assert pin.git == vllm.url
-    assert mirror.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    vendored = pulls.vendor(vllm.mirrors, url, SourcePatch("40898"), pin.commit, notify=vllm.messages.append)
+    assert mirror.read_files(mirror.locate(vllm.mirrors, url), pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
+    vendored = pulls.vendor(mirror.locate(vllm.mirrors, url, vllm.messages.append), SourcePatch("40898"), pin.commit)
     with pytest.raises(SourceError) as missing:
-        mirror.resolve_ref(vllm.mirrors, url, "nothing")
+        mirror.resolve_ref(mirror.locate(vllm.mirrors, url), "nothing")
     told = f"{pin} {vendored} {vllm.messages} {missing.value} {missing.value.hint} {capfd.readouterr()}"
     assert_nowhere(vllm.mirrors, told)
 
@@ -163,7 +163,7 @@ def test_settings_of_the_person_reach_git_with_ours_beside_them(vllm: Vllm, monk
 
 def test_a_server_can_not_colour_the_screen(vllm: Vllm) -> None:
     vllm.history.repository.git("config", "uploadpack.hideRefs", "refs/tags")
-    commits = mirror.commits_between(vllm.mirrors, vllm.url, vllm.history.v0_19_1, vllm.history.main)
+    commits = mirror.commits_between(vllm.source, vllm.history.v0_19_1, vllm.history.main)
     assert all(commit.title.isprintable() for commit in commits.commits)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from builder.base.errors import SourceError
 from builder.definitions.source_patches import local_changes
-from builder.sources import foreign_files, pulls
+from builder.sources import foreign_files, mirror, pulls
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(check
     assert [name in diff for name in (b"serve.py", b"new file.py", b"picture", b"built.o")] == [True] * 3 + [False]
     # What is frozen applies to the commit, as every patch has to.
     frozen = [(local_changes(diff), diff)]
-    pulls.check_patches(tmp_path / "mirrors", checkout.as_uri(), commit, frozen)
+    pulls.check_patches(mirror.locate(tmp_path / "mirrors", checkout.as_uri()), commit, frozen)
 
 
 def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:

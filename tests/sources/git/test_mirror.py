@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def place(vllm: Vllm) -> GitRepository:
-    mirror.resolve_ref(vllm.mirrors, vllm.url, "main")
+    mirror.resolve_ref(vllm.source, "main")
     return mirror.locate(vllm.mirrors, vllm.url)
 
 
@@ -89,13 +89,13 @@ def test_names_tell_mirrors_apart_and_credentials_do_not(tmp_path: Path) -> None
 
 
 def resolve(vllm: Vllm, ref: str = "main") -> GitPin:
-    return mirror.resolve_ref(vllm.mirrors, vllm.url, ref, vllm.messages.append)
+    return mirror.resolve_ref(mirror.locate(vllm.mirrors, vllm.url, vllm.messages.append), ref)
 
 
 def resolver(vllm: Vllm, ref: str = "main") -> subprocess.Popen[bytes]:
     """The same in a process of its own."""
     program = "import sys, pathlib; from builder.sources import mirror; "
-    program += "print(mirror.resolve_ref(pathlib.Path(sys.argv[1]), *sys.argv[2:]).commit)"
+    program += "print(mirror.resolve_ref(mirror.locate(pathlib.Path(sys.argv[1]), sys.argv[2]), sys.argv[3]).commit)"
     command = [sys.executable, "-c", program, str(vllm.mirrors), vllm.url, ref]
     return subprocess.Popen(command, cwd=REPOSITORY_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -229,7 +229,7 @@ def test_a_tree_that_is_missing_is_found_when_it_is_read(vllm: Vllm) -> None:
         with moved.open("rb") as content:
             subprocess.run(["git", "-C", str(vllm.mirror), "unpack-objects", "-q"], stdin=content, check=True)
     (vllm.mirror / "objects" / tree[:2] / tree[2:]).unlink()
-    assert mirror.read_files(vllm.mirrors, vllm.url, commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
+    assert mirror.read_files(vllm.source, commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def test_a_folder_that_cannot_be_written_is_named(vllm: Vllm) -> None:
 
 
 def between(vllm: Vllm, old: str, new: str, wanted: CommitFilter = mirror.ALL_COMMITS) -> CommitRange:
-    return mirror.commits_between(vllm.mirrors, vllm.url, old, new, wanted)
+    return mirror.commits_between(vllm.source, old, new, wanted)
 
 
 @pytest.mark.slow
@@ -310,7 +310,7 @@ def test_the_way_back_and_no_way_at_all(vllm: Vllm) -> None:
 @pytest.mark.slow
 def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
     def read() -> bytes | None:
-        return mirror.read_files(vllm.mirrors, vllm.url, vllm.history.v0_19_0, ["VERSION"]).get("VERSION")
+        return mirror.read_files(vllm.source, vllm.history.v0_19_0, ["VERSION"]).get("VERSION")
 
     assert read() == b"0.19.0\n"
     assert vllm.requests_of(read) == 0
@@ -321,20 +321,20 @@ def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd"])
 def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
-    assert mirror.read_files(vllm.mirrors, vllm.url, vllm.history.main, [path]).get(path) is None
+    assert mirror.read_files(vllm.source, vllm.history.main, [path]).get(path) is None
 
 
 @pytest.mark.slow
 def test_a_program_run_by_a_hook_reads_the_same_paths(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_WORK_TREE", str(vllm.mirrors.parent))
-    content = mirror.read_files(vllm.mirrors, vllm.url, vllm.history.main, ["VERSION"]).get("VERSION")
+    content = mirror.read_files(vllm.source, vllm.history.main, ["VERSION"]).get("VERSION")
     assert content == b"0.19.1\n"
 
 
 @pytest.mark.slow
 def test_requirements_are_followed(vllm: Vllm) -> None:
-    commit = mirror.resolve_ref(vllm.mirrors, vllm.url, "main").commit
-    requirements = mirror.read_requirements(vllm.mirrors, vllm.url, commit, "requirements/cuda.txt")
+    commit = mirror.resolve_ref(vllm.source, "main").commit
+    requirements = mirror.read_requirements(vllm.source, commit, "requirements/cuda.txt")
     assert requirements == ("torch==2.10.0 ; x", "transformers >= 5", "numpy")
 
 
@@ -342,7 +342,7 @@ def test_requirements_are_followed(vllm: Vllm) -> None:
 def test_a_requirements_file_that_is_missing_is_named(vllm: Vllm) -> None:
     commit = vllm.history.repository.commit("refs/heads/main", "Broken", {"a/b.txt": "-r c.txt\n-r ../a/b.txt\n"})
     with pytest.raises(SourceError, match=f"{commit[:7]} of {vllm.url} has no file a/c.txt"):
-        mirror.read_requirements(vllm.mirrors, vllm.url, commit, "a/b.txt")
+        mirror.read_requirements(vllm.source, commit, "a/b.txt")
 
 
 @pytest.mark.slow
@@ -375,17 +375,17 @@ c @ https://example.org/c.whl#sha256=abc
 def test_several_files_come_together(vllm: Vllm) -> None:
     old = vllm.history.v0_19_0
     paths = ["README.md", DRAFTER, "none.txt", "vllm"]
-    contents = mirror.read_files(vllm.mirrors, vllm.url, old, paths)
+    contents = mirror.read_files(vllm.source, old, paths)
     assert contents == {"README.md": b"vLLM\n", DRAFTER: lines(1, 60).encode()}
-    assert vllm.requests_of(lambda: mirror.read_files(vllm.mirrors, vllm.url, old, paths)) == 0
-    assert mirror.read_files(vllm.mirrors, vllm.url, old, []) == {}
+    assert vllm.requests_of(lambda: mirror.read_files(vllm.source, old, paths)) == 0
+    assert mirror.read_files(vllm.source, old, []) == {}
 
 
 # Sources taken from git, resolved against a real server.
 
 
 def ref_resolution_resolve(vllm: Vllm, ref: str, url: str = "") -> GitPin:
-    return mirror.resolve_ref(vllm.mirrors, url or vllm.url, ref, vllm.messages.append)
+    return mirror.resolve_ref(mirror.locate(vllm.mirrors, url or vllm.url, vllm.messages.append), ref)
 
 
 @pytest.mark.slow
@@ -568,7 +568,7 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=x", "", "foo::bar"])
 def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(SourceError, match="git cannot use the address"):
-        mirror.resolve_ref(tmp_path, url, "main")
+        mirror.resolve_ref(mirror.locate(tmp_path, url), "main")
     assert not list(tmp_path.iterdir())
 
 
@@ -648,7 +648,8 @@ def tagged(folder: Path, tags: tuple[str, ...]) -> Repository:
 def test_a_version_is_made_of_the_nearest_tags(tmp_path: Path, tags: tuple[str, ...], version: str) -> None:
     upstream = tagged(tmp_path, tags)
     commit = upstream.git("rev-parse", "main")
-    assert mirror.resolve_ref(tmp_path / "mirrors", str(upstream.path), "main").version == version + commit[:7]
+    source = mirror.locate(tmp_path / "mirrors", str(upstream.path))
+    assert mirror.resolve_ref(source, "main").version == version + commit[:7]
 
 
 @pytest.mark.slow
@@ -700,9 +701,9 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
     entries = {"run.sh": ("100755", "#!"), "deep/down/a": ("100644", "a\n"), "link": ("120000", "deep/down/a")}
     commit = add(repository, entries)
     url = f"{vllm.server.url}/tree.git"
-    preserve(vllm.mirrors, url, commit)
+    preserve(mirror.locate(vllm.mirrors, url), commit)
     shutil.rmtree(vllm.server.root)
-    check_out(vllm.mirrors, url, commit, tmp_path / "out/tree")
+    check_out(mirror.locate(vllm.mirrors, url), commit, tmp_path / "out/tree")
     assert written(tmp_path / "out/tree") == {"run.sh": "#!", "deep/down/a": "a\n", "link": "a\n"}
     assert (tmp_path / "out/tree/link").is_symlink()
     modes = [(tmp_path / "out/tree" / name).stat().st_mode & 0o111 != 0 for name in ("run.sh", "deep/down/a")]
@@ -712,15 +713,15 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_kept_takes_no_network_again(vllm: Vllm) -> None:
-    preserve(vllm.mirrors, vllm.url, vllm.history.main)
-    assert vllm.requests_of(lambda: preserve(vllm.mirrors, vllm.url, vllm.history.main)) == 0
+    preserve(vllm.source, vllm.history.main)
+    assert vllm.requests_of(lambda: preserve(vllm.source, vllm.history.main)) == 0
 
 
 @pytest.mark.slow
 def test_only_the_contents_of_the_trees_that_are_kept_are_fetched(vllm: Vllm) -> None:
     wanted: set[str] = set()
     for commit in (vllm.history.v0_19_0, vllm.history.v0_19_1):
-        preserve(vllm.mirrors, vllm.url, commit)
+        preserve(vllm.source, commit)
         wanted |= set(vllm.git("ls-tree", "-r", "--format=%(objectname)", commit).split())
         kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)").splitlines()
         assert {line.partition(" ")[2] for line in kinds if line.startswith("blob ")} == wanted
@@ -729,11 +730,11 @@ def test_only_the_contents_of_the_trees_that_are_kept_are_fetched(vllm: Vllm) ->
 @pytest.mark.slow
 def test_a_tree_that_was_never_kept_is_refused(vllm: Vllm, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no mirror of"):
-        check_out(vllm.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
-    resolve_ref(vllm.mirrors, vllm.url, "main")
+        check_out(vllm.source, vllm.history.main, tmp_path / "tree")
+    resolve_ref(vllm.source, "main")
     for commit in (vllm.history.main, "d" * 40):
         with pytest.raises(SourceError, match=f"does not contain all files of {commit}"):
-            check_out(vllm.mirrors, vllm.url, commit, tmp_path / "tree")
+            check_out(vllm.source, commit, tmp_path / "tree")
 
 
 @pytest.mark.slow
@@ -753,12 +754,12 @@ def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_pat
         },
     )
     url = f"{vllm.server.url}/top.git"
-    preserve(vllm.mirrors, url, top)
-    assert vllm.requests_of(lambda: preserve(vllm.mirrors, url, top)) == 0
-    (mirror,) = (vllm.mirrors / "submodules").glob("*middle*.git")
-    assert Repository(mirror).git("rev-list", "--all", "--count") == "1"
+    preserve(mirror.locate(vllm.mirrors, url), top)
+    assert vllm.requests_of(lambda: preserve(mirror.locate(vllm.mirrors, url), top)) == 0
+    (middle_mirror,) = (vllm.mirrors / "submodules").glob("*middle*.git")
+    assert Repository(middle_mirror).git("rev-list", "--all", "--count") == "1"
     shutil.rmtree(root)
-    check_out(vllm.mirrors, url, top, tmp_path / "tree")
+    check_out(mirror.locate(vllm.mirrors, url), top, tmp_path / "tree")
     files = written(tmp_path / "tree")
     assert (files["t"], files["3rdparty/middle/3rdparty/deepest/d"]) == ("top\n", "deepest\n")
 
@@ -771,10 +772,10 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", "c" * 40), "t": ("100644", "top\n")}
     commit = add(make_repository(vllm.server.root / "top.git"), entries)
     top = f"{vllm.server.url}/top.git"
-    preserve(vllm.mirrors, top, commit, vllm.messages.append)
+    preserve(mirror.locate(vllm.mirrors, top, vllm.messages.append), commit)
     assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.messages)
     with pytest.raises(SourceError):
-        check_out(vllm.mirrors, top, commit, tmp_path / "tree")
+        check_out(mirror.locate(vllm.mirrors, top), commit, tmp_path / "tree")
 
 
 @pytest.mark.slow

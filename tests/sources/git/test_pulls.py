@@ -32,13 +32,13 @@ def patches(vllm: Vllm, *numbers: int) -> list[Vendored]:
 
 def _patch(vllm: Vllm, number: int) -> bytes:
     start = vllm.history.repository.git("merge-base", "refs/heads/main", f"refs/pull/{number}/head")
-    return pulls.vendor(vllm.mirrors, vllm.url, SourcePatch(str(number)), start)[1]
+    return pulls.vendor(vllm.source, SourcePatch(str(number)), start)[1]
 
 
 def problems(vllm: Vllm, wanted: list[Vendored]) -> list[str]:
     """The problems that are reported, one a line."""
     with pytest.raises(SourceError) as caught:
-        pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+        pulls.check_patches(vllm.source, vllm.history.main, wanted)
     assert caught.value.exit_code == 6
     assert caught.value.hint
     return caught.value.message.splitlines()
@@ -51,10 +51,10 @@ def add(vllm: Vllm, number: int, files: dict[str, str | bytes | None]) -> None:
 def test_patches_that_apply_one_after_the_other_are_fine_offline_too(vllm: Vllm) -> None:
     wanted = patches(vllm, 40898, 40004)
     before = vllm.git("count-objects", "-v")
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+    pulls.check_patches(vllm.source, vllm.history.main, wanted)
     shutil.rmtree(vllm.server.root)
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [])
+    pulls.check_patches(vllm.source, vllm.history.main, [*reversed(wanted)])
+    pulls.check_patches(vllm.source, vllm.history.main, [])
     assert "count: 0" in before
     assert "count: 0" in vllm.git("count-objects", "-v")  # a dry run adds nothing to the mirror
 
@@ -91,8 +91,8 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
     body = " line 2\n line 3\n line 4\n-line 5\n+FIVE\n line 6\n line 7\n line 8\n"  # git finds it in either place
     patch = (SourcePatch("x"), f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
     first, second = patches(vllm, 1, 2)
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
+    pulls.check_patches(vllm.source, vllm.history.main, [first, patch])
+    pulls.check_patches(vllm.source, vllm.history.main, [second, patch])
     (problem,) = problems(vllm, [first, second, patch])
     assert problem.startswith(
         f"patch x does not apply to {vllm.history.main[:7]} after pull request 1, pull request 2: twice.txt,"
@@ -124,12 +124,12 @@ def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:
     assert problems(vllm, [(SourcePatch("b"), gone.encode())]) == [
         f"patch b does not apply to {short}: gone.py does not exist"
     ]
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(SourcePatch("c"), renamed.encode())])
+    pulls.check_patches(vllm.source, vllm.history.main, [(SourcePatch("c"), renamed.encode())])
 
 
 def test_a_patch_file_is_applied_with_what_it_strips(vllm: Vllm) -> None:
     diff = b"--- README.md\n+++ README.md\n@@ -1 +1 @@\n-vLLM\n+ours\n"
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(SourcePatch("fixes/a.patch", strip=0), diff)])
+    pulls.check_patches(vllm.source, vllm.history.main, [(SourcePatch("fixes/a.patch", strip=0), diff)])
     (problem,) = problems(vllm, [(SourcePatch("fixes/a.patch", strip=0), diff.replace(b"-vLLM", b"-gone"))])
     where = "README.md, hunk 1 of 1 (@@ -1 +1 @@)"
     assert problem == f"patch fixes/a.patch does not apply to {vllm.history.main[:7]}: {where}"
@@ -158,15 +158,16 @@ def test_a_request_of_a_fork_comes_with_what_only_the_fork_has(vllm: Vllm) -> No
         "refs/pull/3/head", "Faster", {"vllm/fork.py": lines(1, 9, line2="2"), INC: lines(1, 3)}, parent=only
     )
     request = SourcePatch(f"{vllm.server.url}/fork.git/pull/3", base=vllm.history.main)
-    pin, diff = pulls.vendor(vllm.mirrors, vllm.url, request, vllm.history.main)
+    pin, diff = pulls.vendor(vllm.source, request, vllm.history.main)
     assert (pin.name, pin.head, pin.sha256) == (request.name, head, hashlib.sha256(diff).hexdigest())
     assert b"+2\n" in diff
-    pulls.check_patches(vllm.mirrors, vllm.url, vllm.history.main, [(pin, diff)])
+    pulls.check_patches(vllm.source, vllm.history.main, [(pin, diff)])
     # The pinned state is had again where the fork has gone on, and refused where the mirror and the fork lost it.
     fork.commit("refs/pull/3/head", "Faster still", {"vllm/fork.py": lines(1, 5)}, parent=head)
-    assert pulls.vendor(vllm.mirrors.with_name("others"), vllm.url, pin, vllm.history.main) == (pin, diff)
+    others = mirror.locate(vllm.mirrors.with_name("others"), vllm.url)
+    assert pulls.vendor(others, pin, vllm.history.main) == (pin, diff)
     with pytest.raises(MissingError, match="has no pull request 9"):
-        pulls.vendor(vllm.mirrors, vllm.url, SourcePatch(f"{vllm.server.url}/fork.git/pull/9"), vllm.history.main)
+        pulls.vendor(vllm.source, SourcePatch(f"{vllm.server.url}/fork.git/pull/9"), vllm.history.main)
 
 
 def test_a_request_of_another_project_is_told_from_one_of_a_fork(vllm: Vllm) -> None:
@@ -175,7 +176,7 @@ def test_a_request_of_another_project_is_told_from_one_of_a_fork(vllm: Vllm) -> 
     other.commit("refs/pull/3/head", "A change", {"README.md": "changed\n"}, parent=start)
     request = SourcePatch(f"{vllm.server.url}/other.git/pull/3")
     with pytest.raises(SourceError, match="shares no history with .*it belongs to another project") as caught:
-        pulls.vendor(vllm.mirrors, vllm.url, request, vllm.history.main)
+        pulls.vendor(vllm.source, request, vllm.history.main)
     assert "its forks" in caught.value.hint
 
 
@@ -215,12 +216,13 @@ class Upstream:
         """The own commits of request 7, for the release."""
         pull = SourcePatch("7", base=base)
 
+        @mirror.under_lock
         def read(repository: GitRepository) -> OwnCommits:
             mirror.ensure_commit(repository, commit or self.release)
             head = pulls.fetch_pull(repository, pull)
             return pulls.own_commits(repository, pull, head, commit or self.release)
 
-        return mirror.with_mirror(self.mirrors, self.url, read)
+        return read(mirror.locate(self.mirrors, self.url))
 
     def refused(self, base: str = "") -> str:
         with pytest.raises(SourceError) as caught:
@@ -365,8 +367,8 @@ class PullMergeUpstream:
         self.messages.clear()
         pull = SourcePatch(str(number), base=base)
         commit = commit or self.release
-        diff = pulls.vendor(self.mirrors, self.url, pull, commit, earlier, self.messages.append)[1]
-        pulls.check_patches(self.mirrors, self.url, commit, [*earlier, (pull, diff)])
+        diff = pulls.vendor(mirror.locate(self.mirrors, self.url, self.messages.append), pull, commit, earlier)[1]
+        pulls.check_patches(mirror.locate(self.mirrors, self.url), commit, [*earlier, (pull, diff)])
         return diff
 
     def refused(self, number: int, commit: str = "", earlier: tuple[Vendored, ...] = (), base: str = "") -> str:
@@ -590,7 +592,8 @@ def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream
 
 
 def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> Vendored:
-    return pulls.vendor(vllm.mirrors.with_name(mirrors), vllm.url, SourcePatch(str(number)), vllm.history.main)
+    source = mirror.locate(vllm.mirrors.with_name(mirrors), vllm.url)
+    return pulls.vendor(source, SourcePatch(str(number)), vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:
@@ -639,7 +642,7 @@ def test_its_head_outlives_a_force_push_and_the_branch(vllm: Vllm) -> None:
         vendor(vllm, 40898)
     shutil.rmtree(vllm.server.root)
     vllm.git("gc", "--quiet", "--prune=now")
-    content = mirror.read_files(vllm.mirrors, vllm.url, vendored[0].head, [DRAFTER]).get(DRAFTER)
+    content = mirror.read_files(vllm.source, vendored[0].head, [DRAFTER]).get(DRAFTER)
     assert content == lines(1, 60, line10="SLIDING", line50="fifty").encode()
 
 
@@ -657,7 +660,7 @@ def test_one_that_is_in_the_history_is_already_in(vllm: Vllm) -> None:
 def test_one_that_does_not_exist_is_named(vllm: Vllm) -> None:
     with pytest.raises(MissingError, match="has no pull request 5"):
         vendor(vllm, 5)
-    assert mirror.resolve_ref(vllm.mirrors, vllm.url, "main").commit == vllm.history.main
+    assert mirror.resolve_ref(vllm.source, "main").commit == vllm.history.main
 
 
 def test_one_that_changes_nothing_or_shares_no_history_is_refused(vllm: Vllm) -> None:

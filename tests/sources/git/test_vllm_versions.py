@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import SourceError
-from builder.sources import vllm_versions
+from builder.sources import mirror, vllm_versions
 from tests.sources.git_server import INC, Repository, Vllm, make_repository, served_vllm
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 def test_the_facts_of_a_commit_are_those_of_a_history(tmp_path: Path) -> None:
     with served_vllm(tmp_path) as vllm:
         commit = vllm.history.main
-        facts = vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit)
+        facts = vllm_versions.commit_facts(vllm.source, commit)
         assert (facts.title, facts.files) == ("inc.py changes again", (INC,))
-        assert vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit, within=(commit,)) == facts
+        assert vllm_versions.commit_facts(vllm.source, commit, within=(commit,)) == facts
         with pytest.raises(SourceError, match="is not in the history of"):
-            vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit, within=(vllm.history.v0_19_0,))
+            vllm_versions.commit_facts(vllm.source, commit, within=(vllm.history.v0_19_0,))
 
 
 # The main line between two commits, which are told by a tag, by their digits, or by the first of those.
 
 
 def between(vllm: Vllm, old: str, new: str) -> tuple[str, ...]:
-    return vllm_versions.main_line_between(vllm.mirrors, vllm.url, old, new)
+    return vllm_versions.main_line_between(vllm.source, old, new)
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_first_digits_are_enough_and_nothing_is_asked_twice(vllm: Vllm) -> None:
     last = vllm.history.main
     by_digits = between(vllm, vllm.history.v0_19_1[:9], last[:9])
     assert by_digits == between(vllm, vllm.history.v0_19_1, last)
-    assert vllm_versions.commit_of(vllm.mirrors, vllm.url, last[:7]) == last
+    assert vllm_versions.commit_of(vllm.source, last[:7]) == last
     assert vllm.requests_of(lambda: between(vllm, by_digits[0], last[:9])) == 0
 
 
@@ -87,7 +87,8 @@ def tag(repository: Repository, name: str, day: int, *, annotated: bool = True) 
 
 
 def choose(vllm: Vllm, days: int, day: float) -> vllm_versions.ReleaseChoice:
-    return vllm_versions.choose_release(vllm.mirrors, vllm.url, days, START + timedelta(days=day), vllm.messages.append)
+    source = mirror.locate(vllm.mirrors, vllm.url, vllm.messages.append)
+    return vllm_versions.choose_release(source, days, START + timedelta(days=day))
 
 
 @pytest.mark.slow
@@ -139,8 +140,9 @@ def test_where_none_is_old_enough_the_hint_names_one(vllm: Vllm) -> None:
 @pytest.mark.slow
 def test_a_repository_without_releases_says_so(vllm: Vllm, tmp_path: Path) -> None:
     make_repository(tmp_path / "served/empty.git").commit("refs/heads/main", "Start", {"a": "b"})
+    empty = mirror.locate(vllm.mirrors, f"{vllm.server.url}/empty.git", vllm.messages.append)
     with pytest.raises(SourceError, match="has no release tag"):
-        vllm_versions.choose_release(vllm.mirrors, f"{vllm.server.url}/empty.git", 7, START, vllm.messages.append)
+        vllm_versions.choose_release(empty, 7, START)
 
 
 # The newest release of a repository, by its tags.

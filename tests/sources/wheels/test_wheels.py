@@ -466,8 +466,6 @@ def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
 
 # What a wheel needs, read of it behind a server, against the packages of an image.
 
-WHEEL_NEEDS_WANTS = PythonRequirements("3.12", "2.39", ())
-
 
 @pytest.mark.parametrize(
     ("needs", "problem"),
@@ -483,7 +481,7 @@ WHEEL_NEEDS_WANTS = PythonRequirements("3.12", "2.39", ())
     ],
 )
 def test_another_version_is_a_conflict_and_a_package_that_is_left_out_is_none(needs: str, problem: str) -> None:
-    assert wheels.conflict([needs], {"torch": "2.13.0+cu130"}, WHEEL_NEEDS_WANTS, "linux/arm64") == problem
+    assert wheels.conflict([needs], {"torch": "2.13.0+cu130"}, "linux/arm64", "3.12") == problem
 
 
 def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
@@ -491,7 +489,4 @@ def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "files", "vllm", version, requires=("torch==2.11.0", "numpy"))
     with serving(tmp_path / "files") as served:
         wheel = Wheel(f"{served.url}/{made.name}", sha256(made))
-        assert wheels.read_requirements(tmp_path / "cache", wheel, f"vllm-{version}", None) == (
-            "torch==2.11.0",
-            "numpy",
-        )
+        assert wheels.read_requirements(tmp_path / "cache", wheel, None) == ("torch==2.11.0", "numpy")
