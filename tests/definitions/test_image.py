@@ -86,8 +86,8 @@ python:
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; expected: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
-        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
-        'number or as true and false); expected: the Python in the image, in quotes: "3.12"',
+        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (put quotes around it if YAML "
+        'reads it as a number, true or false); expected: the Python in the image, in quotes: "3.12"',
         'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); '
         "expected: Python requirements, such as transformers>=5",
     ]
@@ -179,7 +179,7 @@ python:
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
-        ("main", '`sources.vllm`: "main" is not one of base; expected: `base`, where'),
+        ("main", '`sources.vllm`: "main" is not one of base; expected: `base` if the'),
         ("{wheel: vllm}", "vllm is installed with the Python packages: set the Python version under `python`"),
     ],
 )
