@@ -78,8 +78,9 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         if commit and cached and not cached.incomplete:
             return Snapshot(model, revision, commit, ())
         state = "holds only a part of" if cached else "does not hold"
-        message = f"HF_HUB_OFFLINE is set, and the cache {state} {model} at `{revision}`"
-        raise ModelUnavailableError(message, hint="unset HF_HUB_OFFLINE and run the command again")
+        variable = "HF_HUB_OFFLINE" if environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+        message = f"{variable} is set, and the cache {state} {model} at `{revision}`"
+        raise ModelUnavailableError(message, hint=f"unset {variable} and run the command again")
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 

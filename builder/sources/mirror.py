@@ -270,7 +270,8 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
                 continue
             content = _read(repository, commit, [file]).get(file)
             if content is None:
-                raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
+                message = f"{commit[:7]} of {repository.address.url} has no file {file}"
+                raise SourceError(message, hint="correct `requirements` of the source in image.yaml")
             included, files[file] = parse_requirements(content.decode("utf-8-sig", "replace"))
             folder = posixpath.dirname(file)
             waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]

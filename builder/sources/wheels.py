@@ -280,7 +280,7 @@ def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRe
     if there is none. A package that is not there at all was left out on purpose."""
     target = python.markers(platform, wants.version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
-    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+    return next((f"requires {needed}, but the image has {version}" for needed, version in unmet), "")
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:

@@ -275,7 +275,11 @@ WRONG = [
         "  ▶vllm-node-cpu:\n    latest: {now: 3,",
         "`latest` names vllm-node-cpu:3, which is not among the images",
     ),
-    ("    next: 4", "    next: 4\n    ▶next: 5", "the key `next` is repeated; it is first in images.lock:{line}:5"),
+    (
+        "    next: 4",
+        "    next: 4\n    ▶next: 5",
+        "the key `next` is repeated; the first one is at images.lock:{line}:5",
+    ),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
     ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias is not allowed in this file"),
 ]

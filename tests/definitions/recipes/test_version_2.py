@@ -169,7 +169,7 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
     text = (FOLDER / "version-1-with-braces.yaml").read_text(encoding="utf-8")
     (note,) = recipe.parse_recipe(text, "r.yaml").notes
-    assert str(note).startswith("r.yaml:2:1: builder reads it as version 2, like sparkrun")
+    assert str(note).startswith("r.yaml:2:1: builder reads the recipe as version 2, like sparkrun")
     doubled = text.replace('\'{"image": 2, "audio": 0}\'', '\'{{"image": 2, "audio": 0}}\'')
     parsed = recipe.parse_recipe(doubled, "r.yaml").recipe
     assert parsed
