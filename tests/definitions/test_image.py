@@ -131,6 +131,14 @@ def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, li
     assert "exactly one of `base` (a registry image) and `from`" in problems(tmp_path, text)[0]
 
 
+def test_a_source_of_the_base_image_needs_a_base_image(tmp_path: Path) -> None:
+    text = "repository: x\ndescription: x\nplatform: host\nfrom: other\nsources:\n  vllm: base\n"
+    assert problems(tmp_path, text) == [
+        "dockerfiles/small/image.yaml:6:3: `vllm: base` takes vllm from a base image, but this image is built on the"
+        " definition other: remove `vllm`"
+    ]
+
+
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
     text = projects.IMAGE.format(repository="small") + (
         "sources:\n  vllm: {git: 'https://example.org/vllm.git', ref: main, pulls: [40898], requirements: [r.txt]}\n"
