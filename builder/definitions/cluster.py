@@ -193,7 +193,7 @@ def cluster_of(
         raise UsageError(message, hint="name more nodes with `--node`, or set a smaller size, such as `--tp`")
     if recipe.max_nodes and count > recipe.max_nodes:
         message = (
-            f"{recipe.file} takes at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
+            f"{recipe.file} allows at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
         )
         raise UsageError(message, hint="set a smaller size, such as `--tp`")
     used = nodes[:count]

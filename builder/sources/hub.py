@@ -350,7 +350,7 @@ def _explained(
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):
             hint = f"then set HF_TOKEN to a token of that account that may read gated models ({hub}/settings/tokens)"
-            return ModelUnavailableError, f"{model} is gated: its terms have to be accepted at {hub}/{model}", hint
+            return ModelUnavailableError, f"{model} is gated: accept its terms at {hub}/{model}", hint
         if isinstance(error, errors.RevisionNotFoundError):
             hint = f"{hub}/{model}/commits/main lists its revisions"
             return ModelUnavailableError, f"{model} has no revision `{revision}`", hint

@@ -243,7 +243,7 @@ def test_the_numbers_of_machines_hold() -> None:
     with pytest.raises(UsageError, match="requires at least 3 machines"):
         cluster.cluster_of(wide, {}, (), nodes[:2], "mp")
     two = load(FOLDER / "two-machines.yaml")
-    with pytest.raises(UsageError, match=r"takes at most 4 machines .* but its command requires 5"):
+    with pytest.raises(UsageError, match=r"allows at most 4 machines .* but its command requires 5"):
         cluster.cluster_of(two, {"tensor_parallel": "5"}, (), nodes, "mp")
     with pytest.raises(UsageError, match="cluster_only"):
         cluster.require_fit(two, 1)
