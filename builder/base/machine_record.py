@@ -208,7 +208,7 @@ def _processor(cpu: str) -> str:
 # record knows is no difference: fwupd may be silent, and earlier versions of this program recorded less.
 
 _LESS_FREE = 0.1  # a start with this share of the memory less free is a difference
-# What people call the parts that a single word does not explain.
+# The names of the parts that a single word does not explain.
 _PART_NAMES = {
     "toolkit": "NVIDIA container toolkit",
     "governor": "CPU frequency governor",
