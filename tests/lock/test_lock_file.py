@@ -206,7 +206,7 @@ def test_a_pointer_may_be_moved_by_hand(full: Lock, golden: str) -> None:
 
 
 IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
-NUMBER = "expected a whole number from 1 on"
+NUMBER = "expected a whole number of 1 or more"
 STATUS = "expected `untested`, `good` or `bad`"
 WRONG = [
     ("    next: 4", "    ▶nxt: 4", "unknown key `nxt`: did you mean `next`?"),
