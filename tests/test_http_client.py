@@ -77,7 +77,7 @@ def test_an_answer_is_unpacked_and_limited_in_size() -> None:
 
 @pytest.mark.slow
 def test_a_server_that_sends_a_byte_at_a_time_is_left_after_the_time_for_the_whole_answer() -> None:
-    with serving() as url, pytest.raises(NoAnswerError, match=r"not complete after 0\.3 s") as caught:
+    with serving() as url, pytest.raises(NoAnswerError, match=r"did not finish its answer within 0\.3 s") as caught:
         fetched(f"{url}/slow", seconds=0.3)
     assert caught.value.transient
 

@@ -527,7 +527,8 @@ def write_state(path: Path, content: bytes) -> None:
 _HINTS = {
     errno.ENOSPC: "make room there, or name a file on another disk",
     errno.EDQUOT: "make room there, or name a file on another disk",
-    errno.EFBIG: "a FAT disk holds no file above 4 GB: format it as exFAT or ext4",
+    errno.EFBIG: "a FAT disk cannot store a file above 4 GB: name a file on another disk, or format this disk as exFAT"
+    " or ext4, which erases the disk",
 }
 
 
@@ -540,14 +541,15 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     process; TransferError where the disk does not take all of it.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a file", hint="name a file")
+        raise UsageError(f"{path} is not a file", hint="name a file, not a folder or a device")
     if path.exists() and not replace:
         raise UsageError(f"{path} already exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")
     try:
         descriptor = opened(temporary, _READ_AND_WRITE)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        hint = "name a file in an existing folder that you can write to"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         try:
             fcntl.flock(descriptor, _AT_ONCE)

@@ -101,9 +101,9 @@ def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECOND
     for part in parts:
         size += len(part)
         if size > largest:
-            raise NoAnswerError(f"the answer has more than {largest:,} bytes")
+            raise NoAnswerError(f"the server sent more than {largest:,} bytes")
         if time.monotonic() - began > seconds:
-            raise NoAnswerError(f"the answer was not complete after {seconds:g} s", transient=True)
+            raise NoAnswerError(f"the server did not finish its answer within {seconds:g} s", transient=True)
         yield part
 
 

@@ -208,6 +208,15 @@ def _processor(cpu: str) -> str:
 # record knows is no difference: fwupd may be silent, and earlier versions of this program recorded less.
 
 _LESS_FREE = 0.1  # a start with this share of the memory less free is a difference
+# The names of the parts that a single word does not explain.
+_PART_NAMES = {
+    "toolkit": "NVIDIA container toolkit",
+    "governor": "CPU frequency governor",
+    "power": "power limit of the GPU, in watts",
+    "parameters": "kernel parameters",
+    "links": "rate of the link",
+    "CMA": "memory for devices (CmaTotal)",
+}
 
 
 @dataclass(frozen=True)
@@ -220,7 +229,7 @@ class MachineChange:
     after: str
 
     def __str__(self) -> str:
-        what = f"{self.part} {self.name}".strip() if self.part != "firmware" else f"firmware of {self.name}"
+        what = _PART_NAMES.get(self.part, self.part) + (f" of {self.name}" if self.name else "")
         return f"{what}: {self.before} → {self.after}"
 
 

@@ -97,7 +97,8 @@ def below_project(root: Path, path: Path) -> Path:
     if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
         raise UnsafePathError(
             f"{path} leads out of {root}, to {folder}; nothing was changed",
-            hint="a name with `..` or a link leads outside the project: find out where that came from, then remove it",
+            hint="a name with `..` or a link leads outside the project: find out where the name or link came from, then"
+            " remove it",
         )
     return path
 
@@ -113,7 +114,7 @@ def find_project(start: Path) -> Project:
             return project
     raise UsageError(
         f"no project found: neither {start.resolve()} nor a folder above it contains dockerfiles/",
-        hint="change to the project's folder, or name it: `builder --project FOLDER …`",
+        hint="change to the project's folder, or name it: `builder --project FOLDER …`; `builder init` makes a project",
     )
 
 
@@ -163,8 +164,10 @@ def _require_own_state(project: Project) -> None:
         if entry.is_symlink():
             place = os.path.relpath(entry.path, project.state)
             message = f"{folder}/{place} is a link that builder did not make"
+            hint = "find out where the link came from, then remove it"
         elif is_linked and not is_ours:
             message = f"{folder} leads to {project.state.resolve()}, which contains other files, such as {entry.name}"
+            hint = "if you made the link, let it lead to an empty folder; otherwise remove the link"
         else:
             continue
-        raise UnsafePathError(message, hint="find out where the link came from, then remove it")
+        raise UnsafePathError(message, hint=hint)

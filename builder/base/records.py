@@ -134,7 +134,7 @@ def _exactly(expected: str, fits: Callable[[Any], bool]) -> _Reader:
 
 def _text(pattern: str) -> _Reader:
     matches = re.compile(pattern, re.DOTALL).fullmatch
-    return _exactly("text in another format", lambda data: isinstance(data, str) and matches(data) is not None)
+    return _exactly("text in the correct format", lambda data: isinstance(data, str) and matches(data) is not None)
 
 
 def _number(data: Any) -> float:

@@ -130,7 +130,7 @@ class _Headers:
 
     def read(self, size: int) -> bytes:
         if size > _LARGEST_HEADER:
-            raise ValueError(f"it has a header of {size:,} bytes")
+            raise ValueError(f"its header of {size:,} bytes is too large")
         return self._file.read(size)
 
 

@@ -67,7 +67,7 @@ def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -
         nonlocal left
         left -= 1
         if id(node) in around:
-            raise refused(where, "this alias refers to a value that contains it")
+            raise refused(where, "this alias refers to a value that contains the alias")
         if len(around) > _DEEPEST:
             raise refused(where, "blocks are nested too deeply")
         if left < 0:
@@ -462,7 +462,7 @@ def _advice(value: Any, types: list[str]) -> str:
 _WORDS = {
     "object": "a mapping (`key: value` lines)",
     "array": "a list (`- value` lines)",
-    "string": "text (quote it where YAML reads it as a number or as true and false)",
+    "string": "text (put quotes around it if YAML reads it as a number, true or false)",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",

@@ -197,7 +197,7 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
         content = next((each for path in sorted(built) if (each := _if_intact(path, copy.sha256)) is not None), None)
         if content is None:
             raise
-        notify(f"{address} cannot be fetched, so its content is taken from an earlier build")
+        notify(f"{address} cannot be fetched, so the build uses the content from an earlier build")
     digest = hashlib.sha256(content).hexdigest()
     if digest != copy.sha256:
         raise SourceError(

@@ -47,7 +47,7 @@ def _parts(project: Project) -> dict[str, str]:
     if lacking := {"_parts/mods.j2", "_parts/bake-mod.sh", "_parts/step.sh"} - parts.keys():
         raise UsageError(
             f"applying a mod requires dockerfiles/{min(lacking)}, which the project does not have",
-            hint="`builder init` in an empty folder writes the shared parts",
+            hint="`builder init` in an empty folder writes dockerfiles/_parts: copy that folder into the project",
         )
     return parts
 

@@ -258,7 +258,9 @@ def check_gpu(
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may show why"))
         return None
     if any("out of memory" in problem.lower() for _, problem in failing):
-        report(Message("checks on the GPU not finished: it ran out of memory; run `builder stop`, then build again"))
+        report(
+            Message("checks on the GPU not finished: the GPU ran out of memory; run `builder stop`, then build again")
+        )
         return None
     if failing:
         hint = "finished layers are kept: fix the cause, and only later steps are built again"
@@ -280,7 +282,7 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
     main, pinned = versions.get("flashinfer-python"), plan.versions.get("flashinfer")
     for name, version in versions.items():
         if main and version != main:
-            yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
+            yield f"{name} is {version}, but flashinfer-python is {main}: FlashInfer refuses kernels of another version"
     if pinned and main and pinned.version.partition("+")[0] != main:
         yield f"the image contains FlashInfer {main}, but {pinned.version} is pinned"
 

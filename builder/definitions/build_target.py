@@ -69,6 +69,7 @@ def definition_of(project: Project, named: Target) -> str:
     every = {*recipe_problems.recipe_problems(named.recipe), recipe_problems.unknown_container(project, named.recipe)}
     raise FileProblemsError(
         tuple(every),
-        hint=f"an image of others needs no build: `builder adopt {container}` gives the image a number. To bake"
-        f" mods into it, write a definition with `base: {container}`; or name a container that is made here",
+        hint=f"an image that others built needs no build: `builder adopt {container}` gives the image a number. To bake"
+        f" mods into the image, write a definition with `base: {container}`. To use an image of this project instead,"
+        " set `container` to the repository of its definition",
     )

@@ -150,8 +150,10 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
     if 1 < nodes < recipe.min_nodes:
-        message = f"{recipe.file} requires at least {recipe.min_nodes} machines (`min_nodes`), but there are {nodes}"
-        raise UsageError(message, hint="name more nodes")
+        message = (
+            f"{recipe.file} requires at least {recipe.min_nodes} machines (`min_nodes`), but there are only {nodes}"
+        )
+        raise UsageError(message, hint="name more nodes with `--node`, or add nodes under `nodes` in builder.yaml")
     if nodes < 2 and recipe.cluster_only:
         raise UsageError(
             f"{recipe.file} says `cluster_only`: several machines serve it together",
@@ -188,12 +190,12 @@ def cluster_of(
         message = (
             f"{recipe.file}: its command requires {count} machines ({_product(sizes)}), but there are only {len(nodes)}"
         )
-        raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
+        raise UsageError(message, hint="name more nodes with `--node`, or set a smaller size, such as `--tp`")
     if recipe.max_nodes and count > recipe.max_nodes:
         message = (
-            f"{recipe.file} takes at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
+            f"{recipe.file} allows at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
         )
-        raise UsageError(message, hint="set another size, such as --tp")
+        raise UsageError(message, hint="set a smaller size, such as `--tp`")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
@@ -263,7 +265,7 @@ _WORKER = 'until "$@"; do sleep 2; done'
 # The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
 _DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
-ENDED_ELSEWHERE = "another node has ended, so this one ends too"
+ENDED_ELSEWHERE = "the server on another node has ended, so this server ends, too"
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 

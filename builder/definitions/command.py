@@ -541,7 +541,8 @@ def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
 
 def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     if placeholder.key not in values:
-        return f"no value for {{{placeholder.key}}}; known keys: {', '.join(sorted(values)) or 'none'}"
+        known_keys = ", ".join(sorted(values)) or "none"
+        return f"no value for {{{placeholder.key}}}: set it under `defaults`; known keys: {known_keys}"
     try:
         text = shell.text_of(placeholder, values[placeholder.key])
     except ValueError as error:

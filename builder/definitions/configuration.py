@@ -264,7 +264,10 @@ class Configuration:
     def node(self, name: str) -> Node:
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
-            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {', '.join(nodes) or 'none'}")
+            hint = (
+                f"its nodes: {', '.join(nodes)}" if nodes else f"add the node under `nodes`: `{name}: ssh://USER@HOST`"
+            )
+            raise UsageError(f"{FILE} has no node `{name}`", hint=hint)
         return nodes[name]
 
     def required_registry(self) -> str:
@@ -372,7 +375,7 @@ class ConfigurationChange:
         import difflib
 
         before, after = self.before.splitlines(), self.after.splitlines()
-        return tuple(difflib.unified_diff(before, after, f"{FILE} now", f"{FILE} then", lineterm=""))
+        return tuple(difflib.unified_diff(before, after, f"{FILE} (current)", f"{FILE} (new)", lineterm=""))
 
 
 def present_text(project: Project) -> str:

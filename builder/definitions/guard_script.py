@@ -53,7 +53,7 @@ def main(rank: str, address: str, port: str, name: str, *argv: str) -> int:
                 strangers.remove(ready)
                 partners += [ready] if received(ready) == name.encode() else []
             elif not received(ready):
-                os.write(1, b"another node has ended, so this one ends too\n")
+                os.write(1, b"the server on another node has ended, so this server ends, too\n")
                 for each in (*listening, *strangers, *partners):
                     each.close()
                 command.terminate()

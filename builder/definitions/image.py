@@ -204,11 +204,11 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
-    if "from" in data and BaseSource() in sources.values():
-        yield (
-            ("sources",),
-            f"`base` names a base image, but this image is built on the definition {data['from']}: remove `base`",
+    for name in (name for name, source in sources.items() if "from" in data and source == BaseSource()):
+        message = (
+            f"`{name}: base` takes {name} from a base image, but this image is built on the definition {data['from']}"
         )
+        yield ("sources", name), f"{message}: remove `{name}`"
     written = data.get("sources", {})
     for name, source in sources.items():
         if "version" in written[name] and (message := _version_problem(name, written)):

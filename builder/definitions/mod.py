@@ -382,7 +382,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                 mode = entry.external_attr >> 16 if entry.create_system == _UNIX else 0
                 message = _unfit_name(name) or _unfit_entry(entry, mode, room)
                 if message or name in files:
-                    wrong.append(Problem(Location(f"{shown}/{name}"), message or "it is in the zip twice"))
+                    wrong.append(Problem(Location(f"{shown}/{name}"), message or "the zip contains this file twice"))
                 else:
                     # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
                     files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
@@ -445,7 +445,7 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
     if mode & _KIND == _LINK:
         return "a link; a mod in a zip contains plain files only"
     if entry.flag_bits & _ENCRYPTED:
-        return "it is encrypted"
+        return "the file is encrypted; create the zip again without a password"
     return _too_large(entry.file_size, room)
 
 
@@ -473,7 +473,9 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     for index, text in enumerate(mod.packages):
         package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
         if package in seen:
-            yield Problem(mod.location("packages", index), f"{text}: the mod also lists {seen[package]}")
+            yield Problem(
+                mod.location("packages", index), f"{text}: the mod also lists {seen[package]}; remove one of them"
+            )
         seen.setdefault(package, text)
     folder = mod.file.removesuffix("/mod.yaml")
     conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
@@ -481,7 +483,7 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
         yield Problem(mod.location(), "nothing runs the file run.sh; write `run: run.sh`, or remove the file")
     elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):
-        yield Problem(mod.location(), "it changes nothing: add `files`, `patches`, `packages`, `run` or `env`")
+        yield Problem(mod.location(), "the mod changes nothing: add `files`, `patches`, `packages`, `run` or `env`")
     if mod.packages and not mod.network:
         yield Problem(
             mod.location("network"), "`packages` are downloaded and need the network: remove `network: false`"
@@ -545,7 +547,7 @@ def _unfit_target(to: str) -> str:
         return "a path cannot contain `..`"
     inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
     if inside and inside[0] in HOST_MOUNTS:
-        return f"when the image serves, a folder of the host is mounted over {inside[0]} and hides the file"
+        return f"when the image serves, a folder of the host is mounted over {inside[0]}; copy the file elsewhere"
     return f"an image does not keep files below {inside[0]}" if inside else ""
 
 
@@ -557,7 +559,9 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             location = mod.location("patches", index, "version")
             ranges.append((patch.package, patch.version, location))
             if canonical(patch.package) not in required:
-                yield Problem(location, f"also name {canonical(patch.package)} in `requires`, so that an image pins it")
+                yield Problem(
+                    location, f"a patch with `version` also needs {canonical(patch.package)} under `requires`"
+                )
     if not ranges:
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -707,7 +711,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
 
 def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool) -> Iterator[RunTimeUse]:
     if prints_text:
-        yield RunTimeUse("only prints text", "leave the mod out; it changes nothing")
+        yield RunTimeUse("only prints text", "remove the mod; it changes nothing")
     if _DROP_CACHES in settings:
         yield RunTimeUse(
             f"writes {_DROP_CACHES}", f"run this on the machine that serves while a model loads: `{_DROP_LOOP}`"

@@ -108,7 +108,9 @@ def load_recipe(project: Project, path: Path) -> Recipe:
     if parsed.recipe is None or parsed.problems:
         raise FileProblemsError(parsed.problems)
     if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
-        message = "images.lock cannot hold a name that begins with `-`, or contains a backslash or control character"
+        message = (
+            "images.lock cannot hold a name that begins with `-` or `~`, or contains a backslash or control character"
+        )
         raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
     return parsed.recipe
 
@@ -276,7 +278,7 @@ def recorded(project: Project, file: str | None) -> Path | None:
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        hint = "if the recipe is yours, name its file: it may be in any folder"
+        hint = "if the recipe is yours, give the command the path of its file, which may be in any folder"
         raise UnsafePathError(
             f"images.lock names {file}, which is not a file in recipes/, so builder does not read it", hint=hint
         )
@@ -348,7 +350,7 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
             lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
             earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
             how = f": {later}, not {earlier}"
-        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last value counts{how}"
+        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last value is used{how}"
         yield Problem(location, message)
 
 

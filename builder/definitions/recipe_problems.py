@@ -108,7 +108,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
             return
         existing = image.definition_repositories(project)
     except FileProblemsError as error:
-        yield Problem(location, f"the definition that makes `{recipe.container}` is unknown: {error.problems[0]}")
+        yield Problem(location, f"builder cannot tell which definition makes `{recipe.container}`: {error.problems[0]}")
         return
     suggestion = did_you_mean(recipe.repository, existing, code=True, near=0.88)
     ways = f"the engine's image of that name is served; to give it a number: `builder adopt {recipe.container}`"
@@ -319,10 +319,10 @@ def find_launch_problems(
     end it for certain, and notes on what may end it."""
     options = _options(rendered)
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
-    who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
+    who = f"the script of mod {', '.join(facts.opaque)} may add it" if facts.opaque else "the image itself may have it"
     problems = [problem for problem, is_certain in absent if is_certain]
     notes = [
-        Problem(problem.location, f"{problem.message}; however, {who} may add it")
+        Problem(problem.location, f"{problem.message}; however, {who}")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
     ]
@@ -396,7 +396,7 @@ def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) 
     value = (used.value if used else None) or ""
     from_package = "/site-packages/" in value or "/dist-packages/" in value
     if used and not from_package and not facts.brings(value.rpartition("/")[2]):
-        message = f"the image, its mods and the volumes do not contain the chat template {value}"
+        message = f"the image, its mods and the volumes do not contain the chat template {value}; add it with a mod"
         # An image that others built, with vLLM in it, may have examples in a folder of its own.
         is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
         yield Problem(command.of_value(recipe, used), message), is_certain
@@ -416,4 +416,6 @@ def _block_size(
     if is_hybrid and "--no-enable-prefix-caching" not in rendered.words:
         message = f"a block of {block} tokens is larger than a step (--max-num-batched-tokens {batch})"
         location = command.of_value(recipe, options["block-size"])
-        yield Problem(location, f"{message}: vLLM refuses this for hybrid models such as this model")
+        yield Problem(
+            location, f"{message}: vLLM refuses this for hybrid models such as this model. Lower --block-size"
+        )

@@ -282,7 +282,10 @@ def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
 
 def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if version_of(data.get("recipe_version")) == 1 and shell.parse_placeholders(str(data.get("command") or ""))[1]:
-        yield ("recipe_version",), "builder reads it as version 2, like sparkrun: the braces in its command are single"
+        yield (
+            ("recipe_version",),
+            "builder reads the recipe as version 2, like sparkrun, because the braces in its command are single",
+        )
     if not data.get("container"):
         yield (), f"the recipe names no `container`: builder uses {DEFAULT_CONTAINER}, as sparkrun does"
     for key, reason in _WITHOUT_EFFECT.items():
@@ -318,7 +321,7 @@ def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
             # Every server gets the token.
             message = "" if name == "HF_TOKEN" else f"{name} comes from your environment: pass it with `--env {name}`"
         elif isinstance(value, dict):
-            message = f"{name} is {value}, as in sparkrun: YAML reads bare braces as a mapping; quote them"
+            message = f"{name}: YAML reads bare braces as the mapping {value}, as in sparkrun; quote the value"
         elif re.search(r"\$\{?[A-Za-z_]", str(value)):
             message = f"{name}: variables in its value are not expanded; a recipe does not read your environment"
         if message:

@@ -57,7 +57,11 @@ class CommandProblem(NamedTuple):
 def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
     """Parses a template into its units, doubled braces already single, and its problems."""
     units: list[Unit] = []
-    wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
+    wrong = [
+        CommandProblem("\0", at, "the command contains a NUL character; remove it")
+        for at, char in enumerate(template)
+        if char == "\0"
+    ]
     for match in re.finditer(r"\{\{|\}\}|\{[^{}]*\}|[\s\S]", template):
         written, at = match[0], match.start()
         if written in {"{{", "}}"} or (len(written) == 1 and written not in "{}"):
@@ -80,7 +84,11 @@ def parse_plain_placeholders(
     """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder where
     ``keys`` has it, and all else that is in braces stays as it is."""
     units: list[Unit] = []
-    wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
+    wrong = [
+        CommandProblem("\0", at, "the command contains a NUL character; remove it")
+        for at, char in enumerate(template)
+        if char == "\0"
+    ]
     for match in re.finditer(r"\{.*?\}|[\s\S]", template):
         written, key = match[0], match[0].strip("{}")
         if len(written) > 1 and key in keys:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
+_FAR_HINT = "check the address, and that Docker runs on that machine (`sudo systemctl start docker` there)"
+_SSH_HINT = "check that `ssh` logs in to that machine without a password, and that Docker runs there"
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run the command again"
 
@@ -64,7 +66,12 @@ def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
             hint="add yourself to the group docker, then log in again: `sudo usermod -aG docker $USER`",
         )
     why = getattr(error, "strerror", None) or str(error)
-    return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)
+    return EngineError(f"no Docker engine answers at {where}: {why}", hint=_start_hint(endpoint))
+
+
+def _start_hint(endpoint: Endpoint) -> str:
+    hints = {"unix": START_HINT, "ssh": _SSH_HINT}
+    return hints.get(endpoint.host.partition("://")[0], _FAR_HINT)
 
 
 # The choice of the engine.
@@ -162,7 +169,7 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
     if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
         raise EngineError(
             f"the docker context `{name}` (from {origin}) does not exist or names no engine",
-            hint="`docker context ls` lists all contexts; `docker context use default` goes back to the local one",
+            hint="`docker context ls` lists all contexts: name one of them, or `default` for this machine's engine",
         )
     tls = contexts / "tls" / folder / "docker"
     verify = not docker.get("SkipTLSVerify", False)
@@ -332,10 +339,10 @@ def _responding(
             if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
                 why = "" if begun else error_output()
                 where = f"{endpoint.host} (from {endpoint.origin})"
-                raise EngineError(
-                    f"the server at {where} is not a Docker engine, or it stopped{why and f': {why}'}",
-                    hint=START_HINT,
+                what = (
+                    f"the server at {where} is not a Docker engine" if begun else f"no Docker engine answers at {where}"
                 )
+                raise EngineError(f"{what}{why and f': {why}'}", hint=_start_hint(endpoint))
             pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
             yield connection, int(words[1]), pieces
     except TimeoutError:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
+_PLATFORM_HINT = "name a base image for that platform in image.yaml, or build for another platform with `--platform`"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
@@ -61,7 +62,8 @@ def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") ->
     if image is None:
         return None
     if platform and not _same_platform(platform, image.platform):
-        raise SourceError(f"the engine's image {reference} is for {image.platform}, but {platform} is required")
+        message = f"the engine's image {reference} is for {image.platform}, but {platform} is required"
+        raise SourceError(message, hint=_PLATFORM_HINT)
     return fingerprint(image)
 
 
@@ -73,7 +75,8 @@ def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str
         if entry.get("os") not in {None, "", "unknown"}
     ]
     if names and not any(_same_platform(platform, name) for name in names):
-        raise SourceError(f"base image {reference} is for {', '.join(sorted(set(names)))}, not for {platform}")
+        message = f"base image {reference} is for {', '.join(sorted(set(names)))}, not for {platform}"
+        raise SourceError(message, hint=_PLATFORM_HINT)
 
 
 def _same_platform(requested: str, offered: str) -> bool:
@@ -143,7 +146,7 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
         return records.parse(result.last_line, GpuFacts)
     except records.RecordError:
         last = result.output.strip()[-2000:]
-        raise ImageStateError(f"its Python did not answer; its last output was:\n{last}") from None
+        raise ImageStateError(f"the Python of the image did not answer; its last output was:\n{last}") from None
 
 
 # The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a

@@ -48,7 +48,7 @@ def run_on_machine(
         argv = client.ssh_argv(host, _OPTIONS, command)
     else:
         raise NodeError(
-            f"its engine is reached at {host}, but builder cannot run commands on that machine",
+            f"the engine of the node is reached at {host}, but builder cannot run commands on that machine",
             hint="set the engine of the node to ssh://USER@HOST in builder.yaml",
         )
     try:
@@ -65,7 +65,8 @@ def run_on_machine(
     except subprocess.TimeoutExpired:
         raise NodeError(f"{_name(host)} did not answer within {timeout:g} s") from None
     except FileNotFoundError as error:
-        raise NodeError(f"this machine has no program `{error.filename}`") from None
+        message = f"this machine has no program `{error.filename}`"
+        raise NodeError(message, hint="install the program, then run the command again") from None
     if done.returncode:
         raise _error(host, done)
     return done.stdout

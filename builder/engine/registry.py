@@ -41,7 +41,9 @@ def credentials(reference: str) -> dict[str, str]:
         registry, _ = auth.resolve_repository_name(reference)
         login = auth.load_config().resolve_authconfig(registry) or {}
     except DockerException as error:
-        raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
+        hint = "repair ~/.docker/config.json or its credential helper, or log in again with `docker login`"
+        message = f"the login for the registry of {reference} cannot be read: {error}"
+        raise SourceError(message, hint=hint) from None
     # Docker's file and its credential helpers write the names differently.
     return {key.lower(): value for key, value in login.items()}
 
@@ -92,7 +94,8 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
     if result is None or result.returncode:
         lines = (result.stderr if result else "buildx does not run, or does not end").strip().splitlines()
         why = lines[-1].removeprefix("ERROR: ") if lines else "buildx gives no reason"
-        raise TransferError(f"{source} was not copied to {target}: {why}", hint=HINT)
+        hint = "check that both registries answer, and that you are logged in to them (`docker login REGISTRY`)"
+        raise TransferError(f"{source} was not copied to {target}: {why}", hint=hint)
 
 
 # The tags of a registry, and what it says of each: the day, the labels and the size.

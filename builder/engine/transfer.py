@@ -126,7 +126,7 @@ def _follow(
     failed: str,
 ) -> _Layers:
     layers = _Layers()
-    where = f"{failed} ({endpoint.origin})"
+    where = f"{failed} (engine: {endpoint.origin})"
     headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
@@ -160,7 +160,9 @@ def _hint(error: str) -> str:
         return "log in first: `docker login REGISTRY`"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
-    return "check the name of the registry and that it runs, then run the command again: layers that arrived are kept"
+    return (
+        "check the image's name, and that its registry runs; then run the command again: layers that arrived are kept"
+    )
 
 
 # A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
@@ -172,6 +174,7 @@ VOLUME = "builder-registry"
 # Docker's own registry; any that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR works as well.
 IMAGE = "registry:3"
 _START_WAIT = 20.0
+_OWN_REGISTRY_HINT = "set `registry:` in builder.yaml: images then travel through that registry"
 
 
 @contextmanager
@@ -181,7 +184,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
             f"the engine at {endpoint.host} is not on this machine, so builder cannot start a registry beside it",
-            hint="set `registry:` in builder.yaml: images then travel through that registry",
+            hint=_OWN_REGISTRY_HINT,
         )
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
         if not Path("/proc", orphan["Labels"][LABEL]).exists():
@@ -194,7 +197,9 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
         try:
             request(endpoint, "POST", f"/containers/{container}/start")
         except EngineHTTPError as error:
-            raise TransferError(f"the registry for the copy could not be started: {error.explanation}") from None
+            raise TransferError(
+                f"the registry for the copy could not be started: {error.explanation}", hint=_OWN_REGISTRY_HINT
+            ) from None
         _await(endpoint, container, port)
         yield port
     finally:
@@ -236,7 +241,7 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
         lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
     raise TransferError(
         f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}",
-        hint="set `registry:` in builder.yaml: images then travel through that registry",
+        hint=_OWN_REGISTRY_HINT,
     )
 
 

@@ -168,7 +168,7 @@ def read_tree(text: str, file: str) -> Tree:
             elif key.value in block:
                 first = tree.places[*path, key.value]
                 tree.problems.append(
-                    Problem(_place(file, key), f"the key `{key.value}` is repeated; it is first in {first}")
+                    Problem(_place(file, key), f"the key `{key.value}` is repeated; the first one is at {first}")
                 )
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))

@@ -66,7 +66,7 @@ def read_adopted(directory: Path) -> AdoptedContents | None:
 def way_back(name: ImageName, image: NumberedImage) -> str:
     """Returns what brings a number back that the engine lacks: the registry first, then what it was made from."""
     if image.digest:
-        return f"to pull it from a registry, set `registry:` in builder.yaml, then run `builder pull {name}`"
+        return f"`builder pull {name}` gets it from the registry that `registry:` in builder.yaml names"
     if image.adopted is None:
         return f"`builder rebuild {name}` builds it again"
     if image.adopted.digests:
@@ -145,7 +145,7 @@ def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
     shown = ", ".join(tags[:_SHOWN_TAGS]) + (" …" if len(tags) > _SHOWN_TAGS else "")
     hint = "`docker image ls` shows the images of the engine"
     if tags:
-        hint = f"it has these images: {shown}"
+        hint = f"the engine has these images: {shown}"
     elif not _ID.fullmatch(typed):
         hint = f"`docker pull {typed}` gets it; {hint}"
     raise ImageStateError(f"the engine has no image {typed}", hint=hint)

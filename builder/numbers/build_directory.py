@@ -127,7 +127,7 @@ def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
 # directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
 # parents in folders of their names (see ``builder.plan.making``).
 
-HINT = "it is committed with images.lock: restore it with git"
+HINT = "a build directory is committed with images.lock: restore it with git"
 _MOD = "mod "
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # The addresses that image.yaml may have, and a commit.
@@ -188,7 +188,7 @@ def read_build_directory(project: Project, name: ImageName) -> BuildDirectory:
     path = path_of(project, name)
     shown = project.relative(path)
     if not path.is_dir():
-        raise _problem(shown, f"the build directory of {name} is gone")
+        raise _problem(shown, f"the build directory of {name} is missing")
     return parse_build_directory(path, shown, lambda file: files.read_plain_file(path / file, LARGEST))
 
 
@@ -288,7 +288,7 @@ def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
     for definition in mods:
         dockerfile = f"{definition}/Dockerfile".removeprefix("/")
         if dockerfile not in files and not wrong:
-            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "the file is gone"))
+            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "the file is missing"))
     if wrong:
         raise FileProblemsError(tuple(wrong), hint=HINT)
     return files

@@ -167,7 +167,7 @@ def pull(
     there = images.inspect_image(endpoint, str(name))
     if there is not None and images.fingerprint(there) != recorded.fingerprint:
         raise ImageStateError(
-            f"in the engine at {endpoint.host}, {name} is not the image that images.lock records: not overwritten",
+            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
             hint=f"in that engine, `docker tag {name} OTHER-NAME; docker image rm {name}` frees the name",
         )
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):

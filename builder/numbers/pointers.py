@@ -96,7 +96,7 @@ def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
                 undo = f"; `builder mark {what} unmarked` removes the mark" if marked is image else ""
                 raise ConflictError(
                     f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
-                    hint=f"`--force` moves it anyway{undo}",
+                    hint=f"`--force` uses the image anyway{undo}",
                 )
 
 

@@ -261,7 +261,7 @@ def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> Reco
     number = RecoverableImage(name, part)
     if local is None:
         pruned = replace(number.image, pruned=words.now())
-        unknown = f"{name} is missing from this engine since an unknown date: recorded as pruned today"
+        unknown = f"{name} is missing from this engine; the date is unknown, so images.lock records it as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
     if images.fingerprint(local) != number.image.fingerprint:
         return replace(

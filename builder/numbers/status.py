@@ -57,7 +57,8 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
     if not number.isdecimal() or int(number) not in record.numbers:
         shown = sorted(record.numbers, reverse=True)
         numbers = ", ".join(map(str, shown[:10])) + (" …" if len(shown) > 10 else "")
-        raise UsageError(f"{repository_name} has no number {number}", hint=f"its numbers: {numbers}")
+        lacking = f"number {number}" if number else "current number"
+        raise UsageError(f"{repository_name} has no {lacking}", hint=f"its numbers: {numbers}")
     return ImageName(repository_name, int(number)), record.numbers[int(number)]
 
 

@@ -137,7 +137,7 @@ class Named:
     by: str
 
     def text(self, package: str) -> str:
-        return f"{self.by} names {package}{self.specifiers}"
+        return f"{self.by} requires {package}{self.specifiers}"
 
 
 def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
@@ -164,10 +164,10 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
     if named is None:
         which = f"vllm {vllm.version}" if vllm else "vllm, whose version is not known or which is not a source here,"
-        raise SourceError(f"`version: from-vllm`: {which} does not name a version of FlashInfer", hint=hint)
+        raise SourceError(f"`version: from-vllm`: {which} requires no version of FlashInfer", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
-        raise SourceError(f"`version: from-vllm`: {named.by} names {text}, which is not a single version", hint=hint)
+        raise SourceError(f"`version: from-vllm`: {named.by} requires {text}, which is not a single version", hint=hint)
     return f"v{version}"
 
 
@@ -229,7 +229,7 @@ def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dic
 _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
 _BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
-_HINT = "write the version that the pinned vllm names, or remove the requirement"
+_HINT = "write the version that the pinned vllm requires, or remove the requirement"
 _HINT_FOR_PATCHES = (
     "packages come from the commit without its patches: remove the patch, or use a commit that contains the patch"
 )

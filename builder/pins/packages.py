@@ -245,7 +245,8 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
             headers = {"Accept": f"{_JSON}, text/html;q=0.1"}
             answer = http_client.send(client, "GET", address, largest=_LARGEST_PAGE, headers=headers)
     except NoAnswerError as error:
-        raise SourceError(f"{shown} does not answer: {error}") from None
+        hint = "check the network and HTTPS_PROXY, then run the command again"
+        raise SourceError(f"{shown} does not answer: {error}", hint=hint) from None
     if not answer.is_success:
         raise SourceError(f"{shown}: the server answers {http_client.status(answer)}")
     versions: dict[str, set[str]] = {}

@@ -219,7 +219,7 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
         elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
             raise UsageError(
                 f"`--update {name}={ref}`: only a source from git takes a ref, only a wheel takes a version, and"
-                " only a base takes a day",
+                " only a base takes a day or a tag",
                 hint=f"set the version that you want in dockerfiles/{definition.name}/image.yaml",
             )
 
@@ -272,7 +272,7 @@ def _with_contents(task: _Task, pins: Pins) -> Pins:
     if missing := [name for name in definition.base_sources if name not in contents.sources]:
         raise SourceError(
             f"{base.requested} does not contain {' and '.join(missing)}, which `sources` expects",
-            hint=f"take the source from git or as a wheel, or remove it from `sources` in {where}",
+            hint=f"use the source from git or as a wheel, or remove the source from `sources` in {where}",
         )
     wants = definition.python
     if wants and not contents.python.startswith(f"{wants.version}."):

@@ -61,7 +61,7 @@ class Resolver:
         def ask() -> str:
             tagged = self.find_tag(reference)
             if tagged != reference:
-                self.say(f"{reference} is {tagged}")
+                self.say(f"{reference} means {tagged}")
             return tagged
 
         return self._once(ask, "tag", reference)

@@ -96,7 +96,7 @@ def _kind(patch: SourcePatch) -> str:
     return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
 
 
-_HINT = "restore the file with git, or fetch the current pull request: `--update` its source"
+_HINT = "restore the file with git, or fetch the current pull request: `builder lock --update SOURCE`"
 
 
 def refetch_pull(
@@ -119,7 +119,7 @@ def refetch_pull(
             if patch.sha256 in missing and source.checkout and patch.name == LOCAL_CHANGES:
                 diff = foreign_files.read_checkout(source.checkout)[1]
                 if hashlib.sha256(diff).hexdigest() != patch.sha256:
-                    raise LockError(f"{source.checkout} changed during this command", hint="build again")
+                    raise LockError(f"{source.checkout} changed during this command", hint="run the command again")
                 fetched[patch.sha256] = diff
             elif patch.sha256 in missing and patch.is_pull:
                 fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report)

@@ -442,7 +442,7 @@ def load_bake(text: str) -> Any:
 
     def literal(text: str) -> str:
         if re.search(r"(?<!\$)\$\{|(?<!%)%\{", text):
-            raise ValueError("it holds an expression")
+            raise ValueError("it contains an expression, such as ${…}")
         return re.sub(r"([$%])\1(?=\{)", r"\1", text)
 
     return _with_strings(json.loads(text, object_pairs_hook=once), literal)

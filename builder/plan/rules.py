@@ -121,7 +121,7 @@ def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str,
         if name not in old:
             lines.append(f"{name}: new")
         elif name not in new:
-            lines.append(f"{name}: gone")
+            lines.append(f"{name}: removed")
         else:
             lines.extend(_differences(name, old[name], new[name]))
     order_old, order_new = ([s.name for s in steps if s.name in old and s.name in new] for steps in (before, after))
@@ -157,8 +157,8 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
 def _version_change(old: str, new: str) -> str:
     before, after = old.partition(" ")[0], new.partition(" ")[0]
     if before == after:
-        return f"{after}, other files"
-    return f"{before or 'not there'} → {after or 'gone'}"
+        return f"{after}, but with different files"
+    return f"{before or 'not there'} → {after or 'removed'}"
 
 
 # The order in which the mods of a chain of images are baked, and the rules that they must meet. Both follow from what
@@ -204,7 +204,7 @@ def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tup
         ordered.append(mods)
         if cycle:
             names = " after ".join(mod.name for mod in (*cycle, cycle[0]))
-            wrong.append(Problem(_at_after(cycle[0], cycle[1 % len(cycle)].name), f"a cycle: {names}"))
+            wrong.append(Problem(_at_after(cycle[0], cycle[1 % len(cycle)].name), f"these mods form a cycle: {names}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
     return tuple(ordered)
@@ -243,7 +243,7 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
                 elif baked.get(name, 0) > number:
                     own, child = level.definition, levels[baked[name]].definition
                     message = f"{mod.name} is baked into {own}, but {name} only into {child}, which is built on {own}"
-                    yield Problem(_at_after(mod, name), message)
+                    yield Problem(_at_after(mod, name), f"{message}: remove {name} here")
 
 
 def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:

@@ -78,8 +78,9 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         if commit and cached and not cached.incomplete:
             return Snapshot(model, revision, commit, ())
         state = "holds only a part of" if cached else "does not hold"
-        message = f"HF_HUB_OFFLINE is set, and the cache {state} {model} at `{revision}`"
-        raise ModelUnavailableError(message, hint="unset HF_HUB_OFFLINE and run the command again")
+        variable = "HF_HUB_OFFLINE" if environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+        message = f"{variable} is set, and the cache {state} {model} at `{revision}`"
+        raise ModelUnavailableError(message, hint=f"unset {variable} and run the command again")
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -349,7 +350,7 @@ def _explained(
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):
             hint = f"then set HF_TOKEN to a token of that account that may read gated models ({hub}/settings/tokens)"
-            return ModelUnavailableError, f"{model} is gated: its terms have to be accepted at {hub}/{model}", hint
+            return ModelUnavailableError, f"{model} is gated: accept its terms at {hub}/{model}", hint
         if isinstance(error, errors.RevisionNotFoundError):
             hint = f"{hub}/{model}/commits/main lists its revisions"
             return ModelUnavailableError, f"{model} has no revision `{revision}`", hint

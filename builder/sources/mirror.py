@@ -303,7 +303,8 @@ def read_requirements(repository: GitRepository, commit: str, path: str) -> tupl
             continue
         content = _read(repository, commit, [file]).get(file)
         if content is None:
-            raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
+            message = f"{commit[:7]} of {repository.address.url} has no file {file}"
+            raise SourceError(message, hint="correct `requirements` of the source in image.yaml")
         included, read[file] = parse_requirements(content.decode("utf-8-sig", "replace"))
         folder = posixpath.dirname(file)
         waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]

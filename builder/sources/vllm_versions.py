@@ -128,7 +128,7 @@ def choose_release(repository: GitRepository, days: int, now: datetime) -> Relea
     raise SourceError(
         f"no release of {address} is at least {days} days old; "
         f"the newest are {', '.join(release.tag for release in releases[:3])}",
-        hint=f"name a release: `={releases[0].tag}`, or set `release_age` in builder.yaml",
+        hint=f"name a release, such as {releases[0].tag}, instead of `release`, or lower `release_age` in builder.yaml",
     )
 
 

@@ -275,7 +275,7 @@ def conflict(needs: Iterable[str], installed: Mapping[str, str], platform: str, 
     not meet, in words; empty if there is none. A package that is not there at all was left out on purpose."""
     target = python.markers(platform, version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
-    return next((f"needs {needed}, and not {present}" for needed, present in unmet), "")
+    return next((f"requires {needed}, but the image has {present}" for needed, present in unmet), "")
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:

@@ -90,13 +90,13 @@ def test_the_differences_between_two_records(tmp_path: Path) -> None:
     assert changes(tmp_path) == []
     assert changes(tmp_path, kernel="7.0.0-1019-nvidia", cma="0 kB") == [
         "kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia",
-        "CMA: 65536 kB → 0 kB",
+        "memory for devices (CmaTotal): 65536 kB → 0 kB",
     ]
     assert changes(tmp_path, bios="5.36_0ACUM027") == ["firmware of BIOS: 5.36_0ACUM018 → 5.36_0ACUM027"]
     assert changes(tmp_path, rate="100 Gb/sec (2X HDR)")[0] == (
-        "links roceP2p1s0f1: 200 Gb/sec (4X HDR) → 100 Gb/sec (2X HDR)"
+        "rate of the link of roceP2p1s0f1: 200 Gb/sec (4X HDR) → 100 Gb/sec (2X HDR)"
     )
-    assert changes(tmp_path, parameters="kho=off") == ["parameters: none → kho=off"]
+    assert changes(tmp_path, parameters="kho=off") == ["kernel parameters: none → kho=off"]
     assert changes(tmp_path, available=60) == ["free memory: 122 GB → 64.4 GB"]
     assert changes(tmp_path, available=113) == []
 

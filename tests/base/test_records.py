@@ -60,9 +60,12 @@ def test_what_is_written_is_read_again() -> None:
         ({"numbers": [1, True]}, "`numbers.1`: expected a whole number, found `True`"),
         ({"numbers": [1.0]}, "`numbers.0`: expected a whole number, found `1.0`"),
         ({"numbers": [], "flag": 1}, "`flag`: expected true or false, found `1`"),
-        ({"numbers": [], "by_name": {"A": "x"}}, "`by_name.A`: expected text in another format, found `A`"),
+        ({"numbers": [], "by_name": {"A": "x"}}, "`by_name.A`: expected text in the correct format, found `A`"),
         ({"numbers": [], "by_name": {"a": 1}}, "`by_name.a`: expected null, found `1`"),
-        ({"numbers": [], "inner": [{"name": "a\n"}]}, "`inner.0.name`: expected text in another format, found `a\n`"),
+        (
+            {"numbers": [], "inner": [{"name": "a\n"}]},
+            "`inner.0.name`: expected text in the correct format, found `a\n`",
+        ),
         ({"numbers": [], "inner": [{"name": "a", "kind": "so"}]}, "`inner.0.kind`: expected one of good, bad, found"),
         ({"numbers": [], "inner": [{"name": "a", "seconds": "1"}]}, "`inner.0.seconds`: expected a number, found `1`"),
         ({"numbers": [], "pairs": [["a"]]}, "`pairs.0`: expected a list of 2, found a list"),
@@ -103,7 +106,7 @@ def test_a_journal_belongs_to_one_process_and_says_what_is_wrong_in_it(tmp_path:
     assert journal().read() == Inner("a")
     (tmp_path / "state/x.json").write_text(json.dumps({"format": 1, "name": "A"}))
     with pytest.raises(
-        ConflictError, match="state/x.json is not a journal of a walk .*: `name`: expected text in another format"
+        ConflictError, match="state/x.json is not a journal of a walk .*: `name`: expected text in the correct format"
     ):
         journal().read()
     journal().remove()

@@ -131,7 +131,7 @@ def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..
     assert caught.value.message.splitlines() == [
         "check gpu, on the GPU of this machine:",
         "vLLM's kernel rms_norm does not run: RuntimeError: no kernel image is available",
-        "flashinfer-cubin is 0.7.2, and flashinfer-python 0.7.1: FlashInfer refuses kernels of another version",
+        "flashinfer-cubin is 0.7.2, but flashinfer-python is 0.7.1: FlashInfer refuses kernels of another version",
         "the image contains FlashInfer 0.7.1, but 0.7.2 is pinned",
         "check of mod flashqla: kernel.sh fails",
         "  no tilelang",

@@ -220,7 +220,7 @@ def test_one_of_a_recipe_that_an_image_cannot_keep_is_left_out_with_a_word(mod_s
     assert loop.startswith("mod loop is left out: run.sh writes /proc/sys/vm/drop_caches and starts a process")
     assert words == (
         "mod words is left out: run.sh only prints text, which no image keeps. "
-        "Instead: leave the mod out; it changes nothing"
+        "Instead: remove the mod; it changes nothing"
     )
 
 

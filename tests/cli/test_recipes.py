@@ -130,7 +130,7 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     assert done.stdout.splitlines() == [
         "shared/a.yaml:5:7: this recipe was pasted from a web page; to correct it: "
         "`builder recipes add --mend shared/a.yaml`",
-        "shared/b.yaml:3:12: no value for {y}; known keys: none",
+        "shared/b.yaml:3:12: no value for {y}: set it under `defaults`; known keys: none",
         "2 recipes checked: 2 problems in 2 of them",
     ]
     document = json.loads(run(project, "recipes", "check", str(tmp_path / "shared"), "--json", code=2).stdout)
@@ -175,7 +175,7 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
 def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(project: Project) -> None:
     locks.write(project, (1,), current=1)
     projects.write(project.recipes / "x.yaml", "name: x\ncontainer: small\ncommand: x {nosuch}\n")
-    expected = "recipes/x.yaml:3:12: no value for {nosuch}; known keys: none"
+    expected = "recipes/x.yaml:3:12: no value for {nosuch}: set it under `defaults`; known keys: none"
     assert run(project, "recipes", "check", "x", code=2).stdout.splitlines()[0] == expected
     for typed in EVERY:
         assert run(project, *typed.split(), code=2).stderr == f"error: {expected}\n"

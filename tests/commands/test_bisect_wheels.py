@@ -61,5 +61,5 @@ def test_between_two_commits_that_need_another_torch(endpoint: Endpoint, bisect_
         require_planted(planting, answer["culprits"][-1], PLANTED - 2, (PLANTED - 1,))
         # A wheel from before is not put beside the torch from after, where its failure would tell nothing.
         assert ([each["unit"] for each in answer["culprits"]], answer["joint"]) == (["package torch", "vllm"], True)
-        assert "needs torch==1.0, and not 2.0" in answer["reported"]
+        assert "requires torch==1.0, but the image has 2.0" in answer["reported"]
         assert bisect_trials.left_over(endpoint, planting.project) == []

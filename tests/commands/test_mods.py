@@ -464,7 +464,7 @@ def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Pr
     projects.add_mod(small.root, "b", "", {}, "description: x\nenv: {A: b}\nafter: [a]\nconflicts: [a]\n")
     told = bake(builder, "a", "b", code=2)
     for said in (
-        "mods/a/mod.yaml:3:9: a cycle: a after b after a",
+        "mods/a/mod.yaml:3:9: these mods form a cycle: a after b after a",
         "mods/a/mod.yaml:4:12: a requires vllm >=0.19, but small pins no vllm",
         "mods/b/mod.yaml:4:13: b and a cannot be in one image; remove one of them",
     ):

@@ -552,7 +552,7 @@ def test_what_excludes_another_is_told_where_both_are_asked_for(mods_check_pinne
 def test_mods_that_wait_for_each_other_are_a_mistake(mods_check_pinned_there: ModProject) -> None:
     mods_check_pinned_there.add_mod("one", "after: [two]")
     mods_check_pinned_there.add_mod("two", "after: [one]")
-    with pytest.raises(FileProblemsError, match="a cycle: one after two after one"):
+    with pytest.raises(FileProblemsError, match="these mods form a cycle: one after two after one"):
         mods_check_pinned_run(mods_check_pinned_there)
 
 

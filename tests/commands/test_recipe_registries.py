@@ -335,7 +335,7 @@ def test_each_machine_of_two_is_shown_with_sparkrun_s_variables(tmp_path: Path) 
     assert "2 to 3" in builder(project, "recipes", "show", "two")
     assert "say `cluster_only`" not in builder(project, "recipes", "check", "two")
     text = builder(project, "recipes", "show", "two", "--tp", "4", *nodes, "--node", "10.0.0.3", "--node", "n4", code=2)
-    assert "takes at most 3 machines (`max_nodes`), but its command requires 4" in text
+    assert "allows at most 3 machines (`max_nodes`), but its command requires 4" in text
 
 
 def test_a_recipe_of_version_2_is_exported_as_version_1(tmp_path: Path) -> None:

@@ -479,8 +479,8 @@ def said(project: Project, text: str) -> list[str]:
 
 def test_everything_wrong_is_told_at_once(recipes_check_project: Project) -> None:
     assert said(recipes_check_project, BROKEN) == [
-        "recipes/r.yaml:4:21: no value for {x}; known keys: none",
-        "recipes/r.yaml:4:32: no value for {prt}; known keys: none",
+        "recipes/r.yaml:4:21: no value for {x}: set it under `defaults`; known keys: none",
+        "recipes/r.yaml:4:32: no value for {prt}: set it under `defaults`; known keys: none",
     ]
 
 
@@ -491,8 +491,8 @@ def test_a_file_beside_the_project_is_named_from_within(
     monkeypatch.chdir(recipes_check_project.root)
     (checked,) = recipes.check_recipes(recipes_check_project, (f"../{recipes_check_project.root.name}-beside/r.yaml",))
     assert [problem.message for problem in checked.problems] == [
-        "no value for {x}; known keys: none",
-        "no value for {prt}; known keys: none",
+        "no value for {x}: set it under `defaults`; known keys: none",
+        "no value for {prt}: set it under `defaults`; known keys: none",
     ]
 
 

@@ -94,7 +94,7 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
     shutil.rmtree(folder)
     assert found(builder, 1) == [("edited", f"{repository}:1")]
     images_gone = builder("verify", code=1).stdout
-    assert f"the build directory of {repository}:1 is gone" in images_gone
+    assert f"the build directory of {repository}:1 is missing" in images_gone
 
 
 def test_an_edited_build_directory_is_restored_before_a_missing_image(

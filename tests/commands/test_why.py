@@ -108,7 +108,7 @@ THREADS = {
     ),
     # https://github.com/MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark/issues/259, aicad-nccl#1
     "CmaTotal is nought": Thread(
-        "CMA: 65536 kB → 0 kB",
+        "memory for devices (CmaTotal): 65536 kB → 0 kB",
         Tree(cma="0 kB", cma_free="940604 kB", available=88),
         lines=(ENOMEM, UNHANDLED),
         undo="kho=off",

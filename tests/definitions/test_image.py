@@ -86,8 +86,8 @@ python:
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; expected: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
-        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
-        'number or as true and false); expected: the Python in the image, in quotes: "3.12"',
+        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (put quotes around it if YAML "
+        'reads it as a number, true or false); expected: the Python in the image, in quotes: "3.12"',
         'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); '
         "expected: Python requirements, such as transformers>=5",
     ]
@@ -129,6 +129,14 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
     assert "exactly one of `base` (a registry image) and `from`" in problems(tmp_path, text)[0]
+
+
+def test_a_source_of_the_base_image_needs_a_base_image(tmp_path: Path) -> None:
+    text = "repository: x\ndescription: x\nplatform: host\nfrom: other\nsources:\n  vllm: base\n"
+    assert problems(tmp_path, text) == [
+        "dockerfiles/small/image.yaml:6:3: `vllm: base` takes vllm from a base image, but this image is built on the"
+        " definition other: remove `vllm`"
+    ]
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -179,7 +187,7 @@ python:
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
-        ("main", '`sources.vllm`: "main" is not one of base; expected: `base`, where'),
+        ("main", '`sources.vllm`: "main" is not one of base; expected: `base` if the'),
         ("{wheel: vllm}", "vllm is installed with the Python packages: set the Python version under `python`"),
     ],
 )

@@ -43,7 +43,11 @@ def test_a_recipe_for_an_image_of_others_has_no_definition_and_is_told_the_other
     assert named.definition is None
     with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition") as caught:
         build_target.definition_of(project, named)
-    for way in ("`builder adopt host/vllm:v1`", "`base: host/vllm:v1`", "a container that is made here"):
+    for way in (
+        "`builder adopt host/vllm:v1`",
+        "`base: host/vllm:v1`",
+        "set `container` to the repository of its definition",
+    ):
         assert way in caught.value.hint
 
 

@@ -137,7 +137,7 @@ def test_two_nodes_answer_together_and_end_together(
         time.sleep(0.5)
     assert service is not None
     assert service.restarts == 1
-    assert "another node has ended" in builder("logs", MODEL, "--node", "one").stdout
+    assert "the server on another node has ended" in builder("logs", MODEL, "--node", "one").stdout
     assert status(builder)["restarts"] == 2
 
     builder("stop", MODEL)

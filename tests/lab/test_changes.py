@@ -91,7 +91,7 @@ def image_target(bake_file: Any) -> Any:
 
 CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ("Dockerfile", append, ["Dockerfile was edited"]),
-    ("Dockerfile", os.remove, ["Dockerfile: the file is gone"]),
+    ("Dockerfile", os.remove, ["Dockerfile: the file is missing"]),
     ("patches/vllm-40898.patch", append, ["patches/vllm-40898.patch was edited"]),
     ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch is gone"]),
     ("python/packages.txt", bump_numpy, ["python/ was edited: transformers"]),
@@ -209,7 +209,7 @@ def test_a_damaged_directory_is_refused_with_its_file(numbers: Kept, file: str, 
 
 
 def test_a_directory_that_is_gone_is_said(numbers: Kept) -> None:
-    with pytest.raises(FileProblemsError, match="the build directory of tf5:9 is gone"):
+    with pytest.raises(FileProblemsError, match="the build directory of tf5:9 is missing"):
         build_directory.read_build_directory(numbers.project, ImageName("tf5", 9))
 
 

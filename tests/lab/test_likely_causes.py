@@ -58,7 +58,7 @@ def test_of_a_kernel_and_a_driver_the_failure_decides(kind: FailureKind, nodes: 
 
 def test_links_firmware_and_memory() -> None:
     slower = replace(BEFORE, links={"rocep1s0f1": "100 Gb/sec (2X HDR)"}, toolkit="1.19.0")
-    assert first(slower, "network", 2).startswith("links rocep1s0f1: ")
+    assert first(slower, "network", 2).startswith("rate of the link of rocep1s0f1: ")
     flashed = {**BEFORE.firmware, "RoCE rocep1s0f1": "28.48.1000", "NVMe nvme0": "GXA7602Q"}
     assert first(replace(BEFORE, firmware=flashed), "network", 2).startswith("firmware of RoCE rocep1s0f1: ")
     assert first(replace(BEFORE, available=50 << 30, engine="Docker 29.2.0"), "memory").startswith("free memory: ")
@@ -74,7 +74,11 @@ def test_what_has_worked_before_moves_down() -> None:
     changes = [("", change) for change in machine_record.machine_changes(replace(BEFORE, power="140.00"), after)]
     seen = [BEFORE, replace(after, power="140.00", governor="performance")]
     causes = likely_causes.ranked(likely_causes.machine_causes(changes, "", {}, 1, seen))
-    assert [cause.text.partition(":")[0] for cause in causes] == ["power", "kernel", "governor"]
+    assert [cause.text.partition(":")[0] for cause in causes] == [
+        "power limit of the GPU, in watts",
+        "kernel",
+        "CPU frequency governor",
+    ]
     assert causes[1].reasons == ("it has worked in this state before",)
 
 

@@ -206,7 +206,7 @@ def test_a_pointer_may_be_moved_by_hand(full: Lock, golden: str) -> None:
 
 
 IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
-NUMBER = "expected a whole number from 1 on"
+NUMBER = "expected a whole number of 1 or more"
 STATUS = "expected `untested`, `good` or `bad`"
 WRONG = [
     ("    next: 4", "    ▶nxt: 4", "unknown key `nxt`: did you mean `next`?"),
@@ -275,7 +275,11 @@ WRONG = [
         "  ▶vllm-node-cpu:\n    latest: {now: 3,",
         "`latest` names vllm-node-cpu:3, which is not among the images",
     ),
-    ("    next: 4", "    next: 4\n    ▶next: 5", "the key `next` is repeated; it is first in images.lock:{line}:5"),
+    (
+        "    next: 4",
+        "    next: 4\n    ▶next: 5",
+        "the key `next` is repeated; the first one is at images.lock:{line}:5",
+    ),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
     ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias is not allowed in this file"),
 ]

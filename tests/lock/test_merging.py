@@ -224,7 +224,7 @@ def test_a_number_that_stands_twice_is_named(base: Lock) -> None:
     block = text.split("\n    3: ", 1)[1].split("\n    2: ", 1)[0]
     text = text.replace(f"\n    3: {block}", f"\n    3: {block}\n    3: {block}", 1)
     with pytest.raises(
-        LockError, match=r"images.lock:\d+:5: the key `3` is repeated; it is first in images.lock:\d+:5"
+        LockError, match=r"images.lock:\d+:5: the key `3` is repeated; the first one is at images.lock:\d+:5"
     ):
         parse_and_explain(text)
 

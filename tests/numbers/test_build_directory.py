@@ -171,7 +171,7 @@ def test_what_leads_elsewhere_is_refused(build_files_numbers: Kept, place: str, 
 def test_a_file_that_is_gone_or_too_large_is_named(build_files_numbers: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     name = build_files_numbers.add(shipped.plan("flashqla", "git", "linux/arm64"))
     (build_files_numbers.folder(name) / "dflash/Dockerfile").unlink()
-    with pytest.raises(FileProblemsError, match="1/dflash/Dockerfile:1:1: the file is gone"):
+    with pytest.raises(FileProblemsError, match="1/dflash/Dockerfile:1:1: the file is missing"):
         read(build_files_numbers, name)
     monkeypatch.setattr(plan_model, "LARGEST_FILE", 10)
     with pytest.raises(FileProblemsError, match="1/Dockerfile:1:1: cannot be read: larger than 10 bytes"):

@@ -38,7 +38,7 @@ def test_a_bad_image_is_refused_with_what_takes_the_mark_away() -> None:
     pointers.refuse_bad(lock, moves)
     with pytest.raises(ConflictError, match="Org/M on small:1 is marked bad: loops$") as refused:
         pointers.refuse_bad(paired, moves)
-    assert refused.value.hint == "`--force` moves it anyway"
+    assert refused.value.hint == "`--force` uses the image anyway"
     bad = paired.with_image(name, replace(locks.numbered(), status="bad"))
     with pytest.raises(ConflictError, match="small:1 is marked bad$") as refused:
         pointers.refuse_bad(bad, moves)

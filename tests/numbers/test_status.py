@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_what_a_name_stands_for(project: Project, text: str, number: int) -> Non
 def test_what_stands_for_no_image_is_refused(project: Project, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         status.named_number(project, lock_file.read_lock(project.lock), text)
+
+
+@pytest.mark.parametrize("text", ["small", "small:latest"])
+def test_a_repository_without_a_current_number_says_so(project: Project, text: str) -> None:
+    lock = lock_file.read_lock(project.lock)
+    without = lock.with_repository("small", replace(lock.images["small"], current=None))
+    with pytest.raises(UsageError, match="small has no current number") as caught:
+        status.named_number(project, without, text)
+    assert caught.value.hint == "its numbers: 2, 1"
 
 
 def test_without_an_engine_the_numbers_are_listed_and_their_states_unknown(project: Project) -> None:

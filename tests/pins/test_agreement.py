@@ -134,7 +134,7 @@ def test_an_own_ref_that_disagrees_is_an_error_with_its_place(upstream: Upstream
     commit = upstream.flashinfer.git("rev-parse", "v0.7.0^{commit}")[:12]
     assert error.message == (
         f"{place}: FlashInfer is at 0.7.0 ({commit}), but "
-        f"vllm 0.21.0 ({upstream.release[:12]}) names flashinfer-python==0.6.8.post1"
+        f"vllm 0.21.0 ({upstream.release[:12]}) requires flashinfer-python==0.6.8.post1"
     )
     assert error.hint == "write `version: from-vllm` instead of FlashInfer's `ref`, or `ref: v0.6.8.post1`"
     upstream.define(flashinfer="ref: v0.6.8.post1")
@@ -159,7 +159,7 @@ def test_packages_of_a_definition_that_disagree_are_named_with_their_place(
     upstream.define(python=f"serve, '{package}'")
     message = upstream.refused().message
     assert message.startswith(f"{upstream.place(repr(package))}: ")
-    assert message.endswith(f"but vllm 0.21.0 ({upstream.release[:12]}) names {named}")
+    assert message.endswith(f"but vllm 0.21.0 ({upstream.release[:12]}) requires {named}")
     assert len(message.splitlines()) == 1
 
 
@@ -193,10 +193,10 @@ def test_a_pull_request_moves_flashinfer_and_must_not_move_what_is_installed(ups
 def test_a_vllm_that_names_no_single_version_is_told(upstream: Upstream) -> None:
     none = upstream.vllm.commit(MAIN, "None", {CUDA: "torch==2.10.0\n"})
     upstream.define(vllm=f"ref: {none}")
-    assert "does not name a version of FlashInfer" in upstream.refused().message
+    assert "requires no version of FlashInfer" in upstream.refused().message
     several = upstream.vllm.commit(MAIN, "Several", {CUDA: "flashinfer-python>=0.6\n"})
     upstream.define(vllm=f"ref: {several}")
-    assert "names flashinfer-python>=0.6, which is not a single version" in upstream.refused().message
+    assert "requires flashinfer-python>=0.6, which is not a single version" in upstream.refused().message
     missing = upstream.vllm.commit(MAIN, "Missing", {CUDA: "flashinfer-python==9.9\n"})
     upstream.define(vllm=f"ref: {missing}")
     assert "has no branch or tag `refs/tags/v9.9`" in upstream.refused().message

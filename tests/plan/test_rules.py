@@ -42,11 +42,11 @@ def test_steps_survive_the_build_directory() -> None:
             ("vllm wanted: vllm==0.19.1 → vllm==0.20.0", "vllm version: 0.19.1 → 0.20.0"),
         ),
         (changed("python packages", torch="2.14.0 333333333333"), ("torch: 2.13.0 → 2.14.0",)),
-        (changed("python packages", torch="2.13.0 333333333333"), ("torch: 2.13.0, other files",)),
+        (changed("python packages", torch="2.13.0 333333333333"), ("torch: 2.13.0, but with different files",)),
         (changed("python packages", ray="2.50 4"), ("ray: not there → 2.50",)),
         (changed("mod template", content="sha256:" + "d" * 64), ("mod template: changed",)),
         ((*BEFORE, Step("mod b", {"content": "x"})), ("mod b: new",)),
-        (BEFORE[:-1], ("mod template: gone",)),
+        (BEFORE[:-1], ("mod template: removed",)),
         ((*BEFORE[1:], BEFORE[0]), ("order of the steps: vllm, python packages, Dockerfile, mod template, base",)),
         (changed("Dockerfile", text="2"), ("Dockerfile: changed",)),
     ],
@@ -57,7 +57,7 @@ def test_what_differs_is_said_in_the_order_of_the_steps(after: tuple[Step, ...],
 
 def test_a_dockerfile_that_follows_from_another_input_is_not_named() -> None:
     after = tuple(Step("Dockerfile", {"text": "2"}) if step.name == "Dockerfile" else step for step in BEFORE[:-1])
-    assert explain_changes(BEFORE, after) == ("mod template: gone",)
+    assert explain_changes(BEFORE, after) == ("mod template: removed",)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"steps": [{"name": "x"}]}'])
@@ -121,8 +121,10 @@ def test_a_mod_of_the_image_below_comes_before_anyway(tmp_path: Path) -> None:
 
 def test_a_circle_is_told_as_one(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="after: [template, c]", c="after: [b]", d="after: [d]")
-    assert mods.problems(mods.level("a", "b", "c", "template")) == ["mods/b/mod.yaml:3:19: a cycle: b after c after b"]
-    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: a cycle: d after d"]
+    assert mods.problems(mods.level("a", "b", "c", "template")) == [
+        "mods/b/mod.yaml:3:19: these mods form a cycle: b after c after b"
+    ]
+    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: these mods form a cycle: d after d"]
 
 
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
 def test_nothing_waits_for_what_is_baked_on_top_of_it(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="")
     assert mods.problems(mods.level("a", definition="low"), mods.level("b", definition="high")) == [
-        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on low"
+        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on low: remove b here"
     ]
 
 

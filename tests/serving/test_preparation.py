@@ -68,6 +68,9 @@ def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
     with pytest.raises(NoImageHelpsError, match="HF_HUB_OFFLINE is set, and the cache") as caught:
         require(tmp_path, "Org/M", env=offline)
     assert "download it first with `builder download Org/M`" in caught.value.hint
+    with pytest.raises(NoImageHelpsError, match="TRANSFORMERS_OFFLINE is set, and the cache") as caught:
+        require(tmp_path, "Org/M", environ={"TRANSFORMERS_OFFLINE": "1"})
+    assert caught.value.hint == "unset TRANSFORMERS_OFFLINE and run the command again"
     cached(tmp_path)
     require(tmp_path, "Org/M", environ=offline)
 

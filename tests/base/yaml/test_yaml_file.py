@@ -48,8 +48,11 @@ def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
         ("? [1]\n: 2\n", "f:1:3: a key must be plain text"),
         ("a: 1\nb: ä\x00\n", "f:2:5: the character U+0000 is not allowed in a text file; remove it"),
         ("[" * 100_000, "f:1:64: blocks are nested too deeply"),
-        ("a: &a [1]\nb: &b [*a]\nc: [*b, *b]\nd: &d [*d]\n", "f:4:4: this alias refers to a value that contains it"),
-        ("a: &a {<<: *a}\n", "f:1:8: this alias refers to a value that contains it"),
+        (
+            "a: &a [1]\nb: &b [*a]\nc: [*b, *b]\nd: &d [*d]\n",
+            "f:4:4: this alias refers to a value that contains the alias",
+        ),
+        ("a: &a {<<: *a}\n", "f:1:8: this alias refers to a value that contains the alias"),
         (BOMB, "f:1:35: nested aliases expand to too many values"),
         (CHAIN, "f:1:13: blocks are nested too deeply"),
         ("a: {<<: [1]}\n", "f:1:5: `<<` requires a mapping, or a list of mappings"),

@@ -397,7 +397,9 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
         start = content.index(mark) + at
         content = content[:start] + bytes([content[start] | 1]) + content[start + 1 :]
     (tmp_path / "m.zip").write_bytes(content)
-    assert zip_problems(tmp_path / "m.zip") == ["mods/m.zip/x:1:1: it is encrypted"]
+    assert zip_problems(tmp_path / "m.zip") == [
+        "mods/m.zip/x:1:1: the file is encrypted; create the zip again without a password"
+    ]
 
 
 def test_a_script_with_crlf_in_a_zip_is_refused(tmp_path: Path) -> None:
@@ -435,7 +437,7 @@ def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> N
 
 
 def test_a_mod_that_changes_nothing_is_none(tmp_path: Path) -> None:
-    message = "it changes nothing: add `files`, `patches`, `packages`, `run` or `env`"
+    message = "the mod changes nothing: add `files`, `patches`, `packages`, `run` or `env`"
     assert problems_of_mod_problems(tmp_path, "description: x\n", "y") == [f"mods/m/mod.yaml:1:1: {message}"]
 
 
@@ -447,7 +449,7 @@ def test_packages_without_a_network_are_a_contradiction(tmp_path: Path) -> None:
 
 def test_a_package_is_asked_for_once(tmp_path: Path) -> None:
     assert problems_of_mod_problems(tmp_path, "description: x\npackages: [A.b==1, 'a_B[c]==2']\n") == [
-        "mods/m/mod.yaml:2:20: a_B[c]==2: the mod also lists A.b==1"
+        "mods/m/mod.yaml:2:20: a_B[c]==2: the mod also lists A.b==1; remove one of them"
     ]
 
 
@@ -500,7 +502,7 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
 def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp_path: Path) -> None:
     yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
     assert problems_of_mod_problems(tmp_path / "a", yaml, "y") == [
-        "mods/m/mod.yaml:3:35: also name flash-qla in `requires`, so that an image pins it",
+        "mods/m/mod.yaml:3:35: a patch with `version` also needs flash-qla under `requires`",
         "mods/m/mod.yaml:3:35: flash_qla: 'newest' is not a version range in pip's syntax, such as >=0.19,<0.23",
     ]
     yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"

@@ -127,8 +127,8 @@ def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path
     with pytest.raises(FileProblemsError) as caught:
         command.render_command(recipe, {})
     assert [str(problem) for problem in caught.value.problems] == [
-        "r.yaml:7:9: no value for {prot}; known keys: host, port",
-        "r.yaml:7:20: no value for {prot}; known keys: host, port",
+        "r.yaml:7:9: no value for {prot}: set it under `defaults`; known keys: host, port",
+        "r.yaml:7:20: no value for {prot}: set it under `defaults`; known keys: host, port",
     ]
     assert command.render_command(recipe, {"prot": "7"}).argv[-1] == "7"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEAD = "name: x\ncontainer: small\n"
 BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, ./mods/other/]\ncommand: vllm serve x --port {prt}\n"
-NO_VALUE = "recipes/r.yaml:4:30: no value for {prt}; known keys: none"
+NO_VALUE = "recipes/r.yaml:4:30: no value for {prt}: set it under `defaults`; known keys: none"
 
 
 @pytest.fixture
@@ -79,7 +79,9 @@ def test_a_definition_that_cannot_be_read_hides_no_other(project: Project) -> No
     projects.write(project.dockerfiles / "broken/image.yaml", "repository: [\n")
     assert notes(project, "name: x\ncontainer: small\ncommand: x\n") == []
     (note,) = notes(project, "name: x\ncontainer: other\ncommand: x\n")
-    assert note.startswith("recipes/r.yaml:2:1: the definition that makes `other` is unknown: dockerfiles/broken/")
+    assert note.startswith(
+        "recipes/r.yaml:2:1: builder cannot tell which definition makes `other`: dockerfiles/broken/"
+    )
 
 
 def test_a_valid_recipe_has_no_problems(project: Project) -> None:
@@ -101,7 +103,7 @@ def test_the_problems_of_several_recipes_are_told_at_once(project: Project) -> N
     recipes = [recipe.load_recipe(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
     with pytest.raises(FileProblemsError) as caught:
         recipe_problems.require_buildable(project, [*recipes, *recipes])
-    message = "3:12: no value for {y}; known keys: none"
+    message = "3:12: no value for {y}: set it under `defaults`; known keys: none"
     assert caught.value.message.splitlines() == [f"recipes/a.yaml:{message}", f"recipes/b.yaml:{message}"]
     recipe_problems.require_buildable(project, recipes[2:])
 
@@ -254,7 +256,9 @@ def test_a_model_from_the_defaults_is_told_there(project: Project) -> None:
 @pytest.mark.parametrize("mods", ["[]", "[template]"])
 def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
     problems, notes = findings(project, "--chat-template x.jinja", f"container: small\nmods: {mods}")
-    assert problems == ["6:19: the image, its mods and the volumes do not contain the chat template x.jinja"]
+    assert problems == [
+        "6:19: the image, its mods and the volumes do not contain the chat template x.jinja; add it with a mod"
+    ]
     assert notes == []
 
 
@@ -280,14 +284,14 @@ def test_a_template_that_is_brought(project: Project, head: str, template: str) 
     ("head", "who"),
     [
         ("container: small\nmods: [opaque]", "the script of mod opaque may add it"),
-        ("container: vllm/vllm-openai:nightly", "the image itself may add it"),
+        ("container: vllm/vllm-openai:nightly", "the image itself may have it"),
     ],
 )
 def test_a_template_that_may_be_brought_is_a_note(project: Project, head: str, who: str) -> None:
     problems, notes = findings(project, "--chat-template x.jinja", head)
     assert problems == []
     (note,) = notes
-    assert note.endswith(f"the chat template x.jinja; however, {who}")
+    assert note.endswith(f"the chat template x.jinja; add it with a mod; however, {who}")
 
 
 def test_a_base_of_others_may_have_templates_in_its_folders(project: Project) -> None:
@@ -301,7 +305,7 @@ def test_a_block_that_no_step_fills(project: Project) -> None:
     problems, _ = findings(project, options, model=HYBRID)
     assert problems == [
         "5:16: a block of 4096 tokens is larger than a step (--max-num-batched-tokens 2048): "
-        "vLLM refuses this for hybrid models such as this model"
+        "vLLM refuses this for hybrid models such as this model. Lower --block-size"
     ]
     assert findings(project, f"{options} --mamba-cache-mode align")[0] != []
 

@@ -91,7 +91,7 @@ def test_every_character_and_placeholder_has_its_offset() -> None:
         ),
         ("x {port", 2, "`{`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
         ("x} y", 1, "`}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
-        ("a\0b", 1, "a NUL character"),
+        ("a\0b", 1, "the command contains a NUL character; remove it"),
     ],
 )
 def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, message: str) -> None:

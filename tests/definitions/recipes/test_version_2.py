@@ -169,7 +169,7 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
     text = (FOLDER / "version-1-with-braces.yaml").read_text(encoding="utf-8")
     (note,) = recipe.parse_recipe(text, "r.yaml").notes
-    assert str(note).startswith("r.yaml:2:1: builder reads it as version 2, like sparkrun")
+    assert str(note).startswith("r.yaml:2:1: builder reads the recipe as version 2, like sparkrun")
     doubled = text.replace('\'{"image": 2, "audio": 0}\'', '\'{{"image": 2, "audio": 0}}\'')
     parsed = recipe.parse_recipe(doubled, "r.yaml").recipe
     assert parsed
@@ -243,7 +243,7 @@ def test_the_numbers_of_machines_hold() -> None:
     with pytest.raises(UsageError, match="requires at least 3 machines"):
         cluster.cluster_of(wide, {}, (), nodes[:2], "mp")
     two = load(FOLDER / "two-machines.yaml")
-    with pytest.raises(UsageError, match=r"takes at most 4 machines .* but its command requires 5"):
+    with pytest.raises(UsageError, match=r"allows at most 4 machines .* but its command requires 5"):
         cluster.cluster_of(two, {"tensor_parallel": "5"}, (), nodes, "mp")
     with pytest.raises(UsageError, match="cluster_only"):
         cluster.require_fit(two, 1)

@@ -434,5 +434,5 @@ def test_a_record_of_another_number_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["${homedir()}", "%{ if true }x%{ endif }", "a ${HF_TOKEN} b"])
 def test_an_expression_is_refused(text: str) -> None:
-    assert "it holds an expression" in fault(plain_build.with_bake_file(labels={"builder.x": text}))
+    assert "it contains an expression, such as ${…}" in fault(plain_build.with_bake_file(labels={"builder.x": text}))
     assert fault(plain_build.with_bake_file(labels={"builder.x": making.dump_bake({"x": text})})) == ""

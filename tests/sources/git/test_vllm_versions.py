@@ -134,7 +134,7 @@ def test_a_release_that_appears_later_is_seen(vllm: Vllm) -> None:
 def test_where_none_is_old_enough_the_hint_names_one(vllm: Vllm) -> None:
     with pytest.raises(SourceError, match="is at least 7 days old; the newest are v0.19.1, v0.19.0") as caught:
         choose(vllm, 7, 1)
-    assert "`=v0.19.1`" in caught.value.hint
+    assert "such as v0.19.1, instead of `release`" in caught.value.hint
 
 
 @pytest.mark.slow

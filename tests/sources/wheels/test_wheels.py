@@ -214,7 +214,7 @@ def test_a_server_that_sends_more_than_the_range_is_not_read_on(tmp_path: Path) 
     try:
         address = f"http://127.0.0.1:{server.server_port}/toy.whl"
         with (
-            pytest.raises(SourceError, match="the answer has more than [0-9,]+ bytes"),
+            pytest.raises(SourceError, match="the server sent more than [0-9,]+ bytes"),
             wheels.open_wheel(address, None),
         ):
             pass
@@ -471,10 +471,10 @@ def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
     ("needs", "problem"),
     [
         ("torch==2.13.0", ""),
-        ("torch==2.11.0", "needs torch==2.11.0, and not 2.13.0+cu130"),
-        ("Torch>=2.14", "needs Torch>=2.14, and not 2.13.0+cu130"),
+        ("torch==2.11.0", "requires torch==2.11.0, but the image has 2.13.0+cu130"),
+        ("Torch>=2.14", "requires Torch>=2.14, but the image has 2.13.0+cu130"),
         ("torch==2.11.0; platform_machine == 'x86_64'", ""),
-        ("torch==2.11.0; python_version >= '3.12'", "needs torch==2.11.0, and not 2.13.0+cu130"),
+        ("torch==2.11.0; python_version >= '3.12'", "requires torch==2.11.0, but the image has 2.13.0+cu130"),
         ("torch==2.11.0; extra == 'audio'", ""),
         ("xgrammar==1.0", ""),
         ("no requirement at all", ""),
