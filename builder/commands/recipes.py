@@ -36,7 +36,7 @@ from builder.definitions import (
     recipe_conversion,
     recipe_problems,
 )
-from builder.definitions.configuration import Node
+from builder.definitions.configuration import NOTHING_REQUESTED, Node
 from builder.definitions.container import of_server
 from builder.definitions.fields import decoded, read_text
 from builder.definitions.image import ServeSettings
@@ -547,7 +547,7 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
-    if request.overrides or request.extra or not request.container.is_empty:
+    if request.overrides or request.extra or request.container != NOTHING_REQUESTED:
         raise UsageError(
             "`--format recipe` takes no options for the command or the container: write them into the recipe"
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipe import Recipe
-    from builder.definitions.shell import CommandProblem, ParsedCommand, Placeholder, Scalar, Unit
+    from builder.definitions.shell import ParsedCommand, Placeholder, Scalar, Unit
 
 
 # What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
@@ -305,14 +305,12 @@ _BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
-def _environment_texts(env: Mapping[str, Scalar]) -> dict[str, str]:
-    return {name: "" if value is None else str(value) for name, value in env.items()}
-
-
-def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
-    """The variables whose text is fixed, and the lines of a script that export those which bash expands. Values become
-    text as Python writes them, such as ``True``; null is an empty one."""
-    texts = _environment_texts(env)
+def _environment(recipe: Recipe, backend: Backend | None) -> tuple[dict[str, str], str]:
+    """The variables whose text is fixed, and the lines of a script that export those which bash expands: none of
+    version 2. Values become text as Python writes them, such as ``True``; null is an empty one."""
+    texts = {name: "" if value is None else str(value) for name, value in recipe.env.items()}
+    if recipe.version == 2:
+        return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **texts}, ""
     expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
     for name, text in expanded.items():
@@ -320,11 +318,6 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
         if not re.search(r"`|\$\(", text):
             expanded[name] = _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
-
-
-def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str]:
-    """The variables of a recipe of version 2: no shell expands them."""
-    return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **_environment_texts(recipe.env)}
 
 
 # The number of the commands comes first, then they themselves, then the words of the server.
@@ -392,17 +385,14 @@ def render_command(
     parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
     words = (*shell.words(parsed, given), *appended)
     require_no_problems(name_problems(recipe, words))
-    fixed, exports = _environment(recipe.env) if recipe.version == 1 else (_plain_environment(recipe, backend), "")
+    fixed, exports = _environment(recipe, backend)
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
         argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
-    before: tuple[str, ...] = ()
-    if recipe.before:
-        replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
-        replacing |= {key: shlex.quote(text) for key, text in given.items()}
-        before = tuple(recipe_v2.filled(step, replacing) for step in recipe.before)
+    replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
+    replacing |= {key: shlex.quote(text) for key, text in given.items()}
     return ServeCommand(
         argv=argv,
         env=fixed,
@@ -412,7 +402,7 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
-        before=before,
+        before=tuple(recipe_v2.filled(step, replacing) for step in recipe.before),
     )
 
 
@@ -424,15 +414,13 @@ def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
-    units, misread = _units(recipe, {})
-    _, wrong = _parsed(recipe, units, {}, "mp" if recipe.cluster_only else None)
-    return tuple(sorted({*_problems(recipe, misread), *wrong}))
+    return tuple(sorted({*_parsed(recipe, {}, "mp" if recipe.cluster_only else None)[3]}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    parsed, wrong = _parsed(recipe, _units(recipe, {})[0], {}, None)
+    parsed, _, _, wrong = _parsed(recipe, {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
         return ()
@@ -478,10 +466,8 @@ def _completed(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
 ) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
     """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
-    units, misread = _units(recipe, overrides)
-    given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
-    parsed, wrong = _parsed(recipe, units, given, backend)
-    require_no_problems((*_problems(recipe, misread), *wrong))
+    parsed, given, options, wrong = _parsed(recipe, overrides, backend)
+    require_no_problems(wrong)
     words = shell.words(parsed, given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
@@ -494,12 +480,6 @@ def _completed(
     return parsed, given, tuple(options)
 
 
-def _units(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    if recipe.version == 1:
-        return shell.parse_placeholders(recipe.command)
-    return shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
-
-
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
     values = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
     if recipe.version == 2:
@@ -510,11 +490,17 @@ def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -
 
 
 def _parsed(
-    recipe: Recipe, units: Sequence[Unit], given: Mapping[str, str], backend: Backend | None
-) -> tuple[ParsedCommand, tuple[Problem, ...]]:
-    """The command as bash reads it with the values of the recipe in it, and its problems."""
-    defaults = _values(recipe, backend, shell.keys(units))
-    own = {key: value for key, value in defaults.items() if key not in given}
+    recipe: Recipe, overrides: Mapping[str, str], backend: Backend | None
+) -> tuple[ParsedCommand, dict[str, str], list[str], tuple[Problem, ...]]:
+    """The command as bash reads it with the values of the recipe in it, the ``overrides`` for its keys, the options
+    for the others, and its problems."""
+    if recipe.version == 1:
+        units, misread = shell.parse_placeholders(recipe.command)
+    else:
+        units, misread = shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
+    used = shell.keys(units)
+    given, options = ({}, []) if misread else _overridden(recipe, used, overrides)
+    own = {key: value for key, value in _values(recipe, backend, used).items() if key not in given}
     text = _without(shell.filled(units, own), _EMPTY_LINE)
     if recipe.version == 1 and backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
@@ -524,12 +510,11 @@ def _parsed(
         for placeholder in shell.placeholders(units)
         if (fault := _value_fault(placeholder, {**own, **given}))
     ]
-    wrong += parsed.wrong
-    if not wrong:
-        wrong += shell.unquotable(parsed, given)
-        if not wrong and not parsed.commands:
-            return parsed, (Problem(recipe.location("command"), "`command`: the text contains no command"),)
-    return parsed, _problems(recipe, wrong)
+    wrong += parsed.wrong or (() if wrong else shell.unquotable(parsed, given))
+    problems = [Problem(_in_command(recipe, each.written, each.offset), each.message) for each in (*misread, *wrong)]
+    if not wrong and not parsed.commands:
+        problems.append(Problem(recipe.location("command"), "`command`: the text contains no command"))
+    return parsed, given, options, tuple(problems)
 
 
 def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
@@ -547,10 +532,6 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     except ValueError as error:
         return f"`{placeholder.written}`: {error}"
     return f"the value of {{{placeholder.key}}} contains a NUL character" if "\0" in text else ""
-
-
-def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:
-    return tuple(Problem(_in_command(recipe, each.written, each.offset), each.message) for each in problems)
 
 
 def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

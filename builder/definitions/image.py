@@ -214,7 +214,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
         if "version" in written[name] and (message := _version_problem(name, written)):
             yield ("sources", name, "version"), message
         if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
-            key = "pulls" if "patches" not in written[name] else "patches"
+            key = "patches" if "patches" in written[name] else "pulls"
             yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
@@ -246,20 +246,22 @@ def repository_of(project: Project, name: str) -> str:
     return str(_read(project, name)["repository"])
 
 
+def _repositories(project: Project) -> Iterator[tuple[str, str | FileProblemsError]]:
+    """Each definition with its repository, or with the error where it cannot be read."""
+    for name in definition_names(project):
+        try:
+            yield name, repository_of(project, name)
+        except FileProblemsError as error:
+            yield name, error
+
+
 def definition_repositories(project: Project) -> tuple[str, ...]:
-    unread = unreadable(project)
-    return tuple(repository_of(project, name) for name in definition_names(project) if name not in unread)
+    return tuple(each for _, each in _repositories(project) if isinstance(each, str))
 
 
 def unreadable(project: Project) -> dict[str, FileProblemsError]:
     """The definitions that `definition_repositories` leaves out, each with its error."""
-    errors = {}
-    for name in definition_names(project):
-        try:
-            repository_of(project, name)
-        except FileProblemsError as error:
-            errors[name] = error
-    return errors
+    return {name: each for name, each in _repositories(project) if isinstance(each, FileProblemsError)}
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:
@@ -271,15 +273,14 @@ def location(project: Project, name: str, *path: str | int) -> Location:
 def of_repository(project: Project, repository: str) -> str | None:
     """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError where none of
     those that can be read does, and one cannot be."""
-    unreadable: list[FileProblemsError] = []
-    for name in definition_names(project):
-        try:
-            if repository_of(project, name) == repository:
-                return name
-        except FileProblemsError as error:
-            unreadable.append(error)
-    if unreadable:
-        raise unreadable[0]
+    error: FileProblemsError | None = None
+    for name, each in _repositories(project):
+        if each == repository:
+            return name
+        if isinstance(each, FileProblemsError):
+            error = error or each
+    if error:
+        raise error
     return None
 
 
@@ -326,9 +327,7 @@ def load_chain(
     Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
     UsageError for an override that none of them takes; otherwise raises as ``load_image`` does.
     """
-    chain = _chain(project, name, host_platform)
-    if overrides is None:
-        return chain
+    chain, overrides = _chain(project, name, host_platform), overrides or Overrides()
     arguments = {key for definition in chain for key in definition.args}
     if unknown := [key for key in overrides.args if key not in arguments]:
         hint = f"its arguments: {', '.join(sorted(arguments)) or 'none'}"
@@ -337,8 +336,7 @@ def load_chain(
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for another
-    value."""
+    """The number of compilers that ``--set`` asks for, if it does. Raises UsageError for another value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}`: expected a whole number from 1 to 9999")
@@ -421,14 +419,12 @@ def serve_settings(project: Project, definition: str) -> ServeSettings:
     that no longer exists adds none. Raises FileProblemsError for an invalid file."""
     settings: dict[str, Any] = {}
     seen: set[str] = set()
-    name: str | None = definition
-    while name and name not in seen:
+    name = definition
+    while name and name not in seen and (project.dockerfiles / name / "image.yaml").is_file():
         seen.add(name)
-        if not (project.dockerfiles / name / "image.yaml").is_file():
-            break
         data = _read(project, name)
         args = data.get("args", {})
         kept = {KEEP_ENTRYPOINT: bool(args[KEEP_ENTRYPOINT])} if KEEP_ENTRYPOINT in args else {}
         settings = {**data.get("serve", {}), **kept, **settings}
-        name = data.get("from")
+        name = data.get("from", "")
     return ServeSettings(**settings)

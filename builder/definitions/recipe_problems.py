@@ -20,7 +20,7 @@ from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand, UsedOption
@@ -38,8 +38,8 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
     if recipe.solo_only and recipe.cluster_only:
-        message = "`solo_only` and `cluster_only` cannot be combined"
-        collected.append(Problem(recipe.location("cluster_only"), message))
+        place = recipe.location("cluster_only")
+        collected.append(Problem(place, "`solo_only` and `cluster_only` cannot be combined"))
     for index, text in enumerate(recipe.volumes):
         if reason := container.fault(text):
             collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
@@ -196,6 +196,12 @@ class ImageFacts:
             return True
         return any(whole.search(text) for mod in self.mods for text in _texts(mod))
 
+    def may_bring(self, name: str) -> bool:
+        """True if the image has a file ``name``, or asks for a package that may bring what is called so."""
+        packages = [package for each in self.definitions if each.python for package in each.python.packages]
+        plain = name.replace("_", "-").lower()
+        return self.brings(name) or any(plain in package.replace("_", "-").lower() for package in packages)
+
 
 def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
     definitions: tuple[ImageDefinition, ...] = ()
@@ -203,19 +209,14 @@ def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
         if name := image.of_repository(project, recipe.repository):
             # What is asked here is the same on all platforms.
             definitions = image.load_chain(project, name, "linux/arm64")
-    mods: list[Mod] = []
-    opaque: list[str] = []
-    missing: list[str] = []
-    for name in dict.fromkeys(map(mod.name_of, (*(m for each in definitions for m in each.mods), *recipe.mods))):
-        try:
-            mods.append(mod.load_mod(project, name))
-        except BuilderError:
-            missing.append(name)
-            continue
-        script = mod.read_script_facts(mods[-1])
-        if script and not script.only_copies:
-            opaque.append(name)
-    return ImageFacts(definitions, tuple(mods), tuple(opaque), tuple(missing))
+    names = dict.fromkeys(map(mod.name_of, (*(name for each in definitions for name in each.mods), *recipe.mods)))
+    mods: dict[str, Mod] = {}
+    for name in names:
+        with suppress(BuilderError):
+            mods[name] = mod.load_mod(project, name)
+    scripts = {name: mod.read_script_facts(each) for name, each in mods.items()}
+    opaque = tuple(name for name, script in scripts.items() if script and not script.only_copies)
+    return ImageFacts(definitions, tuple(mods.values()), opaque, tuple(name for name in names if name not in mods))
 
 
 def _texts(mod: Mod) -> Iterator[str]:
@@ -241,15 +242,8 @@ def unknown_choice_problems(
 ) -> Iterator[Problem]:
     """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` finds them;
     what a mod or a package may add is left alone."""
-    packages = [name for each in facts.definitions if each.python for name in each.python.packages]
-
-    def may_be_brought(value: str) -> bool:
-        # A package that the image asks for may bring what has its name.
-        plain = value.replace("_", "-").lower()
-        return facts.brings(value) or any(plain in package.replace("_", "-").lower() for package in packages)
-
     if facts.is_known:
-        yield from unknown_names(recipe, words, label, choices, may_be_brought)
+        yield from unknown_names(recipe, words, label, choices, facts)
 
 
 def unknown_names(
@@ -257,10 +251,10 @@ def unknown_names(
     words: Sequence[str],
     label: str,
     choices: Mapping[str, frozenset[str]],
-    may_be_brought: Callable[[str], bool] = lambda _: False,
+    facts: ImageFacts | None = None,
 ) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
-    knows, by option (``tool-call-parser``)."""
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know, nor bring the ``facts``.
+    ``choices`` are those that it knows, by option (``tool-call-parser``)."""
     options = {command.name_of(used.option): used for used in command.options(words)}
     switches = {command.name_of(word) for word in words if word.startswith("--")}
     for name, known_names in choices.items():
@@ -275,7 +269,7 @@ def unknown_names(
         # vLLM looks at the parser of tools only where it is used.
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
-        if _PLUGINS.get(name) in options or may_be_brought(value):
+        if _PLUGINS.get(name) in options or (facts and facts.may_bring(value)):
             continue
         there = did_you_mean(value, known_names, code=True) or f"known: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
@@ -321,11 +315,8 @@ def find_launch_problems(
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
-    notes = [
-        Problem(problem.location, f"{problem.message}; however, {who} may add it")
-        for problem, is_certain in absent
-        if not is_certain and not facts.missing  # a mod that is missing has a note already
-    ]
+    doubtful = [problem for problem, is_certain in absent if not is_certain and not facts.missing]  # its mods are noted
+    notes = [Problem(each.location, f"{each.message}; however, {who} may add it") for each in doubtful]
     return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
