@@ -193,11 +193,8 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
 
 def shared_parts(project: Project) -> dict[str, str]:
     """The shared templates and scripts of a project, by the names under which templates import them."""
-    return {
-        f"_parts/{part.name}": read_text(part, project.relative(part), project.root)
-        for kind in ("*.j2", "*.sh")
-        for part in sorted((project.dockerfiles / "_parts").glob(kind))
-    }
+    parts = [part for kind in ("*.j2", "*.sh") for part in sorted((project.dockerfiles / "_parts").glob(kind))]
+    return {f"_parts/{part.name}": read_text(part, project.relative(part), project.root) for part in parts}
 
 
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
@@ -205,10 +202,8 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     if "from" in data and BaseSource() in sources.values():
-        yield (
-            ("sources",),
-            f"`base` names a base image, but this image is built on the definition {data['from']}: remove `base`",
-        )
+        message = f"`base` names a base image, but this image is built on the definition {data['from']}: remove `base`"
+        yield ("sources",), message
     written = data.get("sources", {})
     for name, source in sources.items():
         if "version" in written[name] and (message := _version_problem(name, written)):
@@ -382,12 +377,11 @@ def check(project: Project, definition: ImageDefinition) -> None:
 
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}
-    written: dict[yaml_file.YamlPath, str] = {
-        **{("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()},
-        **{("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)},
-    }
+    written: list[tuple[yaml_file.YamlPath, str]] = []
+    written += ((("sources", name, "wheel"), each.requirement) for name, each in definition.wheel_sources.items())
+    written += ((("python", key, number), text) for key, texts in lists.items() for number, text in enumerate(texts))
     wrong = []
-    for path, text in written.items():
+    for path, text in written:
         try:
             Requirement(text)
         except InvalidRequirement as error:

@@ -136,15 +136,10 @@ class Mod:
         steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
             "files": [[copy.staged, copy.to] for copy in self.copies],
-            "patches": [
-                [patch.file, patch.package, patch.strip, *([patch.version] if patch.version else [])]
-                for patch in self.patches
-            ],
+            "patches": [[each.file, each.package, each.strip, *filter(None, [each.version])] for each in self.patches],
             "packages": self.packages,
             "env": self.env,
-            "check": [
-                [check.file, check.contains, check.run, *(["gpu"] if check.gpu else [])] for check in self.checks
-            ],
+            "check": [[each.file, each.contains, each.run, *(["gpu"] if each.gpu else [])] for each in self.checks],
         }
         digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode())
         for file in self.files:
@@ -328,11 +323,9 @@ def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents
     name = f"{shown}/{top}{DESCRIPTION}"
     text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
     baked = [
-        replace(file, content=_as_stored(file.content))
-        for file in sorted(files, key=lambda file: file.path.split("/"))
-        if _NOT_BAKED.isdisjoint(file.path.split("/"))
+        replace(file, content=_as_stored(file.content)) for file in files if not _NOT_BAKED & {*file.path.split("/")}
     ]
-    return ModContents(name, text, tuple(baked))
+    return ModContents(name, text, tuple(sorted(baked, key=lambda file: file.path.split("/"))))
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
@@ -356,9 +349,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
             message = str(error.strerror)
         if message:
             wrong.append(Problem(Location(f"{shown}/{inside}".encode(errors="replace").decode()), message))
-    if len(files) > MOST_FILES:
-        wrong.append(Problem(Location(shown), _too_many(len(files))))
-    require_no_problems(wrong)
+    require_no_problems([*wrong, *_too_many(len(files), shown)])
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -374,8 +365,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            if len(entries) > MOST_FILES:
-                raise FileProblemsError((Problem(Location(shown), _too_many(len(entries))),))
+            require_no_problems(_too_many(len(entries), shown))
             for entry in entries:
                 name = entry.filename
                 mode = entry.external_attr >> 16 if entry.create_system == _UNIX else 0
@@ -424,8 +414,9 @@ def _too_large(size: int, room: int) -> str:
     return ""
 
 
-def _too_many(count: int) -> str:
-    return f"the mod has {count:,} files, but at most {MOST_FILES:,} are allowed"
+def _too_many(count: int, shown: str) -> Iterator[Problem]:
+    if count > MOST_FILES:
+        yield Problem(Location(shown), f"the mod has {count:,} files, but at most {MOST_FILES:,} are allowed")
 
 
 def _as_stored(content: bytes) -> bytes:
@@ -559,11 +550,8 @@ _KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 def read_known_sources(project: Project) -> dict[str, str]:
     """The addresses of mods by name, as `builder mods add` takes them; one in builder.yaml goes before a shipped one,
     which is at a fixed commit."""
-    sources = {
-        name: f"{source['repository']}//mods/{name}@{source['commit']}"
-        for source in yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
-        for name in source["mods"]
-    }
+    shipped = yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
+    sources = {name: f"{each['repository']}//mods/{name}@{each['commit']}" for each in shipped for name in each["mods"]}
     with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
         sources |= configuration.load_configuration(project).mod_sources
     return sources
@@ -575,8 +563,8 @@ def remedy(project: Project, name: str) -> str:
     if address is None:
         return ""
     has_its_name = address.endswith(f"/{name}") or f"/{name}@" in address
-    command = f"builder mods add {shlex.quote(address)}{'' if has_its_name else f' --as {name}'}"
-    return f"`{command}` copies it from its known source"
+    renamed = "" if has_its_name else f" --as {name}"
+    return f"`builder mods add {shlex.quote(address)}{renamed}` copies it from its known source"
 
 
 # Facts about the script of a mod, read from its text. A script can do anything: these are hints.
@@ -651,11 +639,8 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     """Reads the facts about the script of ``mod``; None where it has none."""
     if mod.run is None:
         return None
-    texts = {
-        file.path: _without_comments(file.content.decode("utf-8", "replace"))
-        for file in mod.files
-        if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
-    }
+    scripts = [file for file in mod.files if file.path == mod.run or file.path.endswith(_SCRIPTS)]
+    texts = {file.path: _without_comments(file.content) for file in scripts if len(file.content) <= _LARGEST}
     commands = texts.pop(mod.run, "")
     every = "\n".join([commands, *texts.values()])
     declared = {patch.file for patch in mod.patches}
@@ -700,9 +685,9 @@ def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
     return all(any(pattern.fullmatch(line.strip()) for pattern in patterns) for line in commands.splitlines())
 
 
-def _without_comments(text: str) -> str:
-    joined = text.replace("\\\n", " ")
-    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
+def _without_comments(script: bytes) -> str:
+    lines = script.decode("utf-8", "replace").replace("\\\n", " ").splitlines()
+    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in lines)
 
 
 # The digest of a file from an address, written into the text of mod.yaml, whose other text is unchanged.

@@ -264,10 +264,8 @@ def recorded(project: Project, file: str | None) -> Path | None:
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        hint = "if the recipe is yours, name its file: it may be in any folder"
-        raise UnsafePathError(
-            f"images.lock names {file}, which is not a file in recipes/, so builder does not read it", hint=hint
-        )
+        message = f"images.lock names {file}, which is not a file in recipes/, so builder does not read it"
+        raise UnsafePathError(message, hint="if the recipe is yours, name its file: it may be in any folder")
     return path
 
 

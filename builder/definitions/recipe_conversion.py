@@ -60,10 +60,8 @@ def _require_same(recipe: Recipe, text: str) -> None:
     sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
     before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
     if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
-        raise UsageError(
-            f"{recipe.file} cannot be converted: the result would start a different server",
-            hint="write the new command by hand; `builder recipes show` shows the command that is started",
-        )
+        hint = "write the new command by hand; `builder recipes show` shows the command that is started"
+        raise UsageError(f"{recipe.file} cannot be converted: the result would start a different server", hint=hint)
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
@@ -77,11 +75,9 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     units, _ = shell.parse_placeholders(recipe.command)
     rendered = command.render_command(recipe, {})
     lost = [f"only builder knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
-    lost += [
-        f"`env.{name}`: in version 1 bash expands {value}, but version 2 keeps it as written"
-        for name, value in recipe.env.items()
-        if name not in rendered.env
-    ]
+    expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
+    kept = "but version 2 keeps it as written"
+    lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
     size = recipe.defaults.get("tensor_parallel")
     if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
         lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")

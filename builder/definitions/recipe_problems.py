@@ -55,9 +55,8 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    require_no_problems(
-        {problem for recipe in recipes for problem in (*recipe_problems(recipe), *missing_mods(project, recipe))}
-    )
+    every = ((*recipe_problems(recipe), *missing_mods(project, recipe)) for recipe in recipes)
+    require_no_problems({problem for problems in every for problem in problems})
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -359,10 +358,8 @@ def _absent_models(
     named: list[tuple[UsedOption | None, str, str]] = []
     if model and "$" not in model:
         named.append((options.get("model"), model, f"the model's folder {model}"))
-    for used, path in (
-        (tokenizer, tokenizer and tokenizer.value),
-        (config, config and config.json_object.get("model")),
-    ):
+    drafter = config and config.json_object.get("model")
+    for used, path in ((tokenizer, tokenizer and tokenizer.value), (config, drafter)):
         if used and isinstance(path, str) and path != model:
             named.append((used, path, f"{path} of {used.option}"))
     for used, path, what in named:

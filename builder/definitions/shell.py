@@ -482,10 +482,8 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
             serving.append(end)
     if serving or len(parsed.ends) == 1:
         return tuple(serving) or parsed.ends
-    raise UsageError(
-        "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments",
-        hint='write "$@" in the command where the arguments belong',
-    )
+    message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
+    raise UsageError(message, hint='write "$@" in the command where the arguments belong')
 
 
 def _program(word: Word) -> str:
