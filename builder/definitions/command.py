@@ -81,8 +81,7 @@ def reached_at(host: str | None) -> str:
 
 
 def parallelism(words: Sequence[str]) -> dict[str, int]:
-    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
-    tell."""
+    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none that only the shell knows."""
     names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
     texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
     return {short: int(text) for short, text in texts.items() if text.isascii() and text.isdecimal()}
@@ -117,11 +116,11 @@ class UsedOption:
 
     @property
     def json_object(self) -> dict[str, Any]:
-        value = None
-        if self.value and self.value.startswith("{"):
-            with suppress(ValueError, RecursionError):
-                value = json.loads(self.value)
-        return value if isinstance(value, dict) else {}
+        with suppress(ValueError, RecursionError):
+            if self.value and self.value.startswith("{"):
+                value: dict[str, Any] = json.loads(self.value)
+                return value
+        return {}
 
 
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
@@ -241,12 +240,11 @@ def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 
 def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, str], str]) -> Iterator[Problem]:
-    for used in options(words):
-        if used.value is not None:
-            name = name_of(used.option)
-            every = (used.value, *values(words, used.option)) if name in _NAMES else (used.value,)
-            if message := next(filter(None, (fault(name, value) for value in every)), ""):
-                yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    for used in (used for used in options(words) if used.value is not None):
+        name = name_of(used.option)
+        every = (used.value or "", *(values(words, used.option) if name in _NAMES else ()))
+        if message := next(filter(None, (fault(name, value) for value in every)), ""):
+            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
 
 
 def _name_fault(name: str, value: str) -> str:
@@ -270,10 +268,10 @@ def _number_fault(name: str, value: str) -> str:
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         return "" if float(value) >= least else f"expected {least} or more"
-    is_fit = name != _SHARE
     with suppress(ValueError):
-        is_fit = is_fit or 0 < float(value) <= 1
-    return "" if is_fit else "expected a share of the memory: more than 0, and at most 1, such as 0.85"
+        if name != _SHARE or 0 < float(value) <= 1:
+            return ""
+    return "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
@@ -326,13 +324,13 @@ _AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; 
 # The same server by another name.
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
 
-# The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
-OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "port": ("--port", ()),
-    "host": ("--host", ()),
-    "tensor_parallel": ("--tensor-parallel-size", ("tensor_parallel_size", "tp")),
-    "gpu_memory_utilization": ("--gpu-memory-utilization", ("gpu_mem", "gpu_memory")),
-    "max_model_len": ("--max-model-len", ()),
+# vLLM's options by the keys that the community's launchers set from theirs, as recipes spell them.
+_OPTIONS = {
+    "port": "--port",
+    "host": "--host",
+    **dict.fromkeys(("tensor_parallel", "tensor_parallel_size", "tp"), "--tensor-parallel-size"),
+    **dict.fromkeys(("gpu_memory_utilization", "gpu_mem", "gpu_memory"), "--gpu-memory-utilization"),
+    "max_model_len": "--max-model-len",
 }
 
 # What run-recipe.py of spark-vllm-docker takes out of a command for one machine: the option that joins machines, with
@@ -382,8 +380,7 @@ def render_command(
     Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
     that is none; UsageError for an override or an extra argument that the command has no place for.
     """
-    parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
-    words = (*shell.words(parsed, given), *appended)
+    parsed, given, appended, words = _completed(recipe, overrides, extra, backend, place)
     require_no_problems(name_problems(recipe, words))
     fixed, exports = _environment(recipe, backend)
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
@@ -433,8 +430,7 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
     ``render_command`` does for what cannot be read."""
-    parsed, given, appended = _completed(recipe, {}, (), None, ())
-    return (*shell.words(parsed, given), *appended)
+    return _completed(recipe, {})[3]
 
 
 def server_arguments(
@@ -443,7 +439,7 @@ def server_arguments(
     """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none if the command runs another
     program or several servers. Words that only the shell knows are left out, with the options before them; the second
     value is True if there are none. Raises as ``render_command`` does."""
-    parsed, given, appended = _completed(recipe, overrides or {}, extra, None, ())
+    parsed, given, appended, _ = _completed(recipe, overrides or {}, extra)
     servers: list[tuple[list[str], bool]] = []
     for command in parsed.commands:
         kept: list[str] = []
@@ -463,9 +459,13 @@ def server_arguments(
 
 
 def _completed(
-    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
-) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
-    """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
+    recipe: Recipe,
+    overrides: Mapping[str, str],
+    extra: Sequence[str] = (),
+    backend: Backend | None = None,
+    place: Sequence[str] = (),
+) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """The command as bash reads it, the values typed for its keys, the arguments to append, and all words together."""
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
     words = shell.words(parsed, given)
@@ -477,7 +477,7 @@ def _completed(
     options += place
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
-    return parsed, given, tuple(options)
+    return parsed, given, tuple(options), (*words, *options)
 
 
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
@@ -539,23 +539,22 @@ def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str
     given: dict[str, str] = {}
     options: list[str] = []
     for name, value in overrides.items():
-        canonical = _canonical(name)
-        keys = [key for key in used if _canonical(key) == canonical]
-        if keys:
+        meant = _meant(name)
+        if keys := [key for key in used if _meant(key) == meant]:
             given |= dict.fromkeys(keys, value)
-        elif canonical in OPTIONS:
+        elif meant in _OPTIONS.values():
             # The last one counts: vLLM parses its options with argparse.
-            options += [OPTIONS[canonical][0], value]
+            options += [meant, value]
         else:
             hint = f"its placeholders: {', '.join(used) or 'none'}"
             raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
     return given, options
 
 
-def _canonical(key: str) -> str:
-    """The canonical name of a key that recipes spell in several ways: ``-`` or ``_``, ``tp`` or ``tensor_parallel``."""
+def _meant(key: str) -> str:
+    """The option that a key stands for, or the key itself, spelled with ``_``."""
     plain = key.replace("-", "_").lower()
-    return next((name for name, (_, others) in OPTIONS.items() if plain in others), plain)
+    return _OPTIONS.get(plain, plain)
 
 
 def _is_server(words: Sequence[str]) -> bool:
