@@ -17,7 +17,7 @@ from builder.base import files, records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
-from builder.definitions.fields import checked, env_text, read_checked, read_text
+from builder.definitions.fields import checked, env_text, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -447,7 +447,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
         raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"
-    data = read_checked(folder / PROBE_FILE, file, "probe", project.root)
+    data = checked(read_text(folder / PROBE_FILE, file, project.root), file, "probe")
     figures = data.get("figures", {})
     return OwnProbe(
         name=name,

@@ -15,7 +15,7 @@ from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions import source_patches
-from builder.definitions.fields import canonical, read_checked, read_text
+from builder.definitions.fields import canonical, checked, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -157,20 +157,18 @@ def definition_names(project: Project) -> tuple[str, ...]:
 
 
 def load_image(project: Project, name: str, host_platform: str) -> ImageDefinition:
-    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``.
-
-    Raises UsageError where there is no such definition, FileProblemsError where its file is invalid.
-    """
+    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``. Raises UsageError where
+    there is no such definition, FileProblemsError where its file is invalid."""
     folder = project.dockerfiles / name
-    path = folder / "image.yaml"
-    if not path.is_file():
+    if not (folder / "image.yaml").is_file():
         existing = definition_names(project)
         hint = did_you_mean(name, existing) or f"existing definitions: {', '.join(existing) or 'none'}"
         raise UsageError(f"no image definition `{name}` in {project.dockerfiles}", hint=hint)
     data = _read(project, name)
-    sources = {source: _source(project, folder, given) for source, given in data.get("sources", {}).items()}
+    written = data.get("sources", {})
+    sources = {source: _source(project, folder, given) for source, given in written.items()}
     require_no_problems(Problem(location(project, name, *at), message) for at, message in _problems(data, sources))
-    if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
+    if written.get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
         sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     template = folder / "Dockerfile.j2"
@@ -199,12 +197,12 @@ def shared_parts(project: Project) -> dict[str, str]:
 
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
+    written = data.get("sources", {})
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     if "from" in data and BaseSource() in sources.values():
         message = f"`base` names a base image, but this image is built on the definition {data['from']}: remove `base`"
         yield ("sources",), message
-    written = data.get("sources", {})
     for name, source in sources.items():
         if "version" in written[name] and (message := _version_problem(name, written)):
             yield ("sources", name, "version"), message
@@ -234,7 +232,7 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
 
 def _read(project: Project, name: str) -> dict[str, Any]:
     path = project.dockerfiles / name / "image.yaml"
-    return read_checked(path, project.relative(path), "image", project.root)
+    return checked(read_text(path, project.relative(path), project.root), project.relative(path), "image")
 
 
 def repository_of(project: Project, name: str) -> str:
@@ -318,10 +316,8 @@ def load_chain(
     project: Project, name: str, host_platform: str, overrides: Overrides | None = None
 ) -> tuple[ImageDefinition, ...]:
     """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
-
     Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
-    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does.
-    """
+    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does."""
     chain, overrides = _chain(project, name, host_platform), overrides or Overrides()
     arguments = {key for definition in chain for key in definition.args}
     if unknown := [key for key in overrides.args if key not in arguments]:
@@ -339,11 +335,11 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
 
 
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
-    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
-    for key, value in own.items():
-        if not isinstance(value, ArgumentValue):
-            raise UsageError(f"`--set {key}={overrides.args[key]}`: expected a single value, not a list or mapping")
     build_jobs(overrides.args)
+    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
+    if wrong := [key for key, value in own.items() if not isinstance(value, ArgumentValue)]:
+        text = f"{wrong[0]}={overrides.args[wrong[0]]}"
+        raise UsageError(f"`--set {text}`: expected a single value, not a list or mapping")
     # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
