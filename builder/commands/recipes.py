@@ -162,9 +162,7 @@ def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None)
         at_launch, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
         problems |= {*at_launch}
         if answer is None and (choices := vllm_choices.at_hand(project, lock, facts.definitions)):
-            problems |= {
-                *recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
-            }
+            problems |= {*recipe_problems.unknown_names(checked, rendered.words, choices.label, choices.values, facts)}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
         if answer is None and (release := image_words.pinned_release(lock, facts.definitions)):
             mods = checked.mods or any(definition.mods for definition in facts.definitions)  # which may bring options

@@ -191,9 +191,8 @@ class ImageFacts:
         """True if a Dockerfile or a mod of the image has, or names, the file ``name``."""
         before = "" if name.startswith("/") else r"(?<![\w.-])"
         whole = re.compile(rf"{before}{re.escape(name)}(?![\w.-])")
-        if any(whole.search(definition.template) for definition in self.definitions):
-            return True
-        return any(whole.search(text) for mod in self.mods for text in _texts(mod))
+        texts = (*(each.template for each in self.definitions), *(text for mod in self.mods for text in _texts(mod)))
+        return any(map(whole.search, texts))
 
     def may_bring(self, name: str) -> bool:
         """True if the image has a file ``name``, or asks for a package that may bring what is called so."""
@@ -236,15 +235,6 @@ _ATTENTION = "attention-backend"
 _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
-def unknown_choice_problems(
-    recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
-) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` finds them;
-    what a mod or a package may add is left alone."""
-    if facts.is_known:
-        yield from unknown_names(recipe, words, label, choices, facts)
-
-
 def unknown_names(
     recipe: Recipe,
     words: Sequence[str],
@@ -252,8 +242,10 @@ def unknown_names(
     choices: Mapping[str, frozenset[str]],
     facts: ImageFacts | None = None,
 ) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know, nor bring the ``facts``.
-    ``choices`` are those that it knows, by option (``tool-call-parser``)."""
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
+    knows, by option (``tool-call-parser``). With ``facts`` about its image, what that may add is left alone."""
+    if facts and not facts.is_known:
+        return
     options = {command.name_of(used.option): used for used in command.options(words)}
     switches = {command.name_of(word) for word in words if word.startswith("--")}
     for name, known_names in choices.items():
