@@ -191,6 +191,7 @@ def load_mod(project: Project, text: str) -> Mod:
     data: dict[str, Any] = {"run": "run.sh"}
     if contents.yaml is not None:
         data = checked(contents.yaml, contents.yaml_file, "mod")
+    copies = ((text if is_address(text := each["from"]) else text.rstrip("/"), each) for each in data.get("files", ()))
     mod = Mod(
         name=name,
         description=data.get("description", ""),
@@ -199,7 +200,7 @@ def load_mod(project: Project, text: str) -> Mod:
         network=data.get("network", not described or "packages" in data),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        copies=tuple(_copy(entry["from"], entry["to"], entry.get("sha256", "")) for entry in data.get("files", ())),
+        copies=tuple(FileCopy(source, each["to"], each.get("sha256", "")) for source, each in copies),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
@@ -224,10 +225,6 @@ def _unknown(project: Project, name: str, existing: Collection[str]) -> UsageErr
         f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)",
         hint=hint or f"existing mods: {', '.join(existing) or 'none'}",
     )
-
-
-def _copy(source: str, to: str, sha256: str) -> FileCopy:
-    return FileCopy(source if is_address(source) else source.rstrip("/"), to, sha256)
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:

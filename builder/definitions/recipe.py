@@ -247,8 +247,8 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
 
 def recipe_names(project: Project) -> tuple[str, ...]:
     """Names of the project's recipes, sorted: their paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
-    paths = (file.relative_to(project.recipes) for file in recipe_files(project.recipes))
-    return tuple(sorted({str(path.with_suffix("")) for path in paths}))
+    files = recipe_files(project.recipes)
+    return tuple(sorted({str(file.relative_to(project.recipes).with_suffix("")) for file in files}))
 
 
 def name_of(file: str) -> str:
@@ -289,12 +289,9 @@ def find_recipe(project: Project, text: str) -> Path | None:
     wanted = PurePath(text.removeprefix("./").removeprefix("recipes/")).parts
     if not wanted:
         return None
-
-    def is_meant(file: Path) -> bool:
-        parts, without_suffix = (each.relative_to(project.recipes).parts for each in (file, file.with_suffix("")))
-        return wanted in (parts[-len(wanted) :], without_suffix[-len(wanted) :])
-
-    matching = list(filter(is_meant, recipe_files(project.recipes)))
+    last = slice(-len(wanted), None)
+    inside = {file: file.relative_to(project.recipes) for file in recipe_files(project.recipes)}
+    matching = [file for file, path in inside.items() if wanted in (path.parts[last], path.with_suffix("").parts[last])]
     if len(matching) > 1:
         which = ", ".join(project.relative(file) for file in matching)
         raise UsageError(f"`{text}` names several recipes: {which}", hint="name one recipe with its folder")
