@@ -319,10 +319,10 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; the ones beside the models apply to all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
-    paths = {model: ("requires", model) if model else ("requires",) for model in required}
-    require_no_problems(
-        problem for model, value in required.items() for problem in problems(value, paths[model], text, FILE)
-    )
+    wrong: list[Problem] = []
+    for model, value in required.items():
+        wrong += problems(value, ("requires", model) if model else ("requires",), text, FILE)
+    require_no_problems(wrong)
     return {model: parsed(value) for model, value in required.items()}
 
 

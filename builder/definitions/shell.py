@@ -188,7 +188,7 @@ _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
-_CLOSING = {"(": ")", "`": "`", "{": "}", "$'": "'"}
+_CLOSING = {"'": "'", '"': '"', "(": ")", "`": "`", "{": "}", "$'": "'"}
 _QUOTES: dict[str, ShellContext] = {"'": "single", '"': "double"}
 
 
@@ -236,8 +236,11 @@ class _Reader:
         following = self.text[self.at + 1 : self.at + 2]
         if isinstance(unit, Placeholder):
             self._put("text")
+        elif unit == _CLOSING.get(self._top):
+            opened, _ = self.stack.pop()
+            self._put("mark" if opened in _QUOTES else "text")
         elif self._top == "'":
-            self._close() if unit == "'" else self._put("text")
+            self._put("text")
         elif self._top == '"':
             self._in_double(unit, following)
         elif self._top in {"", "("}:
@@ -293,14 +296,8 @@ class _Reader:
         self._put("mark" if opened in _QUOTES else "text", length, expands=opened not in _QUOTES)
         self.stack.append((opened, at))
 
-    def _close(self) -> None:
-        opened, _ = self.stack.pop()
-        self._put("mark" if opened in _QUOTES else "text")
-
     def _in_double(self, char: str, following: str) -> None:
-        if char == '"':
-            self._close()
-        elif char == "\\" and following in {"$", "`", '"', "\\", "\n"}:
+        if char == "\\" and following in {"$", "`", '"', "\\", "\n"}:
             self._escape(following)
         elif char == "`":
             self._open("`")
@@ -310,9 +307,7 @@ class _Reader:
             self._put("text")
 
     def _in_opaque(self, char: str) -> None:
-        if char == _CLOSING.get(self._top):
-            self._close()
-        elif char == "\\":
+        if char == "\\":
             for _ in self.units[self.at : self.at + 2]:
                 self._put("text")
         elif self._top == "{" and self.text.startswith("${", self.at):
@@ -386,9 +381,7 @@ class _Reader:
             self._put("text", expands=bool(_AFTER_DOLLAR.match(following)))
 
     def _operator(self, char: str, following: str) -> None:
-        if char == ")" and self._top == "(":
-            self._close()
-        elif char == "(" and self._top == "(":
+        if char == "(" and self._top == "(":
             self._open("(")
         elif self.text.startswith("<<<", self.at):
             self._put("operator", 3)
