@@ -75,12 +75,12 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     units, _ = shell.parse_placeholders(recipe.command)
     rendered = command.render_command(recipe, {})
     lost = [f"only builder knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
-    expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
-    kept = "but version 2 keeps it as written"
-    lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
     size = recipe.defaults.get("tensor_parallel")
     if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
         lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")
+    expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
+    kept = "but version 2 keeps it as written"
+    lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
     document = {
         "recipe_version": "2",
         "name": recipe.name,
