@@ -56,7 +56,7 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
         return
     facts = recipe_problems.image_facts(project, recipe)
     words = command.render_command(recipe, {}).words
-    problems = tuple(recipe_problems.unknown_choice_problems(recipe, words, facts, choices.label, choices.values))
+    problems = tuple(recipe_problems.unknown_names(recipe, words, choices.label, choices.values, facts))
     if problems:
         raise FileProblemsError(problems)
 

@@ -36,7 +36,7 @@ from builder.definitions import (
     recipe_conversion,
     recipe_problems,
 )
-from builder.definitions.configuration import Node
+from builder.definitions.configuration import NOTHING_REQUESTED, Node
 from builder.definitions.container import of_server
 from builder.definitions.fields import decoded, read_text
 from builder.definitions.image import ServeSettings
@@ -162,9 +162,7 @@ def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None)
         at_launch, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
         problems |= {*at_launch}
         if answer is None and (choices := vllm_choices.at_hand(project, lock, facts.definitions)):
-            problems |= {
-                *recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
-            }
+            problems |= {*recipe_problems.unknown_names(checked, rendered.words, choices.label, choices.values, facts)}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
         if answer is None and (release := image_words.pinned_release(lock, facts.definitions)):
             mods = checked.mods or any(definition.mods for definition in facts.definitions)  # which may bring options
@@ -536,7 +534,7 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
-    if request.overrides or request.extra or not request.container.is_empty:
+    if request.overrides or request.extra or request.container != NOTHING_REQUESTED:
         raise UsageError(
             "`--format recipe` takes no options for the command or the container: write them into the recipe"
         )

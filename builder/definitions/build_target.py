@@ -36,9 +36,9 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
         return Target(definition)
     names = (*image.definition_names(project), *recipe.recipe_names(project))
     suggestion = did_you_mean(text, models or ()) or did_you_mean(recipe.name_of(text), names)
+    hint = suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}"
     raise UsageError(
-        f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe",
-        hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
+        f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe", hint=hint
     )
 
 

@@ -181,20 +181,21 @@ def _selection(step: Mapping[str, Any]) -> TensorSelection:
 
 
 def _step(step: Mapping[str, Any]) -> CheckpointStep:
-    verb, expect = _verb_of(step), step.get("expect")
-    if verb == "take":
-        files = tuple(step["files"]) if "files" in step else None
-        return TakeStep(step["take"], _selection(step), dict(step.get("rename", {})), files, expect)
-    if verb == "replace":
-        companions = tuple(step.get("companions", ()))
-        return ReplaceStep(step["replace"], _selection(step), companions, expect, step.get("unmatched"))
-    if verb == "add":
-        return AddStep(step["add"], step["file"], tuple(step.get("unless", ())), expect)
-    if verb == "config":
-        return ConfigStep(step.get("file", "config.json"), step["config"])
+    expect = step.get("expect")
+    match step:
+        case {"take": source}:
+            files = tuple(step["files"]) if "files" in step else None
+            return TakeStep(source, _selection(step), step.get("rename", {}), files, expect)
+        case {"replace": source}:
+            companions = tuple(step.get("companions", ()))
+            return ReplaceStep(source, _selection(step), companions, expect, step.get("unmatched"))
+        case {"add": source}:
+            return AddStep(source, step["file"], tuple(step.get("unless", ())), expect)
+        case {"config": patch}:
+            return ConfigStep(step.get("file", "config.json"), patch)
     demands = step["verify"]
     shapes = {pattern: tuple(shape) for pattern, shape in demands.get("shapes", {}).items()}
-    maps = {key: dict(demands.get(key, {})) for key in ("counts", "dtypes", "files")}
+    maps = {key: demands.get(key, {}) for key in ("counts", "dtypes", "files")}
     return VerifyStep(demands.get("tensors"), demands.get("bytes"), shapes=shapes, **maps)
 
 
@@ -211,15 +212,10 @@ _KEYS: Mapping[str, set[str]] = {
 _OF_A_SOURCE = ("take", "replace", "add")
 
 
-def _verb_of(step: Mapping[str, Any]) -> str:
-    """The key that says what a step does; empty if the step has none."""
-    return next((key for key in step if key in _KEYS), "")
-
-
 def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
     steps = data["steps"]
     wrong: list[tuple[yaml_file.YamlPath, str]] = []
-    if _verb_of(steps[0]) != "take":
+    if "take" not in steps[0]:
         wrong.append((("steps", 0), "the first step must take a source: `take: SOURCE`"))
     for number, step in enumerate(steps):
         wrong += ((("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))

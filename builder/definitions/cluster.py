@@ -138,11 +138,10 @@ class Cluster:
     @property
     def note(self) -> str:
         """A note on how many nodes are used, and which are not; empty where all of them are."""
-        if not self.left_alone:
-            return ""
         used = ", ".join(member.node.name for member in self.members)
         others = ", ".join(node.name for node in self.left_alone)
-        return f"{_product(self.sizes)} uses {len(self.members)} of the nodes: {used}; not used: {others}"
+        text = f"{_product(self.sizes)} uses {len(self.members)} of the nodes: {used}; not used: {others}"
+        return text if others else ""
 
 
 def require_fit(recipe: Recipe, nodes: int) -> None:
@@ -155,11 +154,9 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
         )
         raise UsageError(message, hint="name more nodes with `--node`, or add nodes under `nodes` in builder.yaml")
     if nodes < 2 and recipe.cluster_only:
-        raise UsageError(
-            f"{recipe.file} says `cluster_only`: several machines serve it together",
-            hint="name the machines with --node, or in builder.yaml under `nodes`, with this machine if it takes part: "
-            "`spark1: {engine: default, address: 10.0.0.1}`",
-        )
+        named = "name the machines with --node, or in builder.yaml under `nodes`, with this machine if it takes part"
+        hint = f"{named}: `spark1: {{engine: default, address: 10.0.0.1}}`"
+        raise UsageError(f"{recipe.file} says `cluster_only`: several machines serve it together", hint=hint)
 
 
 def require_several(requested: Backend | None, nodes: int) -> None:
@@ -187,15 +184,12 @@ def cluster_of(
     sizes = command.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
     if count > len(nodes):
-        message = (
-            f"{recipe.file}: its command requires {count} machines ({_product(sizes)}), but there are only {len(nodes)}"
-        )
-        raise UsageError(message, hint="name more nodes with `--node`, or set a smaller size, such as `--tp`")
+        message = f"its command requires {count} machines ({_product(sizes)}), but there are only {len(nodes)}"
+        hint = "name more nodes with `--node`, or set a smaller size, such as `--tp`"
+        raise UsageError(f"{recipe.file}: {message}", hint=hint)
     if recipe.max_nodes and count > recipe.max_nodes:
-        message = (
-            f"{recipe.file} allows at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
-        )
-        raise UsageError(message, hint="set a smaller size, such as `--tp`")
+        message = f"allows at most {recipe.max_nodes} machines (`max_nodes`), but its command requires {count}"
+        raise UsageError(f"{recipe.file} {message}", hint="set a smaller size, such as `--tp`")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
@@ -241,12 +235,10 @@ def _joined_by_ray(
     ray = (*start, "--head", "--port", port, *_OBJECT_STORE, "--node-ip-address", head, *quiet)
     meeting = f"--address=[{head}]:{port}" if ":" in head else f"--address={head}:{port}"
     worker = (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address")
-    return [
-        ClusterMember(
-            node, rank, address, (*worker, address) if rank else alike.argv, () if rank else ray, alike.before
-        )
-        for rank, (node, address) in enumerate(zip(nodes, addresses, strict=True))
-    ]
+    members = [ClusterMember(nodes[0], 0, head, alike.argv, ray, alike.before)]
+    for rank, (node, address) in enumerate(zip(nodes[1:], addresses[1:], strict=True), 1):
+        members.append(ClusterMember(node, rank, address, (*worker, address), before=alike.before))
+    return members
 
 
 # Ray runs beside the server; the number of its words comes first.

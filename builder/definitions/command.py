@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipe import Recipe
-    from builder.definitions.shell import CommandProblem, ParsedCommand, Placeholder, Scalar, Unit
+    from builder.definitions.shell import ParsedCommand, Placeholder, Scalar, Unit
 
 
 # What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
@@ -81,8 +81,7 @@ def reached_at(host: str | None) -> str:
 
 
 def parallelism(words: Sequence[str]) -> dict[str, int]:
-    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
-    tell."""
+    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none that only the shell knows."""
     names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
     texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
     return {short: int(text) for short, text in texts.items() if text.isascii() and text.isdecimal()}
@@ -117,11 +116,11 @@ class UsedOption:
 
     @property
     def json_object(self) -> dict[str, Any]:
-        value = None
-        if self.value and self.value.startswith("{"):
-            with suppress(ValueError, RecursionError):
-                value = json.loads(self.value)
-        return value if isinstance(value, dict) else {}
+        with suppress(ValueError, RecursionError):
+            if self.value and self.value.startswith("{"):
+                value: dict[str, Any] = json.loads(self.value)
+                return value
+        return {}
 
 
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
@@ -241,12 +240,11 @@ def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 
 def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, str], str]) -> Iterator[Problem]:
-    for used in options(words):
-        if used.value is not None:
-            name = name_of(used.option)
-            every = (used.value, *values(words, used.option)) if name in _NAMES else (used.value,)
-            if message := next(filter(None, (fault(name, value) for value in every)), ""):
-                yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    for used in (used for used in options(words) if used.value is not None):
+        name = name_of(used.option)
+        every = (used.value or "", *(values(words, used.option) if name in _NAMES else ()))
+        if message := next(filter(None, (fault(name, value) for value in every)), ""):
+            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
 
 
 def _name_fault(name: str, value: str) -> str:
@@ -270,10 +268,10 @@ def _number_fault(name: str, value: str) -> str:
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         return "" if float(value) >= least else f"expected {least} or more"
-    is_fit = name != _SHARE
     with suppress(ValueError):
-        is_fit = is_fit or 0 < float(value) <= 1
-    return "" if is_fit else "expected a share of the memory: more than 0, and at most 1, such as 0.85"
+        if name != _SHARE or 0 < float(value) <= 1:
+            return ""
+    return "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
@@ -305,14 +303,12 @@ _BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
-def _environment_texts(env: Mapping[str, Scalar]) -> dict[str, str]:
-    return {name: "" if value is None else str(value) for name, value in env.items()}
-
-
-def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
-    """The variables whose text is fixed, and the lines of a script that export those which bash expands. Values become
-    text as Python writes them, such as ``True``; null is an empty one."""
-    texts = _environment_texts(env)
+def _environment(recipe: Recipe, backend: Backend | None) -> tuple[dict[str, str], str]:
+    """The variables whose text is fixed, and the lines of a script that export those which bash expands: none of
+    version 2. Values become text as Python writes them, such as ``True``; null is an empty one."""
+    texts = {name: "" if value is None else str(value) for name, value in recipe.env.items()}
+    if recipe.version == 2:
+        return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **texts}, ""
     expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
     for name, text in expanded.items():
@@ -322,24 +318,19 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-def _plain_environment(recipe: Recipe, backend: Backend | None) -> dict[str, str]:
-    """The variables of a recipe of version 2: no shell expands them."""
-    return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **_environment_texts(recipe.env)}
-
-
 # The number of the commands comes first, then they themselves, then the words of the server.
 _AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
 
 # The same server by another name.
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
 
-# The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
-OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "port": ("--port", ()),
-    "host": ("--host", ()),
-    "tensor_parallel": ("--tensor-parallel-size", ("tensor_parallel_size", "tp")),
-    "gpu_memory_utilization": ("--gpu-memory-utilization", ("gpu_mem", "gpu_memory")),
-    "max_model_len": ("--max-model-len", ()),
+# vLLM's options by the keys that the community's launchers set from theirs, as recipes spell them.
+_OPTIONS = {
+    "port": "--port",
+    "host": "--host",
+    **dict.fromkeys(("tensor_parallel", "tensor_parallel_size", "tp"), "--tensor-parallel-size"),
+    **dict.fromkeys(("gpu_memory_utilization", "gpu_mem", "gpu_memory"), "--gpu-memory-utilization"),
+    "max_model_len": "--max-model-len",
 }
 
 # What run-recipe.py of spark-vllm-docker takes out of a command for one machine: the option that joins machines, with
@@ -389,20 +380,16 @@ def render_command(
     Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
     that is none; UsageError for an override or an extra argument that the command has no place for.
     """
-    parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
-    words = (*shell.words(parsed, given), *appended)
+    parsed, given, appended, words = _completed(recipe, overrides, extra, backend, place)
     require_no_problems(name_problems(recipe, words))
-    fixed, exports = _environment(recipe.env) if recipe.version == 1 else (_plain_environment(recipe, backend), "")
+    fixed, exports = _environment(recipe, backend)
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
         argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
-    before: tuple[str, ...] = ()
-    if recipe.before:
-        replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
-        replacing |= {key: shlex.quote(text) for key, text in given.items()}
-        before = tuple(recipe_v2.filled(step, replacing) for step in recipe.before)
+    replacing = {key: str(value) for key, value in _values(recipe, backend).items()}
+    replacing |= {key: shlex.quote(text) for key, text in given.items()}
     return ServeCommand(
         argv=argv,
         env=fixed,
@@ -412,7 +399,7 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
-        before=before,
+        before=tuple(recipe_v2.filled(step, replacing) for step in recipe.before),
     )
 
 
@@ -424,15 +411,13 @@ def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
-    units, misread = _units(recipe, {})
-    _, wrong = _parsed(recipe, units, {}, "mp" if recipe.cluster_only else None)
-    return tuple(sorted({*_problems(recipe, misread), *wrong}))
+    return tuple(sorted({*_parsed(recipe, {}, "mp" if recipe.cluster_only else None)[3]}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    parsed, wrong = _parsed(recipe, _units(recipe, {})[0], {}, None)
+    parsed, _, _, wrong = _parsed(recipe, {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
         return ()
@@ -445,8 +430,7 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
     ``render_command`` does for what cannot be read."""
-    parsed, given, appended = _completed(recipe, {}, (), None, ())
-    return (*shell.words(parsed, given), *appended)
+    return _completed(recipe, {})[3]
 
 
 def server_arguments(
@@ -455,7 +439,7 @@ def server_arguments(
     """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none if the command runs another
     program or several servers. Words that only the shell knows are left out, with the options before them; the second
     value is True if there are none. Raises as ``render_command`` does."""
-    parsed, given, appended = _completed(recipe, overrides or {}, extra, None, ())
+    parsed, given, appended, _ = _completed(recipe, overrides or {}, extra)
     servers: list[tuple[list[str], bool]] = []
     for command in parsed.commands:
         kept: list[str] = []
@@ -475,13 +459,15 @@ def server_arguments(
 
 
 def _completed(
-    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
-) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
-    """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
-    units, misread = _units(recipe, overrides)
-    given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
-    parsed, wrong = _parsed(recipe, units, given, backend)
-    require_no_problems((*_problems(recipe, misread), *wrong))
+    recipe: Recipe,
+    overrides: Mapping[str, str],
+    extra: Sequence[str] = (),
+    backend: Backend | None = None,
+    place: Sequence[str] = (),
+) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """The command as bash reads it, the values typed for its keys, the arguments to append, and all words together."""
+    parsed, given, options, wrong = _parsed(recipe, overrides, backend)
+    require_no_problems(wrong)
     words = shell.words(parsed, given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
@@ -491,13 +477,7 @@ def _completed(
     options += place
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
-    return parsed, given, tuple(options)
-
-
-def _units(recipe: Recipe, overrides: Mapping[str, str]) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    if recipe.version == 1:
-        return shell.parse_placeholders(recipe.command)
-    return shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
+    return parsed, given, tuple(options), (*words, *options)
 
 
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:
@@ -510,11 +490,17 @@ def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -
 
 
 def _parsed(
-    recipe: Recipe, units: Sequence[Unit], given: Mapping[str, str], backend: Backend | None
-) -> tuple[ParsedCommand, tuple[Problem, ...]]:
-    """The command as bash reads it with the values of the recipe in it, and its problems."""
-    defaults = _values(recipe, backend, shell.keys(units))
-    own = {key: value for key, value in defaults.items() if key not in given}
+    recipe: Recipe, overrides: Mapping[str, str], backend: Backend | None
+) -> tuple[ParsedCommand, dict[str, str], list[str], tuple[Problem, ...]]:
+    """The command as bash reads it with the values of the recipe in it, the ``overrides`` for its keys, the options
+    for the others, and its problems."""
+    if recipe.version == 1:
+        units, misread = shell.parse_placeholders(recipe.command)
+    else:
+        units, misread = shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
+    used = shell.keys(units)
+    given, options = ({}, []) if misread else _overridden(recipe, used, overrides)
+    own = {key: value for key, value in _values(recipe, backend, used).items() if key not in given}
     text = _without(shell.filled(units, own), _EMPTY_LINE)
     if recipe.version == 1 and backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
@@ -524,12 +510,11 @@ def _parsed(
         for placeholder in shell.placeholders(units)
         if (fault := _value_fault(placeholder, {**own, **given}))
     ]
-    wrong += parsed.wrong
-    if not wrong:
-        wrong += shell.unquotable(parsed, given)
-        if not wrong and not parsed.commands:
-            return parsed, (Problem(recipe.location("command"), "`command`: the text contains no command"),)
-    return parsed, _problems(recipe, wrong)
+    wrong += parsed.wrong or (() if wrong else shell.unquotable(parsed, given))
+    problems = [Problem(_in_command(recipe, each.written, each.offset), each.message) for each in (*misread, *wrong)]
+    if not wrong and not parsed.commands:
+        problems.append(Problem(recipe.location("command"), "`command`: the text contains no command"))
+    return parsed, given, options, tuple(problems)
 
 
 def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
@@ -550,32 +535,27 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     return f"the value of {{{placeholder.key}}} contains a NUL character" if "\0" in text else ""
 
 
-def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:
-    return tuple(Problem(_in_command(recipe, each.written, each.offset), each.message) for each in problems)
-
-
 def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The overrides by the ``used`` keys of the command, and the options to append for the others."""
     given: dict[str, str] = {}
     options: list[str] = []
     for name, value in overrides.items():
-        canonical = _canonical(name)
-        keys = [key for key in used if _canonical(key) == canonical]
-        if keys:
+        meant = _meant(name)
+        if keys := [key for key in used if _meant(key) == meant]:
             given |= dict.fromkeys(keys, value)
-        elif canonical in OPTIONS:
+        elif meant in _OPTIONS.values():
             # The last one counts: vLLM parses its options with argparse.
-            options += [OPTIONS[canonical][0], value]
+            options += [meant, value]
         else:
             hint = f"its placeholders: {', '.join(used) or 'none'}"
             raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
     return given, options
 
 
-def _canonical(key: str) -> str:
-    """The canonical name of a key that recipes spell in several ways: ``-`` or ``_``, ``tp`` or ``tensor_parallel``."""
+def _meant(key: str) -> str:
+    """The option that a key stands for, or the key itself, spelled with ``_``."""
     plain = key.replace("-", "_").lower()
-    return next((name for name, (_, others) in OPTIONS.items() if plain in others), plain)
+    return _OPTIONS.get(plain, plain)
 
 
 def _is_server(words: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from builder.base import files, records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
-from builder.definitions.fields import checked, env_text, read_checked, read_text
+from builder.definitions.fields import checked, env_text, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def _profiles(data: Mapping[str, Any]) -> tuple[BenchProfile, ...]:
     profiles = {profile.name: profile for profile in BUILT_IN}
     for name, settings in data.items():
         lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
-        lists = {key: tuple(value if isinstance(value, list) else [value]) for key, value in lists.items()}
+        lists = {key: tuple(value) if isinstance(value, list) else (value,) for key, value in lists.items()}
         profiles[name] = BenchProfile(name, **{**settings, **lists})
     return tuple(profiles.values())
 
@@ -82,10 +82,6 @@ class RequestedOptions:
     publish: tuple[str, ...] = ()
     earlyoom: bool | None = None
     memory: str = ""
-
-    @property
-    def is_empty(self) -> bool:
-        return self == NOTHING_REQUESTED
 
 
 NOTHING_REQUESTED = RequestedOptions()
@@ -161,11 +157,10 @@ NOTHING_REQUIRED = RequiredEvidence()
 def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
     """Reads a mapping that has no `problems`."""
     data = data or {}
-    probes = data.get("probe") or ()
-    figures = (_figure(str(figure), str(condition)) for figure, condition in (data.get("bench") or {}).items())
+    figures = (_figure(figure, condition) for figure, condition in (data.get("bench") or {}).items())
     return RequiredEvidence(
-        prove=data.get("prove") == "pass",
-        probes=(probes,) if isinstance(probes, str) else tuple(dict.fromkeys(probes)),
+        prove="prove" in data,
+        probes=tuple(dict.fromkeys(data.get("probe") or ())),
         figures=tuple(figure for figure in figures if isinstance(figure, RequiredFigure)),
         same=float(within[1]) / 100 if (within := _WITHIN.fullmatch(data.get("same") or "")) else None,
     )
@@ -174,15 +169,13 @@ def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
 def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> Iterator[Problem]:
     """The problems that the schema does not find, in the mapping at ``path`` of ``file``: figures that no run has, and
     conditions of no known form."""
-    same = data.get("same") if isinstance(data, dict) else None
+    required = data if isinstance(data, dict) else {}
+    same, bench = required.get("same"), required.get("bench")
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
         place = yaml_file.location_of((*path, "same"), text, file)
         yield Problem(place, f"`{same}` is not a valid condition, such as `within 0.5 %`")
-    bench = data.get("bench") if isinstance(data, dict) else None
-    if not isinstance(bench, dict):
-        return
-    for figure, condition in bench.items():
-        if isinstance(condition, str) and isinstance(complaint := _figure(str(figure), condition), str):
+    for figure, condition in bench.items() if isinstance(bench, dict) else ():
+        if isinstance(condition, str) and isinstance(complaint := _figure(figure, condition), str):
             yield Problem(yaml_file.location_of((*path, "bench", figure), text, file), complaint)
 
 
@@ -284,7 +277,8 @@ def load_configuration(project: Project) -> Configuration:
     text = read_text(path, FILE, project.root)
     data = document(text)
     plain = ("registry", "builder", "cache", "node_timeout", "release_age", "commit_wheels")
-    settings = {key: data[key] for key in plain if key in data}
+    mappings = ("mod_sources", "silenced", "recipe_registries")
+    settings = {key: data[key] for key in (*plain, *mappings) if data.get(key) is not None}
     if "reserve" in data:  # 8g, 500m or 0
         size = str(data["reserve"])
         settings["reserve"] = int(size.rstrip("mg")) << {"m": 20, "g": 30}.get(size[-1], 0)
@@ -303,9 +297,6 @@ def load_configuration(project: Project) -> Configuration:
         ),
         bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
-        mod_sources=data.get("mod_sources") or {},
-        silenced=data.get("silenced") or {},
-        recipe_registries=data.get("recipe_registries") or {},
     )
 
 
@@ -331,10 +322,10 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; the ones beside the models apply to all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
-    paths = {model: ("requires", model) if model else ("requires",) for model in required}
-    require_no_problems(
-        problem for model, value in required.items() for problem in problems(value, paths[model], text, FILE)
-    )
+    wrong: list[Problem] = []
+    for model, value in required.items():
+        wrong += problems(value, ("requires", model) if model else ("requires",), text, FILE)
+    require_no_problems(wrong)
     return {model: parsed(value) for model, value in required.items()}
 
 
@@ -379,7 +370,7 @@ class ConfigurationChange:
 
 
 def present_text(project: Project) -> str:
-    """The text of builder.yaml, empty if the file is missing. Raises FileProblemsError if the file is not text."""
+    """The text of builder.yaml, empty if there is none. Raises FileProblemsError where it is not text."""
     path = project.root / FILE
     return read_text(path, FILE) if path.exists() else ""
 
@@ -459,8 +450,8 @@ def load_probe(project: Project, name: str) -> OwnProbe:
         raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"
-    data = read_checked(folder / PROBE_FILE, file, "probe", project.root)
-    figures = (data.get("figures") or {}).items()
+    data = checked(read_text(folder / PROBE_FILE, file, project.root), file, "probe")
+    figures = data.get("figures", {})
     return OwnProbe(
         name=name,
         folder=folder,
@@ -468,7 +459,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
         seconds=data.get("seconds", DEFAULT_SECONDS),
         figures={
             figure: ProbedFigure(settings["unit"], "" if settings["better"] == "neither" else settings["better"])
-            for figure, settings in figures
+            for figure, settings in figures.items()
         },
         digest=_digest(folder, file),
     )

@@ -123,9 +123,8 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
     if expanded.split("/")[0] in {".", ".."}:
         return os.path.normpath(folder / expanded)
     if not expanded.startswith("/"):
-        raise ValueError(
-            f"`{text}` is not a path: it must begin with /, ~/ or ./ (Docker's named volumes are not supported)"
-        )
+        begins = "it must begin with /, ~/ or ./ (Docker's named volumes are not supported)"
+        raise ValueError(f"`{text}` is not a path: {begins}")
     return os.path.normpath(expanded)
 
 
@@ -184,6 +183,7 @@ def settle_container_options(
     project, current = folders
     env_of_file, secrets_of_file = _environment(configured.env, "env", " in builder.yaml")
     env_typed, secrets_typed = _environment(typed.env, "--env", "")
+    secrets = {**secrets_of_file, **secrets_typed}
     own = []
     problems = []
     for index, text in enumerate(recipe.volumes):
@@ -209,7 +209,7 @@ def settle_container_options(
         publish=_each(published[1], parse_port, published[0]),
         earlyoom=bool(configured.earlyoom if typed.earlyoom is None else typed.earlyoom),
         memory=memory,
-        secrets={n: value for n, value in {**secrets_of_file, **secrets_typed}.items() if env.get(n, "") is None},
+        secrets={name: value for name, value in secrets.items() if env.get(name, "") is None},
     )
     return options, replace(recipe, env={name: value for name, value in recipe.env.items() if name not in env_typed})
 
@@ -292,12 +292,11 @@ _CACHE = ("--kv-cache-memory-bytes", "--kv_cache_memory_bytes", "--kv-cache-memo
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """A share of the GPU's memory, or an amount in GiB. ``is_default`` if the command leaves it to vLLM, ``is_minimum``
-    if the size of the KV cache is given, so that the share is only what has to be free."""
+    """A share of the GPU's memory, or an amount in GiB. ``is_minimum`` if the size of the KV cache is given, so that
+    the share is only what has to be free."""
 
     share: float = 0.0
     gibibytes: float = 0.0
-    is_default: bool = False
     is_minimum: bool = False
 
     def of(self, total: int) -> int:
@@ -314,17 +313,14 @@ def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
     if (amount := command.option(words, *_GIBIBYTES)) is not None:
         return GpuMemory(gibibytes=_number(amount), is_minimum=cache) if _number(amount) else None
     if (share := command.option(words, *_SHARE)) is not None:
-        return GpuMemory(share=_number(share), is_minimum=cache) if _number(share) else None
-    is_served = command.model(words) is not None
-    return GpuMemory(share=DEFAULT_SHARE, is_default=True, is_minimum=cache) if is_served else None
+        return GpuMemory(_number(share), is_minimum=cache) if _number(share) else None
+    return GpuMemory(DEFAULT_SHARE, is_minimum=cache) if command.model(words) is not None else None
 
 
 def of_label(text: str) -> GpuMemory:
     """The memory in a label; vLLM's default for any other text."""
     number = _number(text.removesuffix("g"))
-    if not number:
-        return GpuMemory(share=DEFAULT_SHARE, is_default=True)
-    return GpuMemory(gibibytes=number) if text.endswith("g") else GpuMemory(share=number)
+    return GpuMemory(gibibytes=number) if number and text.endswith("g") else GpuMemory(number or DEFAULT_SHARE)
 
 
 def _number(text: str) -> float:
@@ -441,10 +437,10 @@ def settings(
     folder = "" if isinstance(image, str) else compile_cache(environ, *(compiled or image))
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
-        message = (
-            f"the server listens on {command.host}: only its own container can reach it, even if ports are published"
+        raise UsageError(
+            f"the server listens on {host}: only its own container can reach it, even if ports are published",
+            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
         )
-        raise UsageError(message, hint="`--host 0.0.0.0` makes it listen on all addresses of its container")
     gpus = serving.gpus == "all"
     network = "bridge" if options.publish else serving.network
     ports = () if network == "host" else with_server(options.publish, command.port)

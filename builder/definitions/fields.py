@@ -61,11 +61,6 @@ def conflict_mark(content: bytes, file: str) -> Problem | None:
     return None
 
 
-def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, Any]:
-    """Reads the mapping in ``path``, which lies below ``root``. Raises as `checked` does."""
-    return checked(read_text(path, file, root), file, schema)
-
-
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
     """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
     ``schema``."""

@@ -15,7 +15,7 @@ from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions import source_patches
-from builder.definitions.fields import canonical, read_checked, read_text
+from builder.definitions.fields import canonical, checked, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -157,20 +157,18 @@ def definition_names(project: Project) -> tuple[str, ...]:
 
 
 def load_image(project: Project, name: str, host_platform: str) -> ImageDefinition:
-    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``.
-
-    Raises UsageError where there is no such definition, FileProblemsError where its file is invalid.
-    """
+    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``. Raises UsageError where
+    there is no such definition, FileProblemsError where its file is invalid."""
     folder = project.dockerfiles / name
-    path = folder / "image.yaml"
-    if not path.is_file():
+    if not (folder / "image.yaml").is_file():
         existing = definition_names(project)
         hint = did_you_mean(name, existing) or f"existing definitions: {', '.join(existing) or 'none'}"
         raise UsageError(f"no image definition `{name}` in {project.dockerfiles}", hint=hint)
     data = _read(project, name)
-    sources = {source: _source(project, folder, given) for source, given in data.get("sources", {}).items()}
+    written = data.get("sources", {})
+    sources = {source: _source(project, folder, given) for source, given in written.items()}
     require_no_problems(Problem(location(project, name, *at), message) for at, message in _problems(data, sources))
-    if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
+    if written.get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
         sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     template = folder / "Dockerfile.j2"
@@ -193,28 +191,23 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
 
 def shared_parts(project: Project) -> dict[str, str]:
     """The shared templates and scripts of a project, by the names under which templates import them."""
-    return {
-        f"_parts/{part.name}": read_text(part, project.relative(part), project.root)
-        for kind in ("*.j2", "*.sh")
-        for part in sorted((project.dockerfiles / "_parts").glob(kind))
-    }
+    parts = [part for kind in ("*.j2", "*.sh") for part in sorted((project.dockerfiles / "_parts").glob(kind))]
+    return {f"_parts/{part.name}": read_text(part, project.relative(part), project.root) for part in parts}
 
 
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
+    written = data.get("sources", {})
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     for name in (name for name, source in sources.items() if "from" in data and source == BaseSource()):
-        message = (
-            f"`{name}: base` takes {name} from a base image, but this image is built on the definition {data['from']}"
-        )
-        yield ("sources", name), f"{message}: remove `{name}`"
-    written = data.get("sources", {})
+        message = f"takes {name} from a base image, but this image is built on the definition {data['from']}"
+        yield ("sources", name), f"`{name}: base` {message}: remove `{name}`"
     for name, source in sources.items():
         if "version" in written[name] and (message := _version_problem(name, written)):
             yield ("sources", name, "version"), message
         if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
-            key = "pulls" if "patches" not in written[name] else "patches"
+            key = "patches" if "patches" in written[name] else "pulls"
             yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
@@ -239,27 +232,29 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
 
 def _read(project: Project, name: str) -> dict[str, Any]:
     path = project.dockerfiles / name / "image.yaml"
-    return read_checked(path, project.relative(path), "image", project.root)
+    return checked(read_text(path, project.relative(path), project.root), project.relative(path), "image")
 
 
 def repository_of(project: Project, name: str) -> str:
     return str(_read(project, name)["repository"])
 
 
+def _repositories(project: Project) -> Iterator[tuple[str, str | FileProblemsError]]:
+    """Each definition with its repository, or with the error where it cannot be read."""
+    for name in definition_names(project):
+        try:
+            yield name, repository_of(project, name)
+        except FileProblemsError as error:
+            yield name, error
+
+
 def definition_repositories(project: Project) -> tuple[str, ...]:
-    unread = unreadable(project)
-    return tuple(repository_of(project, name) for name in definition_names(project) if name not in unread)
+    return tuple(each for _, each in _repositories(project) if isinstance(each, str))
 
 
 def unreadable(project: Project) -> dict[str, FileProblemsError]:
     """The definitions that `definition_repositories` leaves out, each with its error."""
-    errors = {}
-    for name in definition_names(project):
-        try:
-            repository_of(project, name)
-        except FileProblemsError as error:
-            errors[name] = error
-    return errors
+    return {name: each for name, each in _repositories(project) if isinstance(each, FileProblemsError)}
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:
@@ -271,15 +266,14 @@ def location(project: Project, name: str, *path: str | int) -> Location:
 def of_repository(project: Project, repository: str) -> str | None:
     """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError where none of
     those that can be read does, and one cannot be."""
-    unreadable: list[FileProblemsError] = []
-    for name in definition_names(project):
-        try:
-            if repository_of(project, name) == repository:
-                return name
-        except FileProblemsError as error:
-            unreadable.append(error)
-    if unreadable:
-        raise unreadable[0]
+    error: FileProblemsError | None = None
+    for name, each in _repositories(project):
+        if each == repository:
+            return name
+        if isinstance(each, FileProblemsError):
+            error = error or each
+    if error:
+        raise error
     return None
 
 
@@ -322,13 +316,9 @@ def load_chain(
     project: Project, name: str, host_platform: str, overrides: Overrides | None = None
 ) -> tuple[ImageDefinition, ...]:
     """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
-
     Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
-    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does.
-    """
-    chain = _chain(project, name, host_platform)
-    if overrides is None:
-        return chain
+    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does."""
+    chain, overrides = _chain(project, name, host_platform), overrides or Overrides()
     arguments = {key for definition in chain for key in definition.args}
     if unknown := [key for key in overrides.args if key not in arguments]:
         hint = f"its arguments: {', '.join(sorted(arguments)) or 'none'}"
@@ -337,8 +327,7 @@ def load_chain(
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for another
-    value."""
+    """The number of compilers that ``--set`` asks for, if it does. Raises UsageError for another value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}`: expected a whole number from 1 to 9999")
@@ -346,11 +335,11 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
 
 
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
-    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
-    for key, value in own.items():
-        if not isinstance(value, ArgumentValue):
-            raise UsageError(f"`--set {key}={overrides.args[key]}`: expected a single value, not a list or mapping")
     build_jobs(overrides.args)
+    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
+    if wrong := [key for key, value in own.items() if not isinstance(value, ArgumentValue)]:
+        text = f"{wrong[0]}={overrides.args[wrong[0]]}"
+        raise UsageError(f"`--set {text}`: expected a single value, not a list or mapping")
     # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
@@ -384,12 +373,11 @@ def check(project: Project, definition: ImageDefinition) -> None:
 
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}
-    written: dict[yaml_file.YamlPath, str] = {
-        **{("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()},
-        **{("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)},
-    }
+    written: list[tuple[yaml_file.YamlPath, str]] = []
+    written += ((("sources", name, "wheel"), each.requirement) for name, each in definition.wheel_sources.items())
+    written += ((("python", key, number), text) for key, texts in lists.items() for number, text in enumerate(texts))
     wrong = []
-    for path, text in written.items():
+    for path, text in written:
         try:
             Requirement(text)
         except InvalidRequirement as error:
@@ -421,14 +409,12 @@ def serve_settings(project: Project, definition: str) -> ServeSettings:
     that no longer exists adds none. Raises FileProblemsError for an invalid file."""
     settings: dict[str, Any] = {}
     seen: set[str] = set()
-    name: str | None = definition
-    while name and name not in seen:
+    name = definition
+    while name and name not in seen and (project.dockerfiles / name / "image.yaml").is_file():
         seen.add(name)
-        if not (project.dockerfiles / name / "image.yaml").is_file():
-            break
         data = _read(project, name)
         args = data.get("args", {})
         kept = {KEEP_ENTRYPOINT: bool(args[KEEP_ENTRYPOINT])} if KEEP_ENTRYPOINT in args else {}
         settings = {**data.get("serve", {}), **kept, **settings}
-        name = data.get("from")
+        name = data.get("from", "")
     return ServeSettings(**settings)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from builder.base.project import Project
+    from builder.base.yaml_file import YamlPath
 
 
 FETCHED = ".fetched"
@@ -135,15 +136,10 @@ class Mod:
         steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
             "files": [[copy.staged, copy.to] for copy in self.copies],
-            "patches": [
-                [patch.file, patch.package, patch.strip, *([patch.version] if patch.version else [])]
-                for patch in self.patches
-            ],
+            "patches": [[each.file, each.package, each.strip, *filter(None, [each.version])] for each in self.patches],
             "packages": self.packages,
             "env": self.env,
-            "check": [
-                [check.file, check.contains, check.run, *(["gpu"] if check.gpu else [])] for check in self.checks
-            ],
+            "check": [[each.file, each.contains, each.run, *(["gpu"] if each.gpu else [])] for each in self.checks],
         }
         digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode())
         for file in self.files:
@@ -181,81 +177,78 @@ def load_mod(project: Project, text: str) -> Mod:
     name = name_of(text)
     existing = mod_names(project)
     if name not in existing:
-        hint = remedy(project, name) or did_you_mean(name, existing)
-        raise UsageError(
-            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)",
-            hint=hint or f"existing mods: {', '.join(existing) or 'none'}",
-        )
+        raise _unknown(project, name, existing)
     folder, archive = project.mods / name, project.mods / f"{name}.zip"
+    shown = f"mods/{archive.name}" if archive.is_file() else f"mods/{name}"
     if archive.is_file() and folder.is_dir():
         message = f"mods/{name} also exists as a folder; remove one of them"
-        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
-    is_zip = archive.is_file()
-    contents = read_zip(archive, f"mods/{name}.zip") if is_zip else read_folder(folder, f"mods/{name}")
+        raise FileProblemsError((Problem(Location(shown), message),))
+    contents = read_zip(archive, shown) if archive.is_file() else read_folder(folder, shown)
     if not NAME.fullmatch(name):
         message = "the name of a mod may contain only letters, digits and . _ + -"
-        raise FileProblemsError((Problem(Location(contents.shown), message),))
+        raise FileProblemsError((Problem(Location(shown), message),))
     described = contents.yaml is not None
     data: dict[str, Any] = {"run": "run.sh"}
     if contents.yaml is not None:
         data = checked(contents.yaml, contents.yaml_file, "mod")
+    copies = ((text if is_address(text := each["from"]) else text.rstrip("/"), each) for each in data.get("files", ()))
     mod = Mod(
         name=name,
         description=data.get("description", ""),
         described=described,
         run=data.get("run"),
-        network=data.get("network", not described or bool(data.get("packages"))),
+        network=data.get("network", not described or "packages" in data),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        copies=tuple(_copy(entry["from"], entry["to"], entry.get("sha256", "")) for entry in data.get("files", ())),
+        copies=tuple(FileCopy(source, each["to"], each.get("sha256", "")) for source, each in copies),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
-        requires=dict(data.get("requires", {})),
+        requires=data.get("requires", {}),
         conflicts=tuple(map(name_of, data.get("conflicts", ()))),
         after=tuple(map(name_of, data.get("after", ()))),
         may_be_empty=data.get("may_be_empty", False),
         seconds=data.get("timeout", SCRIPT_SECONDS),
-        file=contents.yaml_file if described else contents.shown,
+        file=contents.yaml_file if described else shown,
         yaml=contents.yaml or "",
     )
-    require_no_problems(mod_text_problems(mod))
+    problems = [Problem(mod.location(*at), message) for at, message in _problems(mod)]
+    root = mod.file.removesuffix("/mod.yaml")
+    conflicts = (conflict_mark(file.content, f"{root}/{file.path}") for file in mod.files)
+    require_no_problems([*problems, *filter(None, conflicts)])
     return mod
 
 
-def _copy(source: str, to: str, sha256: str) -> FileCopy:
-    return FileCopy(source if is_address(source) else source.rstrip("/"), to, sha256)
+def _unknown(project: Project, name: str, existing: Collection[str]) -> UsageError:
+    hint = remedy(project, name) or did_you_mean(name, existing)
+    return UsageError(
+        f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or mod.yaml, or a zip of it)",
+        hint=hint or f"existing mods: {', '.join(existing) or 'none'}",
+    )
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
     with the problems of all that are invalid."""
-    mods, unknown, problems = _loaded(project, dict.fromkeys(map(name_of, texts)))
-    if unknown:
+    names, existing = dict.fromkeys(map(name_of, texts)), mod_names(project)
+    if unknown := [_unknown(project, name, existing) for name in names if name not in existing]:
         hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
         raise UsageError("\n".join(error.message for error in unknown), hint=hints)
+    mods, problems = readable_mods(project, names)
     require_no_problems(problems)
     return mods
 
 
-def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
-    """Reads all mods of the project: the valid ones, and the problems of the others."""
-    mods, _, problems = _loaded(project, mod_names(project))
-    return mods, problems
-
-
-def _loaded(project: Project, names: Iterable[str]) -> tuple[tuple[Mod, ...], list[UsageError], tuple[Problem, ...]]:
+def readable_mods(project: Project, names: Iterable[str] | None = None) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
+    """Reads the mods ``names``, or all of the project: the valid ones, and the problems of the others."""
     mods: list[Mod] = []
-    unknown: list[UsageError] = []
     problems: list[Problem] = []
-    for name in names:
+    for name in mod_names(project) if names is None else names:
         try:
             mods.append(load_mod(project, name))
-        except UsageError as error:
-            unknown.append(error)
         except FileProblemsError as error:
             problems.extend(error.problems)
-    return tuple(mods), unknown, tuple(problems)
+    return tuple(mods), tuple(problems)
 
 
 def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
@@ -306,10 +299,8 @@ class PlainFile:
 
 @dataclass(frozen=True)
 class ModContents:
-    """The text of a mod's mod.yaml, if it has one, and its files sorted by path. Errors call the mod ``shown`` and its
-    mod.yaml ``yaml_file``."""
+    """The text of a mod's mod.yaml, if it has one, which errors call ``yaml_file``, and its files sorted by path."""
 
-    shown: str
     yaml_file: str
     yaml: str | None
     files: tuple[PlainFile, ...]
@@ -329,11 +320,9 @@ def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents
     name = f"{shown}/{top}{DESCRIPTION}"
     text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
     baked = [
-        replace(file, content=_as_stored(file.content))
-        for file in sorted(files, key=lambda file: file.path.split("/"))
-        if _NOT_BAKED.isdisjoint(file.path.split("/"))
+        replace(file, content=_as_stored(file.content)) for file in files if not _NOT_BAKED & {*file.path.split("/")}
     ]
-    return ModContents(shown, name, text, tuple(baked))
+    return ModContents(name, text, tuple(sorted(baked, key=lambda file: file.path.split("/"))))
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
@@ -357,9 +346,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
             message = str(error.strerror)
         if message:
             wrong.append(Problem(Location(f"{shown}/{inside}".encode(errors="replace").decode()), message))
-    if len(files) > MOST_FILES:
-        wrong.append(Problem(Location(shown), _too_many(len(files))))
-    require_no_problems(wrong)
+    require_no_problems([*wrong, *_too_many(len(files), shown)])
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -375,8 +362,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            if len(entries) > MOST_FILES:
-                raise FileProblemsError((Problem(Location(shown), _too_many(len(entries))),))
+            require_no_problems(_too_many(len(entries), shown))
             for entry in entries:
                 name = entry.filename
                 mode = entry.external_attr >> 16 if entry.create_system == _UNIX else 0
@@ -410,12 +396,10 @@ def _unfit_file(path: Path, folder: str, room: int) -> str:
     """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
     if not Path(os.path.realpath(path)).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file into the mod"
+    if path.is_dir():
+        return "a link to a folder; copy the folder into the mod"
     if not path.is_file():
-        return (
-            "a link to a folder; copy the folder into the mod"
-            if path.is_dir()
-            else "not a file; a mod contains plain files only"
-        )
+        return "not a file; a mod contains plain files only"
     return _too_large(path.stat().st_size, room)
 
 
@@ -427,8 +411,9 @@ def _too_large(size: int, room: int) -> str:
     return ""
 
 
-def _too_many(count: int) -> str:
-    return f"the mod has {count:,} files, but at most {MOST_FILES:,} are allowed"
+def _too_many(count: int, shown: str) -> Iterator[Problem]:
+    if count > MOST_FILES:
+        yield Problem(Location(shown), f"the mod has {count:,} files, but at most {MOST_FILES:,} are allowed")
 
 
 def _as_stored(content: bytes) -> bytes:
@@ -466,30 +451,26 @@ _TEMPLATES = (".jinja", ".jinja2")
 _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 
 
-def mod_text_problems(mod: Mod) -> Iterator[Problem]:
-    """Every problem of ``mod``, with its location in mod.yaml."""
+def _problems(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
+    """Every problem of ``mod``, with its path in mod.yaml."""
     yield from _wrong_files(mod)
-    seen: dict[str, str] = {}
-    for index, text in enumerate(mod.packages):
-        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
-        if package in seen:
-            yield Problem(
-                mod.location("packages", index), f"{text}: the mod also lists {seen[package]}; remove one of them"
+    packages = [canonical(re.split(r"[\[=]", text, maxsplit=1)[0]) for text in mod.packages]
+    for index, package in enumerate(packages):
+        if (first := packages.index(package)) < index:
+            yield (
+                ("packages", index),
+                f"{mod.packages[index]}: the mod also lists {mod.packages[first]}; remove one of them",
             )
-        seen.setdefault(package, text)
-    folder = mod.file.removesuffix("/mod.yaml")
-    conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
-    yield from (conflict for conflict in conflicts if conflict)
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
-        yield Problem(mod.location(), "nothing runs the file run.sh; write `run: run.sh`, or remove the file")
+        yield (), "nothing runs the file run.sh; write `run: run.sh`, or remove the file"
     elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):
-        yield Problem(mod.location(), "the mod changes nothing: add `files`, `patches`, `packages`, `run` or `env`")
+        yield (), "the mod changes nothing: add `files`, `patches`, `packages`, `run` or `env`"
     if mod.packages and not mod.network:
-        yield Problem(
-            mod.location("network"), "`packages` are downloaded and need the network: remove `network: false`"
-        )
-    yield from _wrong_copies(mod)
-    yield from _wrong_requires(mod)
+        yield ("network",), "`packages` are downloaded and need the network: remove `network: false`"
+    for index, copy in enumerate(mod.copies):
+        for key, message in _wrong_copy(copy, mod.name):
+            yield ("files", index, key), message
+    yield from _wrong_ranges(mod)
 
 
 def require_templates(mods: Iterable[Mod]) -> None:
@@ -500,78 +481,65 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
     """The chat templates of ``mod``, fetched ones included, that the server could not compile. Apart from the other
     problems, since compiling takes an import that a list can spare."""
     files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
-    templates = [file for file in files if file.path.endswith(_TEMPLATES)]
-    if not templates:
-        return
-    from builder.definitions import chat_template
+    for file in (file for file in files if file.path.endswith(_TEMPLATES)):
+        from builder.definitions import chat_template
 
-    for file in templates:
         if fault := chat_template.fault(file.content):
             line, reason = fault
             path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
             yield Problem(Location(f"mods/{mod.name}/{path}", line), f"this chat template does not compile: {reason}")
 
 
-def _wrong_copies(mod: Mod) -> Iterator[Problem]:
-    for index, copy in enumerate(mod.copies):
-        if message := _unfit_target(copy.to):
-            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
-        if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
-            message = "an address must end with a file name of letters, digits and . _ + -"
-            yield Problem(mod.location("files", index, "from"), f"{copy.source}: {message}")
-        elif copy.is_remote and not copy.sha256:
-            message = f"has no sha256; `builder mods pin {mod.name}` downloads the file and writes its digest"
-            yield Problem(mod.location("files", index, "from"), f"{copy.source} {message}")
-        elif copy.sha256 and not copy.is_remote:
-            message = "only a file from an address can have a sha256; remove it"
-            yield Problem(mod.location("files", index, "sha256"), message)
+def _wrong_copy(copy: FileCopy, mod_name: str) -> Iterator[tuple[str, str]]:
+    """The problems of ``copy``, each with its key."""
+    hidden = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{copy.to}/".startswith(f"{folder}/")]
+    if ".." in copy.to.split("/"):
+        yield "to", f"{copy.to}: a path cannot contain `..`"
+    elif hidden and hidden[0] in HOST_MOUNTS:
+        message = f"when the image serves, a folder of the host is mounted over {hidden[0]}; copy the file elsewhere"
+        yield "to", f"{copy.to}: {message}"
+    elif hidden:
+        yield "to", f"{copy.to}: an image does not keep files below {hidden[0]}"
+    if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
+        yield "from", f"{copy.source}: an address must end with a file name of letters, digits and . _ + -"
+    elif copy.is_remote and not copy.sha256:
+        message = f"has no sha256; `builder mods pin {mod_name}` downloads the file and writes its digest"
+        yield "from", f"{copy.source} {message}"
+    elif copy.sha256 and not copy.is_remote:
+        yield "sha256", "only a file from an address can have a sha256; remove it"
 
 
-def _wrong_files(mod: Mod) -> Iterator[Problem]:
+def _wrong_files(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
     files = {file.path for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
-    named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
-    named += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
-    named += [(patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches)]
-    named += [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
-    for name, at in named:
+    named: list[tuple[YamlPath, str]] = [(("run",), mod.run)] if mod.run else []
+    named += [(("check", index, "run"), check.run) for index, check in enumerate(mod.checks) if check.run]
+    named += [(("patches", index, "file"), patch.file) for index, patch in enumerate(mod.patches)]
+    named += [(("files", index, "from"), copy.source) for index, copy in enumerate(mod.copies) if not copy.is_remote]
+    for at, name in named:
         if name.startswith("/") or ".." in name.split("/"):
-            yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file into the mod")
+            yield at, f"{name} leaves the mod's folder; copy the file into the mod"
         elif name not in files and not (at[0] == "files" and name in folders):
-            yield Problem(mod.location(*at), f"no file {name} in mods/{mod.name}")
+            yield at, f"no file {name} in mods/{mod.name}"
 
 
-def _unfit_target(to: str) -> str:
-    """The reason why nothing can be copied to the path ``to``, or nothing."""
-    if ".." in to.split("/"):
-        return "a path cannot contain `..`"
-    inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
-    if inside and inside[0] in HOST_MOUNTS:
-        return f"when the image serves, a folder of the host is mounted over {inside[0]}; copy the file elsewhere"
-    return f"an image does not keep files below {inside[0]}" if inside else ""
-
-
-def _wrong_requires(mod: Mod) -> Iterator[Problem]:
-    ranges = [(name, text, mod.location("requires", name)) for name, text in mod.requires.items()]
+def _wrong_ranges(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
+    ranges: list[tuple[YamlPath, str, str]] = [(("requires", name), name, text) for name, text in mod.requires.items()]
     required = set(map(canonical, mod.requires))
     for index, patch in enumerate(mod.patches):
         if patch.version:
-            location = mod.location("patches", index, "version")
-            ranges.append((patch.package, patch.version, location))
-            if canonical(patch.package) not in required:
-                yield Problem(
-                    location, f"a patch with `version` also needs {canonical(patch.package)} under `requires`"
-                )
+            ranges.append((("patches", index, "version"), patch.package, patch.version))
+            if (package := canonical(patch.package)) not in required:
+                yield ranges[-1][0], f"a patch with `version` also needs {package} under `requires`"
     if not ranges:
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    for name, text, location in ranges:
+    for at, name, text in ranges:
         try:
             SpecifierSet(text)
         except InvalidSpecifier:
-            message = f"{name}: {text!r} is not a version range in pip's syntax, such as >=0.19,<0.23"
-            yield Problem(location, message)
+            yield at, f"{name}: {text!r} is not a version range in pip's syntax, such as >=0.19,<0.23"
 
 
 # Where mods are known to be that a recipe names and a project lacks.
@@ -582,11 +550,8 @@ _KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 def read_known_sources(project: Project) -> dict[str, str]:
     """The addresses of mods by name, as `builder mods add` takes them; one in builder.yaml goes before a shipped one,
     which is at a fixed commit."""
-    sources = {
-        name: f"{source['repository']}//mods/{name}@{source['commit']}"
-        for source in yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
-        for name in source["mods"]
-    }
+    shipped = yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
+    sources = {name: f"{each['repository']}//mods/{name}@{each['commit']}" for each in shipped for name in each["mods"]}
     with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
         sources |= configuration.load_configuration(project).mod_sources
     return sources
@@ -598,8 +563,8 @@ def remedy(project: Project, name: str) -> str:
     if address is None:
         return ""
     has_its_name = address.endswith(f"/{name}") or f"/{name}@" in address
-    command = f"builder mods add {shlex.quote(address)}{'' if has_its_name else f' --as {name}'}"
-    return f"`{command}` copies it from its known source"
+    renamed = "" if has_its_name else f" --as {name}"
+    return f"`builder mods add {shlex.quote(address)}{renamed}` copies it from its known source"
 
 
 # Facts about the script of a mod, read from its text. A script can do anything: these are hints.
@@ -640,12 +605,6 @@ _CHANGES = re.compile(
     r"|chmod|chown|find|rsync|dd|make|cmake|ninja|source|exec|eval|tee\s+(?!/proc|/dev))\b|\./|\.sh\b"
 )
 
-_ON_THE_HOST = "set it on each machine that serves, as root: in /etc/sysctl.d, or with systemd"
-_DROP_LOOP = "sudo sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done'"
-_BESIDE = (
-    "start it with the server, in the recipe's command (`helper & exec vllm serve …`), or on the host with systemd"
-)
-
 
 class RunTimeUse(NamedTuple):
     """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
@@ -680,11 +639,8 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     """Reads the facts about the script of ``mod``; None where it has none."""
     if mod.run is None:
         return None
-    texts = {
-        file.path: _without_comments(file.content.decode("utf-8", "replace"))
-        for file in mod.files
-        if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
-    }
+    scripts = [file for file in mod.files if file.path == mod.run or file.path.endswith(_SCRIPTS)]
+    texts = {file.path: _without_comments(file.content) for file in scripts if len(file.content) <= _LARGEST}
     commands = texts.pop(mod.run, "")
     every = "\n".join([commands, *texts.values()])
     declared = {patch.file for patch in mod.patches}
@@ -713,23 +669,25 @@ def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool
     if prints_text:
         yield RunTimeUse("only prints text", "remove the mod; it changes nothing")
     if _DROP_CACHES in settings:
-        yield RunTimeUse(
-            f"writes {_DROP_CACHES}", f"run this on the machine that serves while a model loads: `{_DROP_LOOP}`"
-        )
+        loop = f"sudo sh -c 'while sleep 60; do sync; echo 3 > {_DROP_CACHES}; done'"
+        yield RunTimeUse(f"writes {_DROP_CACHES}", f"run this on the machine that serves while a model loads: `{loop}`")
     if others := [each for each in settings if each != _DROP_CACHES]:
-        yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", _ON_THE_HOST)
+        instead = "set it on each machine that serves, as root: in /etc/sysctl.d, or with systemd"
+        yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", instead)
     if starts_process:
+        instead = "start it with the server, in the recipe's command (`helper & exec vllm serve …`)"
         # Dropping caches is such a loop itself, and needs nothing beside the server.
-        yield RunTimeUse("starts a process that outlives the script", "" if _DROP_CACHES in settings else _BESIDE)
+        instead = "" if _DROP_CACHES in settings else f"{instead}, or on the host with systemd"
+        yield RunTimeUse("starts a process that outlives the script", instead)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
     return all(any(pattern.fullmatch(line.strip()) for pattern in patterns) for line in commands.splitlines())
 
 
-def _without_comments(text: str) -> str:
-    joined = text.replace("\\\n", " ")
-    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
+def _without_comments(script: bytes) -> str:
+    lines = script.decode("utf-8", "replace").replace("\\\n", " ").splitlines()
+    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in lines)
 
 
 # The digest of a file from an address, written into the text of mod.yaml, whose other text is unchanged.

@@ -148,29 +148,19 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
         problems = tuple(sorted({*problems, *conditions}))
     unknown = tuple(_unknown_keys(data, text, file, recipe_v2.keys() if is_version_2 else keys()))
     notes = [*_repeated_keys(repetitions, file), *unknown]
+    is_as_typed = text.isascii() and not (problems or unknown or "\t" in text)
     if is_version_2:
-        return _parsed_version_2(data, text, file, problems, notes), text.isascii() or recipe_v2.is_marked(data)
-    written = data.get("recipe_version")
-    if written is not None and recipe_v2.version_of(written) != 1:
+        is_as_typed = text.isascii() or recipe_v2.is_marked(data)
+    elif (written := data.get("recipe_version")) is not None and recipe_v2.version_of(written) != 1:
         location = yaml_file.location_of(("recipe_version",), text, file)
         notes.append(Problem(location, f"`recipe_version`: {written} is unknown; builder reads it as version 1"))
-    if problems:
-        return ParsedRecipe(None, problems, tuple(notes)), False
-    is_as_typed = not unknown and text.isascii() and "\t" not in text
-    return ParsedRecipe(_recipe(data, text, file), (), tuple(notes)), is_as_typed
-
-
-def _parsed_version_2(
-    data: dict[str, Any], text: str, file: str, problems: tuple[Problem, ...], notes: list[Problem]
-) -> ParsedRecipe:
-    if not problems:
+    if is_version_2 and not problems:
         try:
-            meant = recipe_v2.values(data, text, file)
-            notes += recipe_v2.notes(data, text, file)
-            return ParsedRecipe(_recipe(meant, text, file, 2), (), tuple(notes))
+            data, notes = recipe_v2.values(data, text, file), [*notes, *recipe_v2.notes(data, text, file)]
         except ValueError as error:
             problems = (Problem(yaml_file.location_of(("defaults",), text, file), f"`defaults`: {error}"),)
-    return ParsedRecipe(None, problems, tuple(notes))
+    recipe = None if problems else _recipe(data, text, file, 2 if is_version_2 else 1)
+    return ParsedRecipe(recipe, problems, tuple(notes)), is_as_typed
 
 
 def keys() -> tuple[str, ...]:
@@ -191,17 +181,15 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
         return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
     if not re.search(r"\{model\b", recipe.command):
-        problem = Problem(
-            recipe.location("command"), "write `{model}` where the command names the weights of the checkpoint"
-        )
-        return replace(parsed, problems=(*parsed.problems, problem))
+        message = "write `{model}` where the command names the weights of the checkpoint"
+        return replace(parsed, problems=(*parsed.problems, Problem(recipe.location("command"), message)))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
     defaults = {"model": definition.model, **recipe.defaults}
     return replace(parsed, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
 
 
-def _recipe(data: dict[str, Any], text: str, file: str, version: int = 1) -> Recipe:
+def _recipe(data: dict[str, Any], text: str, file: str, version: int) -> Recipe:
     model: str | None = data.get("model")
     checkpoint: str | None = None
     defaults = dict(data.get("defaults") or {})
@@ -261,8 +249,8 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
 
 def recipe_names(project: Project) -> tuple[str, ...]:
     """Names of the project's recipes, sorted: their paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
-    paths = (file.relative_to(project.recipes) for file in recipe_files(project.recipes))
-    return tuple(sorted({str(path.with_suffix("")) for path in paths}))
+    files = recipe_files(project.recipes)
+    return tuple(sorted({str(file.relative_to(project.recipes).with_suffix("")) for file in files}))
 
 
 def name_of(file: str) -> str:
@@ -278,10 +266,8 @@ def recorded(project: Project, file: str | None) -> Path | None:
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        hint = "if the recipe is yours, give the command the path of its file, which may be in any folder"
-        raise UnsafePathError(
-            f"images.lock names {file}, which is not a file in recipes/, so builder does not read it", hint=hint
-        )
+        message = f"images.lock names {file}, which is not a file in recipes/, so builder does not read it"
+        raise UnsafePathError(message, hint="if the recipe is yours, give the command the path of its file")
     return path
 
 
@@ -305,12 +291,9 @@ def find_recipe(project: Project, text: str) -> Path | None:
     wanted = PurePath(text.removeprefix("./").removeprefix("recipes/")).parts
     if not wanted:
         return None
-    matching = []
-    for file in recipe_files(project.recipes):
-        parts = file.relative_to(project.recipes).parts
-        without_suffix = (*parts[:-1], file.stem)
-        if wanted in (parts[-len(wanted) :], without_suffix[-len(wanted) :]):
-            matching.append(file)
+    last = slice(-len(wanted), None)
+    inside = {file: file.relative_to(project.recipes) for file in recipe_files(project.recipes)}
+    matching = [file for file, path in inside.items() if wanted in (path.parts[last], path.with_suffix("").parts[last])]
     if len(matching) > 1:
         which = ", ".join(project.relative(file) for file in matching)
         raise UsageError(f"`{text}` names several recipes: {which}", hint="name one recipe with its folder")
@@ -326,32 +309,27 @@ _NEAR = 0.8
 def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[str, ...]) -> Iterator[Problem]:
     """A note for each key that no recipe has: newer launchers have keys of their own."""
     absent = [key for key in valid if key not in data]
-    for key in data:
-        if key in valid:
-            continue
+    for key in (key for key in data if key not in valid):
         # `solo` begins `solo_only`.
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
         nearest = did_you_mean(key, absent, code=True, near=_NEAR)
         suggestion = f"did you mean `{begun[0]}`?" if len(begun) == 1 else nearest or "it is ignored"
-        location = yaml_file.location_of((key,), text, file)
-        yield Problem(location, f"unknown key `{key}`; {suggestion}")
+        yield Problem(yaml_file.location_of((key,), text, file), f"unknown key `{key}`; {suggestion}")
 
 
 def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
     """A note for each repeated key: launchers silently take the last one."""
     for repetition in repetitions:
-        name = ".".join(map(str, repetition.path))
-        location = Location(file, repetition.line, repetition.column)
-        if repetition.same:
-            yield Problem(location, f"`{name}` is already set in line {repetition.earlier_line}, to the same value")
-            continue
         how = " as a whole, and the earlier value is ignored"
         if repetition.values:
             lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
             earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
             how = f": {later}, not {earlier}"
-        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last value is used{how}"
-        yield Problem(location, message)
+        what = f"CONTRADICTS line {repetition.earlier_line}: the last value is used{how}"
+        if repetition.same:
+            what = f"is already set in line {repetition.earlier_line}, to the same value"
+        name = ".".join(map(str, repetition.path))
+        yield Problem(Location(file, repetition.line, repetition.column), f"`{name}` {what}")
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
@@ -423,10 +401,9 @@ def pasted_problem(text: str, file: str) -> Problem | None:
     for line, (old, new) in enumerate(zip(text.split("\n"), as_typed(text).split("\n"), strict=True), 1):
         if old != new:
             column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
-            mend = f"builder recipes add --mend {shlex.quote(file)}"
-            return Problem(
-                Location(file, line, column), f"this recipe was pasted from a web page; to correct it: `{mend}`"
-            )
+            mend = f"`builder recipes add --mend {shlex.quote(file)}`"
+            message = f"this recipe was pasted from a web page; to correct it: {mend}"
+            return Problem(Location(file, line, column), message)
     return None
 
 

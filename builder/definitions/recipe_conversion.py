@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, UsageError, require_no_problems
+from builder.base.errors import UsageError, require_no_problems
 from builder.base.yaml_file import Block
 from builder.definitions import command, recipe_v2, shell
 from builder.definitions.recipe import Recipe, parse_recipe
@@ -61,10 +60,8 @@ def _require_same(recipe: Recipe, text: str) -> None:
     sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
     before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
     if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
-        raise UsageError(
-            f"{recipe.file} cannot be converted: the result would start a different server",
-            hint="write the new command by hand; `builder recipes show` shows the command that is started",
-        )
+        hint = "write the new command by hand; `builder recipes show` shows the command that is started"
+        raise UsageError(f"{recipe.file} cannot be converted: the result would start a different server", hint=hint)
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
@@ -75,14 +72,15 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
 
 
 def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    lost = [f"only builder knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
     units, _ = shell.parse_placeholders(recipe.command)
-    with suppress(FileProblemsError):
-        rendered = command.render_command(recipe, {})
-    environment, lost_variables = _plain(recipe)
+    rendered = command.render_command(recipe, {})
+    lost = [f"only builder knows `{key}`: sparkrun {effect}" for key, effect in _OURS.items() if data.get(key)]
     size = recipe.defaults.get("tensor_parallel")
     if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
         lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")
+    expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
+    kept = "but version 2 keeps it as written"
+    lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
     document = {
         "recipe_version": "2",
         "name": recipe.name,
@@ -94,10 +92,10 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
         "max_nodes": 1 if recipe.solo_only else None,
         **{key: data.get(key) for key in _ALIKE},
         "defaults": _defaults(recipe),
-        "env": environment,
+        "env": {name: rendered.env.get(name, str(value)) for name, value in recipe.env.items()},
         "command": Block(f"{''.join(_written_plain(units, recipe)).strip()}\n"),
     }
-    return document, [*lost, *lost_variables]
+    return document, lost
 
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
@@ -115,29 +113,22 @@ def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
             yield f"{{{placeholder.key}}}"
 
 
-def _plain(recipe: Recipe) -> tuple[dict[str, str], list[str]]:
-    """The variables as sparkrun sets them, and those that bash expands in version 1."""
-    fixed = command.render_command(recipe, {}).env
-    lost = [
-        f"`env.{name}`: in version 1 bash expands {value}, but version 2 keeps it as written"
-        for name, value in recipe.env.items()
-        if name not in fixed
-    ]
-    return {name: fixed.get(name, str(value)) for name, value in recipe.env.items()}, lost
-
-
 # From version 2 to version 1.
 
 
 def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     texts = recipe_v2.texts({**({"model": recipe.model} if recipe.model else {}), **recipe.defaults})
     units, _ = shell.parse_plain_placeholders(recipe.command, texts)
-    used = {"tensor_parallel", *shell.keys(units)}
+    used = shell.keys(units)
     defaults = {
         key: texts[key] if "{" in str(value) else value
         for key, value in _defaults(recipe).items()
         if value is not None and key in used
     }
+    items = (unit.item for unit in units)
+    written = (
+        each.replace("{", "{{").replace("}", "}}") if isinstance(each, str) else f"{{{each.key}}}" for each in items
+    )
     document = {
         "recipe_version": "1",
         "name": recipe.name,
@@ -152,19 +143,11 @@ def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
         "draft_model": recipe.draft_model,
         "mods": list(recipe.mods),
         "volumes": list(recipe.volumes),
-        "defaults": {key: value for key, value in defaults.items() if key in shell.keys(units)},
+        "defaults": defaults,
         "env": {name: re.sub(r'([$`"\\])', r"\\\1", str(value)) for name, value in recipe.env.items()},
-        "command": Block(f"{''.join(_written_doubled(units)).strip()}\n"),
+        "command": Block(f"{''.join(written).strip()}\n"),
     }
-    return document, list(_lost(recipe, data, shell.keys(units)))
-
-
-def _written_doubled(units: tuple[Unit, ...]) -> Iterator[str]:
-    for unit in units:
-        if isinstance(unit.item, str):
-            yield unit.item * 2 if unit.item in "{}" else unit.item
-        else:
-            yield f"{{{unit.item.key}}}"
+    return document, list(_lost(recipe, data, used))
 
 
 def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Iterator[str]:
@@ -180,10 +163,7 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     for note in recipe_v2.notes(data, recipe.text, recipe.file):
         if "pre_exec" not in note.message and "runs in the container" not in note.message:
             yield f"line {note.location.line}: {note.message}"
-    facts = [key for key in data.get("metadata") or () if key != "description"]
-    if facts:
+    if facts := [key for key in data.get("metadata") or () if key != "description"]:
         yield f"`metadata`: {', '.join(map(str, facts))}"
     valid = recipe_v2.keys()
-    for key in data:
-        if key not in valid:
-            yield f"`{key}` has no counterpart"
+    yield from (f"`{key}` has no counterpart" for key in data if key not in valid)

@@ -20,7 +20,7 @@ from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand, UsedOption
@@ -38,8 +38,8 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
     if recipe.solo_only and recipe.cluster_only:
-        message = "`solo_only` and `cluster_only` cannot be combined"
-        collected.append(Problem(recipe.location("cluster_only"), message))
+        place = recipe.location("cluster_only")
+        collected.append(Problem(place, "`solo_only` and `cluster_only` cannot be combined"))
     for index, text in enumerate(recipe.volumes):
         if reason := container.fault(text):
             collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
@@ -55,9 +55,8 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    require_no_problems(
-        {problem for recipe in recipes for problem in (*recipe_problems(recipe), *missing_mods(project, recipe))}
-    )
+    every = ((*recipe_problems(recipe), *missing_mods(project, recipe)) for recipe in recipes)
+    require_no_problems({problem for problems in every for problem in problems})
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -192,9 +191,14 @@ class ImageFacts:
         """True if a Dockerfile or a mod of the image has, or names, the file ``name``."""
         before = "" if name.startswith("/") else r"(?<![\w.-])"
         whole = re.compile(rf"{before}{re.escape(name)}(?![\w.-])")
-        if any(whole.search(definition.template) for definition in self.definitions):
-            return True
-        return any(whole.search(text) for mod in self.mods for text in _texts(mod))
+        texts = (*(each.template for each in self.definitions), *(text for mod in self.mods for text in _texts(mod)))
+        return any(map(whole.search, texts))
+
+    def may_bring(self, name: str) -> bool:
+        """True if the image has a file ``name``, or asks for a package that may bring what is called so."""
+        packages = [package for each in self.definitions if each.python for package in each.python.packages]
+        plain = name.replace("_", "-").lower()
+        return self.brings(name) or any(plain in package.replace("_", "-").lower() for package in packages)
 
 
 def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
@@ -203,19 +207,14 @@ def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
         if name := image.of_repository(project, recipe.repository):
             # What is asked here is the same on all platforms.
             definitions = image.load_chain(project, name, "linux/arm64")
-    mods: list[Mod] = []
-    opaque: list[str] = []
-    missing: list[str] = []
-    for name in dict.fromkeys(map(mod.name_of, (*(m for each in definitions for m in each.mods), *recipe.mods))):
-        try:
-            mods.append(mod.load_mod(project, name))
-        except BuilderError:
-            missing.append(name)
-            continue
-        script = mod.read_script_facts(mods[-1])
-        if script and not script.only_copies:
-            opaque.append(name)
-    return ImageFacts(definitions, tuple(mods), tuple(opaque), tuple(missing))
+    names = dict.fromkeys(map(mod.name_of, (*(name for each in definitions for name in each.mods), *recipe.mods)))
+    mods: dict[str, Mod] = {}
+    for name in names:
+        with suppress(BuilderError):
+            mods[name] = mod.load_mod(project, name)
+    scripts = {name: mod.read_script_facts(each) for name, each in mods.items()}
+    opaque = tuple(name for name, script in scripts.items() if script and not script.only_copies)
+    return ImageFacts(definitions, tuple(mods.values()), opaque, tuple(name for name in names if name not in mods))
 
 
 def _texts(mod: Mod) -> Iterator[str]:
@@ -236,31 +235,17 @@ _ATTENTION = "attention-backend"
 _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
-def unknown_choice_problems(
-    recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
-) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know, as `unknown_names` finds them;
-    what a mod or a package may add is left alone."""
-    packages = [name for each in facts.definitions if each.python for name in each.python.packages]
-
-    def may_be_brought(value: str) -> bool:
-        # A package that the image asks for may bring what has its name.
-        plain = value.replace("_", "-").lower()
-        return facts.brings(value) or any(plain in package.replace("_", "-").lower() for package in packages)
-
-    if facts.is_known:
-        yield from unknown_names(recipe, words, label, choices, may_be_brought)
-
-
 def unknown_names(
     recipe: Recipe,
     words: Sequence[str],
     label: str,
     choices: Mapping[str, frozenset[str]],
-    may_be_brought: Callable[[str], bool] = lambda _: False,
+    facts: ImageFacts | None = None,
 ) -> Iterator[Problem]:
     """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
-    knows, by option (``tool-call-parser``)."""
+    knows, by option (``tool-call-parser``). With ``facts`` about its image, what that may add is left alone."""
+    if facts and not facts.is_known:
+        return
     options = {command.name_of(used.option): used for used in command.options(words)}
     switches = {command.name_of(word) for word in words if word.startswith("--")}
     for name, known_names in choices.items():
@@ -275,7 +260,7 @@ def unknown_names(
         # vLLM looks at the parser of tools only where it is used.
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
-        if _PLUGINS.get(name) in options or may_be_brought(value):
+        if _PLUGINS.get(name) in options or (facts and facts.may_bring(value)):
             continue
         there = did_you_mean(value, known_names, code=True) or f"known: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
@@ -321,11 +306,8 @@ def find_launch_problems(
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)} may add it" if facts.opaque else "the image itself may have it"
     problems = [problem for problem, is_certain in absent if is_certain]
-    notes = [
-        Problem(problem.location, f"{problem.message}; however, {who}")
-        for problem, is_certain in absent
-        if not is_certain and not facts.missing  # a mod that is missing has a note already
-    ]
+    doubtful = [problem for problem, is_certain in absent if not is_certain and not facts.missing]  # its mods are noted
+    notes = [Problem(each.location, f"{each.message}; however, {who}") for each in doubtful]
     return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
@@ -368,10 +350,8 @@ def _absent_models(
     named: list[tuple[UsedOption | None, str, str]] = []
     if model and "$" not in model:
         named.append((options.get("model"), model, f"the model's folder {model}"))
-    for used, path in (
-        (tokenizer, tokenizer and tokenizer.value),
-        (config, config and config.json_object.get("model")),
-    ):
+    drafter = config and config.json_object.get("model")
+    for used, path in ((tokenizer, tokenizer and tokenizer.value), (config, drafter)):
         if used and isinstance(path, str) and path != model:
             named.append((used, path, f"{path} of {used.option}"))
     for used, path, what in named:

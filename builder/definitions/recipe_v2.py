@@ -114,10 +114,8 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
     """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2. Raises
     ValueError where `texts` does."""
     replacing = texts(data.get("defaults") or {})
-    for template in (
-        data.get("command") or "",
-        *(step for step in data.get("pre_exec") or () if isinstance(step, str)),
-    ):
+    before = tuple(step for step in data.get("pre_exec") or () if isinstance(step, str))
+    for template in (data.get("command") or "", *before):
         filled(template, replacing)
     metadata = data.get("metadata") or {}
     settings = data.get("runtime_config") or {}
@@ -144,7 +142,7 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
         "cluster_only": several,
         "min_nodes": 1 if solo else max(fewest, 2) if several else fewest,
         "max_nodes": 1 if solo else most,
-        "before": tuple(step for step in data.get("pre_exec") or () if isinstance(step, str)),
+        "before": before,
     }
 
 

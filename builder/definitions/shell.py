@@ -11,20 +11,19 @@ import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from string import Formatter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 
 # Placeholders follow the rules of Python's ``str.format``, and name plain keys only: ``{a.b}`` and ``{a[0]}`` would
 # reach into objects, ``{}`` and ``{0}`` name nothing. Keys may contain hyphens. ``{{`` and ``}}`` are literal braces.
 
 _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]))?(?::(?P<spec>[^{}]*))?\}")
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
 
 Scalar = str | int | float | bool | None
 
@@ -67,14 +66,11 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
         if written in {"{{", "}}"} or (len(written) == 1 and written not in "{}"):
             units.append(Unit(written[0], at))
         elif named := _FIELD.fullmatch(written):
-            conversion, spec = named["conversion"] or "", named["spec"] or ""
-            units.append(Unit(Placeholder(named["key"], written, at, conversion, spec), at))
+            units.append(Unit(Placeholder(written=written, offset=at, **named.groupdict("")), at))
         else:
             shown = written if len(written) <= 40 else f"{written[:39]}…"
-            message = (
-                f"`{shown}`: a placeholder is a plain key, such as {{port}}; other braces are doubled: {{{{ and }}}}"
-            )
-            wrong.append(CommandProblem(written, at, message))
+            message = "a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"
+            wrong.append(CommandProblem(written, at, f"`{shown}`: {message}"))
     return tuple(units), tuple(wrong)
 
 
@@ -128,7 +124,7 @@ def text_of(placeholder: Placeholder, value: Scalar) -> str:
     if value is None:
         value = str(value)
     if placeholder.conversion:
-        value = _CONVERSIONS[placeholder.conversion](value)
+        value = Formatter().convert_field(value, placeholder.conversion)
     elif placeholder.spec and isinstance(value, str):
         # Values from the command line are text, and formats such as `.2f` take a number.
         for number in (int, float):
@@ -183,12 +179,8 @@ class ParsedCommand:
         """True if it is a shell script, rather than the words of a single command."""
         if len(self.commands) > 1 or any(token.expands or token.kind == "operator" for token in self.tokens):
             return True
-        first = _raw(self.commands[0][0]) if self.commands else ""
+        first = "".join(token.raw for words in self.commands for token in words[0])
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))
-
-
-def _raw(word: Word) -> str:
-    return "".join(token.raw for token in word)
 
 
 # Constructs that are recognised by what follows them: a here-document, and options that are commented out between
@@ -204,7 +196,7 @@ _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
-_CLOSING = {"(": ")", "`": "`", "{": "}", "$'": "'"}
+_CLOSING = {"'": "'", '"': '"', "(": ")", "`": "`", "{": "}", "$'": "'"}
 _QUOTES: dict[str, ShellContext] = {"'": "single", '"': "double"}
 
 
@@ -252,8 +244,11 @@ class _Reader:
         following = self.text[self.at + 1 : self.at + 2]
         if isinstance(unit, Placeholder):
             self._put("text")
+        elif unit == _CLOSING.get(self._top):
+            opened, _ = self.stack.pop()
+            self._put("mark" if opened in _QUOTES else "text")
         elif self._top == "'":
-            self._close() if unit == "'" else self._put("text")
+            self._put("text")
         elif self._top == '"':
             self._in_double(unit, following)
         elif self._top in {"", "("}:
@@ -276,9 +271,8 @@ class _Reader:
         """Reports what is wrong at a place: where it is written, or else where its value is used."""
         _, offset, source = self.units[at]
         if source:
-            self.wrong.append(CommandProblem(source.written, offset, f"in the value of {{{source.key}}}: {message}"))
-        else:
-            self.wrong.append(CommandProblem(written, offset, message))
+            written, message = source.written, f"in the value of {{{source.key}}}: {message}"
+        self.wrong.append(CommandProblem(written, offset, message))
 
     def _require_apart(self, value: Placeholder) -> None:
         """Reports a value after a backslash or a `$`: they change its first character despite quoting."""
@@ -310,14 +304,8 @@ class _Reader:
         self._put("mark" if opened in _QUOTES else "text", length, expands=opened not in _QUOTES)
         self.stack.append((opened, at))
 
-    def _close(self) -> None:
-        opened, _ = self.stack.pop()
-        self._put("mark" if opened in _QUOTES else "text")
-
     def _in_double(self, char: str, following: str) -> None:
-        if char == '"':
-            self._close()
-        elif char == "\\" and following in {"$", "`", '"', "\\", "\n"}:
+        if char == "\\" and following in {"$", "`", '"', "\\", "\n"}:
             self._escape(following)
         elif char == "`":
             self._open("`")
@@ -327,11 +315,8 @@ class _Reader:
             self._put("text")
 
     def _in_opaque(self, char: str) -> None:
-        if char == _CLOSING.get(self._top):
-            self._close()
-        elif char == "\\":
-            self._put("text")
-            if self.at < len(self.units):
+        if char == "\\":
+            for _ in self.units[self.at : self.at + 2]:
                 self._put("text")
         elif self._top == "{" and self.text.startswith("${", self.at):
             self._open("{", 2)
@@ -368,10 +353,8 @@ class _Reader:
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
-            message = (
-                "spaces follow the backslash; it continues the command only if it is the last character of its line"
-            )
-            self._report(self.at, "\\", message)
+            ends = "it continues the command only if it is the last character of its line"
+            self._report(self.at, "\\", f"spaces follow the backslash; {ends}")
             self._put("gap")
         else:
             self._escape(following)
@@ -406,9 +389,7 @@ class _Reader:
             self._put("text", expands=bool(_AFTER_DOLLAR.match(following)))
 
     def _operator(self, char: str, following: str) -> None:
-        if char == ")" and self._top == "(":
-            self._close()
-        elif char == "(" and self._top == "(":
+        if char == "(" and self._top == "(":
             self._open("(")
         elif self.text.startswith("<<<", self.at):
             self._put("operator", 3)
@@ -486,10 +467,7 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
     # By identity: equal tokens may belong to different words.
     alone = {id(word[0]) for command in parsed.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, values, alone=id(token) in alone) for token in parsed.tokens]
-    if any(
-        (token.raw, following.raw, token.context) == ("$", "@", "double")
-        for token, following in pairwise(parsed.tokens)
-    ):
+    if any((a.raw, b.raw, a.context) == ("$", "@", "double") for a, b in pairwise(parsed.tokens)):
         return ("bash", "-c", "".join(pieces).strip("\n"), "bash", *extra)
     for end in reversed(_places(parsed)) if extra else ():
         pieces.insert(end, f" {shlex.join(extra)}")
@@ -504,16 +482,14 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
         if ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names):
             serving.append(end)
     if serving or len(parsed.ends) == 1:
-        return tuple(serving or parsed.ends)
-    raise UsageError(
-        "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments",
-        hint='write "$@" in the command where the arguments belong',
-    )
+        return tuple(serving) or parsed.ends
+    message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
+    raise UsageError(message, hint='write "$@" in the command where the arguments belong')
 
 
 def _program(word: Word) -> str:
     """The name of a program, without its folders."""
-    return _raw(tuple(token for token in word if token.kind == "text")).rpartition("/")[2]
+    return "".join(token.raw for token in word if token.kind == "text").rpartition("/")[2]
 
 
 def _quoted(token: Token, values: Mapping[str, str], *, alone: bool) -> str:
@@ -533,11 +509,9 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
     """The placeholders whose values the shell would interpret, in contexts where no quoting prevents it."""
     evaluates = any(_program(word) in _TAKES_A_COMMAND for command in parsed.commands for word in command)
     for token in parsed.tokens:
-        piece = token.placeholder
-        opaque = token.context == "opaque"
-        if not piece or token.context == "comment" or not (evaluates or opaque):
-            continue
-        if not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
+        piece, opaque = token.placeholder, token.context == "opaque"
+        is_read = opaque or (evaluates and token.context != "comment")
+        if piece and is_read and not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
             where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it again"
             message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
             yield CommandProblem(piece.written, piece.offset, message)

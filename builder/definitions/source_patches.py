@@ -125,9 +125,8 @@ def _files(project: Path, folder: Path, path: str) -> Iterator[tuple[str, int]]:
             yield f"{path.rstrip('/')}/{name}", int(strip[1])
         elif name:
             expected = "expected the name of a patch file in this folder, optionally followed by -p0 to -p9"
-            problems.append(
-                Problem(Location(str(series.relative_to(project)), number), f"`{line.strip()}`: {expected}")
-            )
+            place = Location(str(series.relative_to(project)), number)
+            problems.append(Problem(place, f"`{line.strip()}`: {expected}"))
     require_no_problems(problems)
 
 
@@ -135,10 +134,8 @@ def _content(project: Path, path: Path) -> bytes:
     try:
         return files.read_plain_file(below_project(project, path).resolve(), LARGEST_PATCH)
     except OSError as error:
-        raise UsageError(
-            f"{path.relative_to(project)} cannot be read: {error.strerror}",
-            hint="`patches` names patch files, or a folder with patch files and a file `series` that lists them",
-        ) from None
+        hint = "`patches` names patch files, or a folder with patch files and a file `series` that lists them"
+        raise UsageError(f"{path.relative_to(project)} cannot be read: {error.strerror}", hint=hint) from None
 
 
 def repeated(patches: Sequence[SourcePatch]) -> str:

@@ -293,7 +293,7 @@ def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], im
     one that does not fit the others or what is installed; UsageError for an unknown one, and for one that can only act
     on the machine."""
     project = workspace.project
-    mods = mod.load_all(project, dict.fromkeys(map(mod.name_of, names)))
+    mods = mod.load_all(project, names)
     for each in mods:
         if (facts := mod.read_script_facts(each)) and facts.instead:
             raise UsageError(f"mod {each.name} cannot be applied to an image: {facts.instead}")

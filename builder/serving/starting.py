@@ -22,7 +22,7 @@ from builder.base.errors import (
 )
 from builder.base.events import Message
 from builder.definitions.cluster import RDMA_DEVICES
-from builder.definitions.container import COMPILED, GIB, GPU_MEMORY, LABEL, of_label
+from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
 from builder.engine import containers, machine
 from builder.engine.client import EngineHTTPError
 from builder.serving import compile_caches
@@ -386,7 +386,7 @@ def memory_shortage(
     needed = wanted.of(total)
     share = f"{needed / GIB:.1f} GiB"
     if not wanted.gibibytes:
-        share += f" ({wanted}{', the default,' if wanted.is_default else ''} of {_gib(total)})"
+        share += f" ({wanted}{', the default,' if wanted.share == DEFAULT_SHARE else ''} of {_gib(total)})"
     if not wanted.is_minimum and total - needed < reserve:
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
         return (

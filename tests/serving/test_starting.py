@@ -118,7 +118,7 @@ def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
 
 
 def test_vllm_s_own_share_is_called_the_default() -> None:
-    told = shortage(GpuMemory(DEFAULT_SHARE, is_default=True), 3)
+    told = shortage(GpuMemory(DEFAULT_SHARE), 3)
     assert told is not None
     assert "110.4 GiB (0.92, the default, of 120.0 GiB)" in told[0]
 

@@ -436,7 +436,7 @@ def test_what_was_kept_starts_it_again_from_any_folder(tmp_path: Path) -> None:
 
 def test_a_request_without_options_keeps_nothing() -> None:
     kept = container.kept(NOTHING_REQUESTED, OUTSIDE, Path("/"))
-    assert container.again(kept, NOTHING_REQUESTED).is_empty
+    assert container.again(kept, NOTHING_REQUESTED) == NOTHING_REQUESTED
 
 
 @pytest.mark.parametrize("text", ["=hidden", "A B=hidden", "1=hidden", "A-B=hidden", "", "ÄPFEL=hidden", "A=hidden\0"])
@@ -484,7 +484,7 @@ SERVE = ("vllm", "serve", "x")
         (("--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
         (("--gpu-memory-utilization", "0.7", "--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
         (("--gpu-memory-utilization", "0.7", "--kv-cache-memory-bytes", "4G"), GpuMemory(0.7, is_minimum=True)),
-        ((), GpuMemory(0.92, is_default=True)),
+        ((), GpuMemory(0.92)),
         (("--gpu-memory-utilization", "$SHARE"), None),
         (("--gpu-memory-utilization", "nan"), None),
         (("--gpu-memory-utilization-gb", "-1"), None),
@@ -504,7 +504,7 @@ def test_a_label_tells_the_same(memory: GpuMemory) -> None:
 
 
 def test_a_server_without_the_label_has_the_default() -> None:
-    assert container.of_label("") == GpuMemory(0.92, is_default=True)
+    assert container.of_label("") == GpuMemory(0.92)
 
 
 def test_bytes() -> None:
