@@ -29,15 +29,17 @@ from builder.commands.bisect_trying import LookNow, RunningBisection, of_candida
 from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures, points, search
 from builder.lab.bisect.search import Bisection, Culprit, Judge, Trial, TryCandidate
+from builder.lab.changes import differing
 from builder.lab.measure import probes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
+from builder.numbers import adopted
 from builder.sources import mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from builder.lab.bisect.points import NumberSpan
+    from builder.lab.bisect.mixtures import NumberSpan
     from builder.lab.bisect.search import Conclusion
     from builder.lock.model import Pairing, Repository
     from builder.numbers.workspace import Workspace
@@ -122,7 +124,7 @@ def _machine_since(running: RunningBisection) -> tuple[str, ...]:
     if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
     good = ImageName(bisection.repository, bisection.numbers[0])
-    return why.machine_since(running.workspace, good, (recipe.model,))
+    return why.machine_since(running.workspace, good, recipe.model)
 
 
 def _go_on(running: RunningBisection) -> BisectReport:
@@ -229,15 +231,12 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     numbers = []
     for number, record in sorted(repository.numbers.items()):
         if min(first, last) <= number <= max(first, last):
-            details = images.inspect_image(workspace.engine, f"{name}:{number}")
-            if details and images.fingerprint(details) == record.fingerprint:
+            try:
+                adopted.require_present(workspace.engine, ImageName(name, number), record)
                 numbers.append(number)
-            elif number in {first, last}:
-                raise ImageStateError(
-                    f"{name}:{number} is missing from this engine, or its tag was moved",
-                    hint=f"`builder verify` shows which; `builder rebuild {name}:{number}` makes a missing image again,"
-                    f" `builder pull {name}:{number}` fetches it",
-                )
+            except ImageStateError:
+                if number in {first, last}:
+                    raise
     return Bisection(
         target=text,
         repository=name,
@@ -304,11 +303,15 @@ _ENDINGS = {
 def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     """Ends a bisection: serves as before, and removes the candidates and the journal."""
     workspace, bisection = running.workspace, running.bisection
+    report = BisectReport(bisection, conclusion, machine=_machine_since(running))
     if conclusion.ending == "found":
-        report = _found(running, conclusion)
+        made = next((tried for tried in (conclusion.bad, conclusion.good) if tried.number is None), None)
+        between = (made.old, made.new) if made else (conclusion.good.old, conclusion.bad.old)
+        span = running.spans(*between)
+        culprits = (_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
+        report = replace(report, culprits=tuple(culprits), between=between)
     else:
-        report = BisectReport(bisection, conclusion, problem=_problem(bisection, conclusion.ending))
-    report = replace(report, machine=_machine_since(running))
+        report = replace(report, problem=_problem(bisection, conclusion.ending))
     running.stop_candidates(restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache was kept"))
@@ -326,14 +329,6 @@ def _problem(bisection: Bisection, ending: str) -> str:
             last = f": {notes[-1]}" if notes else ""
             seen.append(f"{bisection.repository}:{number}: passed {passed}, failed {failed}{last}")
     return "\n".join([reason, *seen, f"what to do: {advice}"])
-
-
-def _found(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
-    made = next((tried for tried in (conclusion.bad, conclusion.good) if tried.number is None), None)
-    between = (made.old, made.new) if made else (conclusion.good.old, conclusion.bad.old)
-    span = running.spans(*between)
-    culprits = tuple(_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
-    return BisectReport(running.bisection, conclusion, culprits, between=between)
 
 
 def _found_culprit(
@@ -366,7 +361,7 @@ def _found_culprit(
                 good, bad = before.commit, commit.commit
         now = points.to_stay_on(workspace.project, span, definition, stay)
         return replace(result, good=good, bad=bad, commit=commit, now=now)
-    result = replace(result, change=points.change_of(span, unit))
+    result = replace(result, change=mixtures.change_of(span, unit))
     if culprit.axis == mixtures.BASE:
         return _found_base(running, span, conclusion, result, definition)
     path = {
@@ -410,7 +405,7 @@ def _found_base(
 def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclusion, good: str, bad: str) -> str:
     """The differences of the labels of two dated base images, and of the distribution's packages of the two candidates,
     as the lines of a diff; without what can no longer be read."""
-    name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.builds.platform
+    name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.platform
     lines = ""
     if good and bad:
         ask = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
@@ -429,10 +424,10 @@ def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclu
 
 def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: str) -> str:
     return "".join(
-        f"{sign}{what}{key.replace('_', ' ')} {side[key]}\n"
-        for key in sorted({*before, *after})
-        for sign, side in (("-", before), ("+", after))
-        if before.get(key) != after.get(key) and key in side
+        f"{sign}{what}{key.replace('_', ' ')} {value}\n"
+        for key, *sides in differing(before, after)
+        for sign, value in zip("-+", sides, strict=True)
+        if value is not None
     )
 
 

@@ -163,18 +163,14 @@ class _Noise:
         """All trials of a candidate, added up."""
         return self.sums.get(candidate, Trial(candidate))
 
-    def verdict(self, tally: Trial) -> Word | None:
-        """The verdict of these trials, None if it takes more of them."""
+    def verdict(self, tally: Trial) -> Word:
+        """The verdict of these trials, if none are missing."""
         if tally.skipped:
             return "skip"
-        if not tally.tries:
-            return None
-        if self.is_clean:
-            return "bad" if tally.failed else "good"
         odds = self._odds(tally.passed, tally.failed)
-        if abs(odds) >= _SURE:
-            return "bad" if odds > 0 else "good"
-        return "unclear" if tally.tries >= _MOST else None
+        if abs(odds) < _SURE and not self.is_clean:
+            return "unclear"
+        return "bad" if odds > 0 else "good"
 
     def missing(self, tally: Trial, *, pivot: bool = False) -> int:
         """The number of trials after which there may be a verdict, if they agree with those so far. It takes more for a
@@ -315,10 +311,9 @@ class _Search:
         if tried.number in {self.old, self.new}:
             return "good" if tried.number == self.old else "bad"
         tally = self.noise.tally(tried)
-        word = self.noise.verdict(tally)
-        if word is None:
-            raise _OpenQuestion(TryCandidate(tried, self.noise.missing(tally)))
-        return word
+        if times := self.noise.missing(tally):
+            raise _OpenQuestion(TryCandidate(tried, times))
+        return self.noise.verdict(tally)
 
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on."""
@@ -408,8 +403,7 @@ class Judge:
 class Bisection:
     """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
     ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
-    ``waiting`` is the candidate that the user is judging. With ``unstartable`` the bad end does not start, and that is
-    the fault."""
+    ``waiting`` is the candidate that the user is judging."""
 
     target: str
     repository: Annotated[str, checking.pattern("repository")]
@@ -420,7 +414,6 @@ class Bisection:
     done: tuple[Trial, ...] = ()
     rows: tuple[Row, ...] = ()
     waiting: BisectCandidate | None = None
-    unstartable: bool = False
 
     def __post_init__(self) -> None:
         if len(self.numbers) < 2:
@@ -437,7 +430,7 @@ def journal_of(project: Project) -> Journal[Bisection]:
     return Journal(
         project.bisecting / "journal.json",
         Bisection,
-        format=4,
+        format=5,
         what="a bisection",
         while_held="`builder bisect status` shows its progress; ^C there pauses it",
         if_unreadable=(

@@ -17,7 +17,7 @@ from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
 from builder.definitions.source_patches import SourcePatch
 from builder.lab.bisect import mixtures, search
-from builder.lab.bisect.mixtures import Difference, Segment
+from builder.lab.bisect.mixtures import NumberSpan, Segment
 from builder.lab.bisect.search import (
     Axis,
     BisectCandidate,
@@ -28,7 +28,8 @@ from builder.lab.bisect.search import (
     Trial,
     TryCandidate,
 )
-from builder.lock.model import BasePin, GitPin, LockedPackage, WheelPin
+from builder.lock import lock_file
+from builder.lock.model import BasePin, GitPin, ImageName, Lock, LockedPackage, PythonPin, WheelPin
 from builder.numbers import build_directory
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from builder.numbers.build_directory import BuildDirectory
 
 
+NAMES = ImageName("cpu", 1), ImageName("cpu", 2)
 LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
 
 
@@ -51,17 +53,18 @@ def record(folder: Path, plan: Plan) -> BuildDirectory:
     return build_directory.parse_build_directory(folder, folder.name, lambda file: (folder / file).read_bytes())
 
 
-def between(root: Path, old: Plan, new: Plan) -> Difference:
-    found = mixtures.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
+def between(root: Path, old: Plan, new: Plan) -> NumberSpan:
+    builds = record(root / "1", old), record(root / "2", new)
+    found = mixtures.difference(NAMES, builds, old.definition.platform)
     assert found
     return found
 
 
-def units(found: Difference) -> dict[str, tuple[str, ...]]:
+def units(found: NumberSpan) -> dict[str, tuple[str, ...]]:
     return {axis.name: axis.units for axis in found.axes}
 
 
-def every(found: Difference) -> set[str]:
+def every(found: NumberSpan) -> set[str]:
     return {unit for axis in found.axes for unit in axis.units}
 
 
@@ -75,13 +78,13 @@ def targets(plan: Plan) -> dict[str, object]:
     }
 
 
-def require_ends(found: Difference, old: Plan, new: Plan) -> None:
+def require_ends(found: NumberSpan, old: Plan, new: Plan) -> None:
     assert texts(mixtures.mixed_files(found, (), {})) == texts(old.files)
     require_new_end(found, old, new)
     assert mixtures.mixed_targets(found, (), {}) == targets(old)
 
 
-def require_new_end(found: Difference, old: Plan, new: Plan) -> None:
+def require_new_end(found: NumberSpan, old: Plan, new: Plan) -> None:
     assert texts(mixtures.mixed_files(found, every(found), {})) == texts(new.files)
     with_date = json.loads(json.dumps(targets(new)).replace(str(new.epoch), str(old.epoch)))
     assert mixtures.mixed_targets(found, every(found), {}) == with_date
@@ -278,11 +281,24 @@ def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: 
     assert mixtures.filled(marked, own, {"vllm"}, {}) == new
 
 
+def test_the_part_of_images_lock_that_a_build_records_is_no_unit(tmp_path: Path) -> None:
+    plan = cpu_plan()
+    builds = record(tmp_path / "1", plan), record(tmp_path / "2", plan)
+    for build, version in zip(builds, ("1.0", "1.1"), strict=True):
+        python = PythonPin(("x",), "2026-11-19T10:00:00Z", (LockedPackage("x", version, ("1" * 64,)),))
+        lock = Lock().with_pins("cpu", "linux/amd64", replace(PINS, python=python))
+        for file, content in lock_file.record_files(lock).items():
+            (build.path / file).write_bytes(content)
+    found = mixtures.difference(NAMES, builds, plan.definition.platform)
+    assert found
+    assert not found.axes
+
+
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
     old, new = shipped.plan("dflash", "git", "linux/arm64"), shipped.plan("tf5", "git", "linux/arm64")
     recorded = (record(tmp_path / "1", old), record(tmp_path / "2", new))
     alike = [part.definition for part in recorded[0].parts] == [part.definition for part in recorded[1].parts]
-    assert (mixtures.difference(*recorded, "linux/arm64") is None) == (not alike)
+    assert (mixtures.difference(NAMES, recorded, "linux/arm64") is None) == (not alike)
     assert shipped_files.project().dockerfiles.is_dir()
 
 
