@@ -22,7 +22,7 @@ from builder.engine import images
 from builder.lab.bisect.search import Axis
 from builder.lab.changes import of_files
 from builder.lock import closures
-from builder.lock.model import ImageName
+from builder.lock.model import BasePin, ImageName, Pins
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.plan_model import StagedFile
@@ -336,9 +336,8 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
     for source in sorted(old.takes.keys() & new.takes.keys()):
         sides = (old.takes[source], new.takes[source])
         if source == "base":
-            bases = [(side.get("image", ""), side.get("content", "")) for side in sides]
-            written = [name if content.startswith("local:") else f"{name}@{content}" for name, content in bases]
-            values.append((BASE, BASE, written))
+            bases = (BasePin(side.get("image", ""), side.get("content", "")) for side in sides)
+            values.append((BASE, BASE, [making.base_reference(Pins(base)) for base in bases]))
         elif not source.endswith("packages") and all("version" in side for side in sides):
             commits = [side.get("commit", "") for side in sides]
             # A source that the base image brings changes with the base.

@@ -22,23 +22,22 @@ from builder.base.errors import (
     ImageContentsError,
     ImageStateError,
     SourceError,
-    TransferError,
     UsageError,
 )
 from builder.base.events import Message
 from builder.building import work_folder
 from builder.definitions import configuration, image
 from builder.definitions.image import PACKAGES_BUILT_FROM, PythonRequirements
-from builder.engine import containers, images, installed, registry
+from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import BASE, PACKAGE_KEY
 from builder.lab.bisect.search import Row, of_number
 from builder.lab.changes import UPSTREAM
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import BasePin, ImageName, Pins
 from builder.numbers import claims
 from builder.pins import packages
-from builder.plan import plan_model
+from builder.plan import making, plan_model
 from builder.plan.plan_model import StagedFile
 from builder.sources import git, mirror, vllm_versions, wheels
 
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
-
-    Packages = Mapping[str, tuple[str, list[str]]]
 
 
 # The points of a unit between its two ends: commits of a source from git, versions of a package, images by their days.
@@ -149,15 +146,7 @@ def _build_of(
 
 # Packages that exclude each other, by their own metadata: a mixture with such packages is not built.
 
-_SECONDS = 120
 _NO_EXTRA = {"extra": ""}  # of this machine otherwise
-_LIST = """
-import importlib.metadata, json, re
-print(json.dumps({
-    re.sub("[-_.]+", "-", dist.metadata["Name"] or "").lower(): [dist.version, dist.requires or []]
-    for dist in importlib.metadata.distributions()
-}))
-"""
 
 
 def conflict_reader(
@@ -165,7 +154,11 @@ def conflict_reader(
 ) -> Callable[[int, int, frozenset[str]], str]:
     """A function that says why the old number cannot have some units of the new one; empty if no reason is known."""
 
-    installed_in = functools.cache(functools.partial(_installed, workspace))
+    @functools.cache
+    def software_of(number: int) -> InstalledSoftware | None:
+        with suppress(BuilderError):
+            return _software(workspace, spans(number, number), of_number(number))
+        return None
 
     @functools.cache
     def conflict(old: int, new: int, taken: frozenset[str]) -> str:
@@ -178,39 +171,24 @@ def conflict_reader(
                 units |= dict.fromkeys(PACKAGES_BUILT_FROM.get(tree.name, (tree.name,)), tree.unit)
         if len(set(units.values())) < 2:
             return ""
-        before, after = installed_in(span.old), installed_in(span.new)
+        before, after = software_of(old), software_of(new)
         if not before or not after:
             return ""
-        sides = {name: after if units.get(name) in taken else before for name in before.keys() | after.keys()}
-        mixed = {name: side[name] for name, side in sides.items() if name in side}
-        accepted = {*_conflicts(before), *_conflicts(after)}
+        every = {**before.packages, **after.packages}
+        accepted = {*_conflicts(dict.fromkeys(every, before)), *_conflicts(dict.fromkeys(every, after))}
+        mixed = {name: after if units.get(name) in taken else before for name in every}
         return next((text for text in _conflicts(mixed) if text not in accepted), "")
 
     return conflict
 
 
-def _conflicts(packages: Packages) -> Iterator[str]:
-    """Yields the unmet requirements."""
-    versions = {name: version for name, (version, _) in packages.items()}
-    for name, (version, requires) in sorted(packages.items()):
-        for text in requires:
+def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[str]:
+    """Yields the unmet requirements of packages, each taken from the software of its side if that has it."""
+    versions = {name: side.packages[name] for name, side in sides.items() if name in side.packages}
+    for name, version in sorted(versions.items()):
+        for text in sides[name].requires.get(name, ()):
             if unmet := wheels.unmet_need(text, versions, _NO_EXTRA):
                 yield f"{name} {version} requires {unmet[0]}, but would get {unmet[1]}"
-
-
-def _installed(workspace: Workspace, name: ImageName) -> Packages:
-    """The packages of an image with their requirements; none if they are not known."""
-    try:
-        with (
-            work_folder.create(workspace, "bisect", {}) as work,
-            containers.running(workspace.engine, str(name), labels=work.labels, workdir="/") as container,
-        ):
-            python = installed.find_python(container)
-            result = container.run([python, "-c", _LIST], timeout=_SECONDS) if python else None
-        data = json.loads(result.output.strip().splitlines()[-1]) if result and not result.exit_code else {}
-        return {str(key): (str(version), [str(each) for each in requires]) for key, (version, requires) in data.items()}
-    except (BuilderError, ValueError, IndexError):
-        return {}
 
 
 # The commits of vLLM between two numbers that take it as a wheel, each with the wheel that is published for it.
@@ -403,12 +381,7 @@ def _software(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 
 
 def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
-    """The base image with this tag, as a Dockerfile names it. Raises SourceError if the registry does not have it."""
+    """The base image with this tag, as a Dockerfile names it. Raises SourceError if it cannot be had."""
     reference = f"{images.repository(span.bases[0])}:{tag}"
-    try:
-        digest = registry.manifest_digest(workspace.engine, reference)
-    except TransferError as error:
-        raise SourceError(error.message, hint=error.hint) from None
-    if digest is None:
-        raise SourceError(f"the registry no longer has {reference}")
-    return f"{reference}@{digest}"
+    resolved = installed.resolve_base(workspace.engine, reference, span.platform)
+    return making.base_reference(Pins(BasePin(reference, resolved)))
