@@ -127,7 +127,7 @@ def status(context: Context, as_json: bool) -> None:
         print_json({**data(state, keys), "waiting": waiting})
         return
     first, last = state.bisection.ends
-    ends = f"{state.bisection.repository} {first} to {last}"
+    ends = f"{first.repository} {first.number} to {last.number}"
     print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
     for line in state.tried:
         print_result(f"  {line}", hanging=4)
@@ -216,8 +216,7 @@ def _print_report(report: BisectReport) -> None:
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
     print_result(f"{what}{together}, in {report.conclusion.steps} steps")
     if report.between:
-        older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
-        print_result(f"  the change came between {older} and {newer}", hanging=4)
+        print_result(f"  the change came between {report.between[0]} and {report.between[1]}", hanging=4)
     for culprit in report.culprits:
         _print_culprit(culprit)
 

@@ -37,7 +37,7 @@ from builder.definitions import recipe as recipes
 from builder.engine import images
 from builder.evidence.run_record import Subject
 from builder.lab.bisect import mixtures, points, search
-from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
+from builder.lab.bisect.search import Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.mixtures import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, Bisection
+    from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
     from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
@@ -81,7 +81,7 @@ class LookNow:
 
 class RunningBisection:
     """A bisection so far, with what its steps share: the recipe of the model, None for a definition, the spans of the
-    numbers, and the subject of the search. ``bisection`` is replaced as answers come.
+    numbers, and which units exclude each other. ``bisection`` is replaced as answers come.
 
     The journal holds neither recipe nor platform: the typed name leads to them again. Raises ConflictError if that name
     means other images now, and what `subject_of` does."""
@@ -98,35 +98,29 @@ class RunningBisection:
             )
         first = bisection.numbers[0]
         text = self.recipe.text if self.recipe else ""
-        before = _recipe_before(project, self.recipe, repository, bisection.ends)
+        before = _recipe_before(project, self.recipe, repository, (first, bisection.numbers[-1]))
         self.spans = mixtures.span_reader(project, name, repository.numbers[first].platform, text, (first, before))
-        self.subject = BisectSubject(
-            numbers=bisection.numbers,
-            axes=lambda old, new: self.spans(old, new).axes,
-            impossible=points.conflict_reader(workspace, self.spans),
-            single=bisection.judge.kind in {"prove", "same", "user"},
-        )
+        self.is_impossible = points.conflict_reader(workspace, self.spans)
 
-    def next_step(self) -> TryCandidate | ListPoints | Conclusion:
-        return search.next_step(self.subject, self.bisection.done, self.bisection.rows)
+    def next_step(self, bisection: Bisection) -> Question | Conclusion:
+        """The next step of this bisection, or of the same with supposed answers."""
+        return search.next_step(bisection, lambda old, new: self.spans(old, new).axes, self.is_impossible)
 
-    def candidates_ahead(self) -> tuple[BisectCandidate, ...]:
-        """The candidates that are still to be tried, if every verdict is the less favourable one. The commits between
-        two others are known only after their axis is known."""
-        trials = self.bisection.done
+    def steps_ahead(self) -> int:
+        """The number of candidates that are still to be tried, if every verdict is the less favourable one. The commits
+        between two others are known only after their axis is known."""
+        supposed = self.bisection
         ahead: list[BisectCandidate] = []
-        while len(ahead) < _MOST_AHEAD:
-            step = search.next_step(self.subject, trials, self.bisection.rows)
-            if not isinstance(step, TryCandidate):
-                break
-            fails = step.candidate.number in {None, self.bisection.numbers[-1]}
-            trials = (*trials, Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0))
+        while len(ahead) < _MOST_AHEAD and isinstance(step := self.next_step(supposed), TryCandidate):
+            fails = step.candidate.number in {None, supposed.numbers[-1]}
+            trial = Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0)
+            supposed = replace(supposed, done=(*supposed.done, trial))
             ahead.append(step.candidate)
-        return tuple(dict.fromkeys(ahead))
+        return len({*ahead})
 
     def answer_all(self) -> Conclusion | LookNow:
         """Answers every question, and writes the journal after each."""
-        while not isinstance(step := self.next_step(), Conclusion):
+        while not isinstance(step := self.next_step(self.bisection), Conclusion):
             tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))
             if isinstance(step, ListPoints):
                 row = points.row(self.workspace, self.spans(step.old, step.new), step, tried)
@@ -136,7 +130,7 @@ class RunningBisection:
             is_new = candidate not in tried
             number = len(tried) + 1 if is_new else tried.index(candidate) + 1
             what = of_candidate(candidate, self.bisection.repository)
-            left = len(self.candidates_ahead())
+            left = self.steps_ahead()
             about, times = f", about {left} to go" if left else "", f", {step.times} times" if step.times > 1 else ""
             again = "" if is_new else " again"
             self.workspace.report(Message(f"step {number}{about}: trying {what}{again}{times}"))

@@ -70,7 +70,7 @@ class BisectReport:
     culprits: tuple[FoundCulprit, ...] = ()
     problem: str = ""
     look: LookNow | None = None
-    between: tuple[int, int] | None = None
+    between: tuple[ImageName, ImageName] | None = None
     machine: tuple[str, ...] = ()
 
 
@@ -98,12 +98,10 @@ def bisect_images(
         bisection = search.journal_of(project).read()
         if bisection is None:
             bisection = _begun(workspace, text, judge, good, bad)
-            running = RunningBisection(workspace, bisection)
+            running, (first, last) = RunningBisection(workspace, bisection), bisection.ends
             if not machine_differs:
-                name = ImageName(bisection.repository, bisection.numbers[0])
-                why.require_same_machine(name, _machine_since(running), text)
-            first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
-            axes = ", ".join(axis.name for axis in running.spans(*bisection.ends).axes)
+                why.require_same_machine(first, _machine_since(running), text)
+            axes = ", ".join(axis.name for axis in running.spans(first.number, last.number).axes)
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             search.write_bisection(project, bisection)
             return _go_on(running)
@@ -123,8 +121,7 @@ def _machine_since(running: RunningBisection) -> tuple[str, ...]:
     bisection, recipe = running.bisection, running.recipe
     if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
-    good = ImageName(bisection.repository, bisection.numbers[0])
-    return why.machine_since(running.workspace, good, recipe.model)
+    return why.machine_since(running.workspace, bisection.ends[0], recipe.model)
 
 
 def _go_on(running: RunningBisection) -> BisectReport:
@@ -177,7 +174,7 @@ def bisection_status(workspace: Workspace) -> BisectState:
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
     running, name = RunningBisection(workspace, bisection), bisection.repository
-    step, left = running.next_step(), len(running.candidates_ahead())
+    step, left = running.next_step(bisection), running.steps_ahead()
     took = [trial.seconds for trial in bisection.done if trial.seconds]
     return BisectState(
         bisection,
@@ -305,11 +302,11 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     workspace, bisection = running.workspace, running.bisection
     report = BisectReport(bisection, conclusion, machine=_machine_since(running))
     if conclusion.ending == "found":
-        made = next((tried for tried in (conclusion.bad, conclusion.good) if tried.number is None), None)
-        between = (made.old, made.new) if made else (conclusion.good.old, conclusion.bad.old)
-        span = running.spans(*between)
+        good, bad = conclusion.good, conclusion.bad
+        made = bad if bad.number is None else good  # either is a mixture of the two numbers, or both are the numbers
+        span = running.spans(made.old, made.new if made.number is None else bad.old)
         culprits = (_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
-        report = replace(report, culprits=tuple(culprits), between=between)
+        report = replace(report, culprits=tuple(culprits), between=(span.old, span.new))
     else:
         report = replace(report, problem=_problem(bisection, conclusion.ending))
     running.stop_candidates(restore=True)
@@ -322,12 +319,12 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
 def _problem(bisection: Bisection, ending: str) -> str:
     reason, advice = _ENDINGS[ending]
     seen = []
-    for number in bisection.ends:
-        if own := [trial for trial in bisection.done if trial.candidate.number == number]:
+    for name in bisection.ends:
+        if own := [trial for trial in bisection.done if trial.candidate.number == name.number]:
             passed, failed = sum(trial.passed for trial in own), sum(trial.failed for trial in own)
             notes = [trial.skipped or trial.note for trial in own if trial.skipped or trial.note]
             last = f": {notes[-1]}" if notes else ""
-            seen.append(f"{bisection.repository}:{number}: passed {passed}, failed {failed}{last}")
+            seen.append(f"{name}: passed {passed}, failed {failed}{last}")
     return "\n".join([reason, *seen, f"what to do: {advice}"])
 
 
@@ -337,8 +334,7 @@ def _found_culprit(
     """The known facts of a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
     left out, and a message says so."""
     workspace, bisection, unit = running.workspace, running.bisection, culprit.unit
-    definition = points.definition(workspace.project, ImageName(bisection.repository, bisection.numbers[-1]))
-    definition = definition or "DEFINITION"
+    definition = points.definition(workspace.project, bisection.ends[1]) or "DEFINITION"
     result = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
     if tree := span.tree(unit):
         good, bad = culprit.good or tree.old[1], culprit.bad or tree.new[1]

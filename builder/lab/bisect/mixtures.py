@@ -17,6 +17,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError
+from builder.building import bake
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.engine import images
 from builder.lab.bisect.search import Axis
@@ -264,7 +265,6 @@ def _flag_or_key(text: str) -> str:
 
 # Texts side by side: instructions, the stages of mods, and values from sources.
 
-_HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
 # Mods with scripts get numbered stages, each on the one before it. Which mods a mixture has decides the numbers, so a
 # text to be mixed leaves them open.
@@ -282,18 +282,13 @@ _MARK = "\0v%d\0"
 
 def _instructions(dockerfile: str) -> list[str]:
     """The instructions of a Dockerfile, each with the leading lines that belong to it; joined, they are the text."""
-    tokens, current, end = [], "", ""
-    for line in dockerfile.splitlines(keepends=True):
-        is_leading = not end and not current.endswith("\\\n") and bool(_LEADING.match(line.rstrip("\n")))
-        current += line
-        if end:
-            end = "" if line.strip() == end else end
-        elif heredoc := (None if is_leading else _HEREDOC.search(line)):
-            end = heredoc["word"]
-        if not is_leading and not end and not line.rstrip("\n").endswith("\\"):
-            tokens.append(current)
-            current = ""
-    return [*tokens, current] if current else tokens
+    lines = re.split(r"(?<=\n)", dockerfile)
+    tokens, begin = [], 0
+    for first, end in bake.instructions([line.removesuffix("\n") for line in lines]):
+        if not _LEADING.match(lines[first]):
+            tokens.append("".join(lines[begin:end]))
+            begin = end
+    return [*tokens, "".join(lines[begin:])]
 
 
 def _key(instruction: str) -> str:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.installed import InstalledSoftware
     from builder.lab.bisect.mixtures import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, ListPoints
+    from builder.lab.bisect.search import BisectCandidate, IsImpossible, ListPoints
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel
@@ -149,10 +149,8 @@ def _build_of(
 _NO_EXTRA = {"extra": ""}  # of this machine otherwise
 
 
-def conflict_reader(
-    workspace: Workspace, spans: Callable[[int, int], NumberSpan]
-) -> Callable[[int, int, frozenset[str]], str]:
-    """A function that says why the old number cannot have some units of the new one; empty if no reason is known."""
+def conflict_reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan]) -> IsImpossible:
+    """A function that is true of units of the new number that the old one is known not to take."""
 
     @functools.cache
     def software_of(number: int) -> InstalledSoftware | None:
@@ -161,7 +159,7 @@ def conflict_reader(
         return None
 
     @functools.cache
-    def conflict(old: int, new: int, taken: frozenset[str]) -> str:
+    def conflict(old: int, new: int, taken: frozenset[str]) -> bool:
         span = spans(old, new)
         # The unit that decides over each package that differs.
         keyed = (segment for segment in span.segments if segment.unit and segment.key)
@@ -170,25 +168,25 @@ def conflict_reader(
             if tree.old != tree.new:
                 units |= dict.fromkeys(PACKAGES_BUILT_FROM.get(tree.name, (tree.name,)), tree.unit)
         if len(set(units.values())) < 2:
-            return ""
+            return False
         before, after = software_of(old), software_of(new)
         if not before or not after:
-            return ""
+            return False
         every = {**before.packages, **after.packages}
         accepted = {*_conflicts(dict.fromkeys(every, before)), *_conflicts(dict.fromkeys(every, after))}
         mixed = {name: after if units.get(name) in taken else before for name in every}
-        return next((text for text in _conflicts(mixed) if text not in accepted), "")
+        return not accepted.issuperset(_conflicts(mixed))
 
     return conflict
 
 
-def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[str]:
-    """Yields the unmet requirements of packages, each taken from the software of its side if that has it."""
+def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """Yields packages, each taken from the software of its side if that has it, with their unmet requirements."""
     versions = {name: side.packages[name] for name, side in sides.items() if name in side.packages}
-    for name, version in sorted(versions.items()):
+    for name, version in versions.items():
         for text in sides[name].requires.get(name, ()):
             if unmet := wheels.unmet_need(text, versions, _NO_EXTRA):
-                yield f"{name} {version} requires {unmet[0]}, but would get {unmet[1]}"
+                yield name, version, unmet
 
 
 # The commits of vLLM between two numbers that take it as a wheel, each with the wheel that is published for it.

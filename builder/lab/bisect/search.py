@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from builder.base.records import Journal, RecordError
 from builder.lock import checking
+from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,31 +34,6 @@ class Axis:
 
     name: str
     units: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """The points of a unit between two others, in their order: commits, versions. ``after`` and ``before`` are empty
-    for the unit's ends."""
-
-    unit: str
-    after: str
-    before: str
-    points: tuple[PointText, ...]
-
-
-@dataclass(frozen=True)
-class BisectSubject:
-    """The subject of a search: the numbers in their order, from the good end to the bad end.
-
-    ``axes`` returns the difference of two neighbouring numbers, the cheapest to change first. ``impossible`` says why a
-    candidate cannot exist, such as a FlashInfer that the vLLM does not accept, and is empty if it may. ``single`` is
-    true if the judge never gives two answers for one image."""
-
-    numbers: tuple[int, ...]
-    axes: Callable[[int, int], tuple[Axis, ...]]
-    impossible: Callable[[int, int, frozenset[str]], str] = field(default=lambda *_: "")
-    single: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -191,6 +167,71 @@ class _Noise:
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
+# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
+# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
+# of the model's server come from what the user types again, from recipes/, and from the engine.
+
+JudgeKind = Literal["script", "probe", "prove", "same", "user"]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
+    answers as the first number's, or the ``user``.
+    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
+    choose the program."""
+
+    kind: JudgeKind
+    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
+
+    @property
+    def is_steady(self) -> bool:
+        """True if it never gives two answers for one image."""
+        return self.kind in {"prove", "same", "user"}
+
+    @property
+    def recorded(self) -> Judge:
+        """The judge as the journal has it, to compare with the one that is typed again."""
+        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The points of a unit between two others, in their order: commits, versions. ``after`` and ``before`` are empty
+    for the unit's ends."""
+
+    unit: str
+    after: str
+    before: str
+    points: tuple[PointText, ...]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
+    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
+    ``waiting`` is the candidate that the user is judging."""
+
+    target: str
+    repository: Annotated[str, checking.pattern("repository")]
+    numbers: tuple[int, ...]
+    judge: Judge
+    started: str
+    served: bool = False
+    done: tuple[Trial, ...] = ()
+    rows: tuple[Row, ...] = ()
+    waiting: BisectCandidate | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.numbers) < 2:
+            raise RecordError("expected two numbers or more", ("numbers",))
+
+    @property
+    def ends(self) -> tuple[ImageName, ImageName]:
+        """The good end and the bad end."""
+        return ImageName(self.repository, self.numbers[0]), ImageName(self.repository, self.numbers[-1])
+
+
 # The search: ends → numbers → axes → units of the axis → points of the unit → both sides once more. Axes and units are
 # taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
 # is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
@@ -219,6 +260,8 @@ class ListPoints:
 
 
 Question: TypeAlias = "TryCandidate | ListPoints"
+AxesBetween: TypeAlias = Callable[[int, int], tuple[Axis, ...]]
+IsImpossible: TypeAlias = Callable[[int, int, frozenset[str]], bool]
 
 
 @dataclass(frozen=True)
@@ -251,10 +294,12 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
         self.question = question
 
 
-def next_step(subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> Question | Conclusion:
-    """The next question after these answers, or the conclusion if none is open."""
+def next_step(bisection: Bisection, axes: AxesBetween, is_impossible: IsImpossible) -> Question | Conclusion:
+    """The next question after the answers so far, or the conclusion if none is open. ``axes`` returns the difference of
+    two neighbouring numbers, the cheapest to change first; ``is_impossible`` is true of units of the second one that
+    the first one cannot have, such as a FlashInfer that its vLLM does not accept."""
     try:
-        return _Search(subject, trials, rows).conclusion()
+        return _Search(bisection, axes, is_impossible).conclusion()
     except _OpenQuestion as step:
         return step.question
 
@@ -263,25 +308,25 @@ class _Search:
     """One pass over the answers. ``old`` and ``new`` are the nearest known numbers, one good and one bad, and ``axes``
     their difference."""
 
-    def __init__(self, subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
-        self.subject = subject
-        self.rows = {(row.unit, row.after, row.before): row.points for row in rows}
-        self.old, self.new = subject.numbers[0], subject.numbers[-1]
+    def __init__(self, bisection: Bisection, axes_between: AxesBetween, is_impossible: IsImpossible) -> None:
+        self.numbers, self.is_steady = bisection.numbers, bisection.judge.is_steady
+        self.axes_between, self.is_impossible = axes_between, is_impossible
+        self.rows = {(row.unit, row.after, row.before): row.points for row in bisection.rows}
+        self.old, self.new = self.numbers[0], self.numbers[-1]
         self.axes: tuple[Axis, ...] = ()
         self.first, self.last = of_number(self.old), of_number(self.new)
-        self.noise = _Noise(trials, self.first, self.last)
+        self.noise = _Noise(bisection.done, self.first, self.last)
         self.tried = self.noise.sums.keys() - {self.first, self.last}
 
     def conclusion(self) -> Conclusion:
         if ending := self._ending_of_ends():
             return Conclusion(ending, self.first, self.last, steps=len(self.tried))
-        numbers = self.subject.numbers
-        good, bad = edge(len(numbers), lambda place: self._verdict(of_number(numbers[place])))
-        self.old, self.new = numbers[good], numbers[bad]
+        good, bad = edge(len(self.numbers), lambda place: self._verdict(of_number(self.numbers[place])))
+        self.old, self.new = self.numbers[good], self.numbers[bad]
         old, new = of_number(self.old), of_number(self.new)
         for each in (old, new):  # everything after stands on these two
             self._require_sure(each)
-        self.axes = self.subject.axes(self.old, self.new)
+        self.axes = self.axes_between(self.old, self.new)
         if not self.axes:
             return Conclusion("nothing differs", old, new, steps=len(self.tried))
         before, between = self._flip(frozenset(), [frozenset(axis.units) for axis in self.axes])
@@ -295,7 +340,7 @@ class _Search:
         return Conclusion("found", sides[0], sides[1], culprits, len(self.tried))
 
     def _ending_of_ends(self) -> Ending | None:
-        wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
+        wanted = 1 if self.is_steady else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
         for end in (self.first, self.last):
             tally = self.noise.tally(end)
             if tally.skipped:
@@ -317,7 +362,7 @@ class _Search:
 
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on."""
-        if not self.subject.single and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
+        if not self.is_steady and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
     def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
@@ -329,7 +374,7 @@ class _Search:
 
     def _word(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
         """The verdict on the old number with these units of the new one."""
-        if self.subject.impossible(self.old, self.new, taken):
+        if self.is_impossible(self.old, self.new, taken):
             return "skip"
         return self._verdict(self._candidate(taken, points))
 
@@ -374,55 +419,6 @@ class _Search:
         bad = points[first - 1] if first <= len(points) else culprit.bad
         closer = Culprit(culprit.axis, culprit.unit, good, bad, points[last : first - 1])
         return self._at_point(chosen, closer) if first == last + 1 else closer
-
-
-# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
-# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
-# of the model's server come from what the user types again, from recipes/, and from the engine.
-
-JudgeKind = Literal["script", "probe", "prove", "same", "user"]
-
-
-@dataclass(frozen=True)
-class Judge:
-    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
-    answers as the first number's, or the ``user``.
-    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
-    choose the program."""
-
-    kind: JudgeKind
-    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
-
-    @property
-    def recorded(self) -> Judge:
-        """The judge as the journal has it, to compare with the one that is typed again."""
-        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
-
-
-@dataclass(frozen=True)
-class Bisection:
-    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
-    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
-    ``waiting`` is the candidate that the user is judging."""
-
-    target: str
-    repository: Annotated[str, checking.pattern("repository")]
-    numbers: tuple[int, ...]
-    judge: Judge
-    started: str
-    served: bool = False
-    done: tuple[Trial, ...] = ()
-    rows: tuple[Row, ...] = ()
-    waiting: BisectCandidate | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.numbers) < 2:
-            raise RecordError("expected two numbers or more", ("numbers",))
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The good end and the bad end."""
-        return self.numbers[0], self.numbers[-1]
 
 
 def journal_of(project: Project) -> Journal[Bisection]:

@@ -21,9 +21,11 @@ from builder.lab.bisect.mixtures import NumberSpan, Segment
 from builder.lab.bisect.search import (
     Axis,
     BisectCandidate,
-    BisectSubject,
+    Bisection,
     Conclusion,
+    Judge,
     ListPoints,
+    Question,
     Row,
     Trial,
     TryCandidate,
@@ -325,13 +327,14 @@ class History:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311
 
-    def subject(self) -> BisectSubject:
+    def next_step(self, trials: tuple[Trial, ...], rows: tuple[Row, ...]) -> Question | Conclusion:
         numbers = tuple(range(1, self.numbers + 1))
-        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible)  # noqa: ARG005
+        bisection = Bisection("small", "small", numbers, Judge("script"), "", done=trials, rows=rows)
+        return search.next_step(bisection, lambda old, new: self.axes, self.is_impossible)  # noqa: ARG005
 
-    def impossible(self, old: int, new: int, taken: frozenset[str]) -> str:  # noqa: ARG002
+    def is_impossible(self, old: int, new: int, taken: frozenset[str]) -> bool:  # noqa: ARG002
         inside = self.together & taken
-        return "they go together" if inside and inside != self.together else ""
+        return bool(inside) and inside != self.together
 
     def has_fault(self, tried: BisectCandidate) -> bool:
         if tried.number is not None:
@@ -365,7 +368,7 @@ def conclude(history: History, most: int = 4000) -> tuple[Conclusion, tuple[Tria
     trials: tuple[Trial, ...] = ()
     rows: tuple[Row, ...] = ()
     for _ in range(most):
-        step = search.next_step(history.subject(), trials, rows)
+        step = history.next_step(trials, rows)
         if isinstance(step, Conclusion):
             return step, trials
         if isinstance(step, ListPoints):
