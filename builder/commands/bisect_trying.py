@@ -397,8 +397,9 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
-    short = {unit: re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point) for unit, point in candidate.points}
-    taken = [f"{unit} at {short[unit]}" if unit in short else unit for unit in candidate.taken]
+    at, point = candidate.point or ("", "")
+    short = re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point)
+    taken = [f"{unit} at {short}" if unit == at else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
 

@@ -385,11 +385,10 @@ def _found_base(
             facts = _answered(workspace, partial(points.commit_facts, workspace, result.bad))
             first, last = (points.in_base(point)[1] for point in (result.good, result.bad))
             result = replace(result, good=first, bad=last, commit=facts)
-        elif result.good in row.points:
-            note = f"; a candidate with the vLLM of {bad} passes, so the cause is something else in {bad}"
-            result = replace(result, good=good, bad=bad)
         else:
-            note = "; the published wheels of vLLM do not show which commit of that day is the cause"
+            passes = f"; a candidate with the vLLM of {bad} passes, so the cause is something else in {bad}"
+            unknown = "; the published wheels of vLLM do not show which commit of that day is the cause"
+            note = passes if result.good in row.points else unknown
             result = replace(result, good=good, bad=bad)
     now = f"`builder rollback {running.bisection.target}` goes back to {span.old}"
     if good:

@@ -97,7 +97,7 @@ def image_of(
         return str(ImageName(span.old.repository, candidate.number)), None
     units = {unit for axis in span.axes if axis.name != mixtures.RECIPE for unit in axis.units}
     taken = units.intersection(candidate.taken)
-    if not taken or (taken == units and not candidate.points):
+    if not taken or (taken == units and not candidate.point):
         return str(span.new if taken else span.old), None
     build = _build_of(workspace, span, candidate)
     content = json.dumps([plan_model.files_hash(build[0]), build[1]], sort_keys=True)
@@ -119,28 +119,28 @@ def _build_of(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 ) -> tuple[dict[str, StagedFile], dict[str, object]]:
     values: dict[str, str] = {}
-    for unit, point in candidate.points:
-        if tree := span.tree(unit):
-            url, within = tree.new[0], (tree.old[1], tree.new[1])
-            facts = vllm_versions.commit_facts(workspace.project.mirrors, url, point, within=within)
-            date = int(datetime.fromisoformat(facts.date).timestamp())
-            values = {f"{unit} commit": point, f"{unit} version": facts.version, f"{unit} date": str(date)}
-        elif unit == BASE:
-            tag, commit = in_base(point)
-            if commit:
-                files = _files_inside(workspace, span, candidate, tag, commit)
-                return files, mixtures.mixed_targets(span, candidate.taken, {})
-            values = {BASE: _base_line(workspace, span, point)}
-        elif mirror.is_commit(point) and span.package(unit) == PACKAGE:
-            others = mixtures.mixed_files(span, candidate.taken, {})
-            texts = (file.content.decode() for path, file in others.items() if _REQUIREMENTS.search(path))
-            pinned = dict(pair for text in texts for pair in _PINNED.findall(text))
-            wheel = _wheel(workspace, span, point, _python(workspace.project, span), pinned)
-            values = {f"{unit} version": wheel.version, f"{unit} commit": point, f"{unit} index": point}
-            values[f"{PACKAGE_KEY}{PACKAGE}"] = wheel.line(PACKAGE)
-        elif package := span.package(unit):
-            line = packages.line(package, point, workspace.environment)
-            values = {f"{PACKAGE_KEY}{package}": line, f"{unit} version": point}
+    unit, point = candidate.point or ("", "")
+    if tree := span.tree(unit):
+        url, within = tree.new[0], (tree.old[1], tree.new[1])
+        facts = vllm_versions.commit_facts(workspace.project.mirrors, url, point, within=within)
+        date = int(datetime.fromisoformat(facts.date).timestamp())
+        values = {f"{unit} commit": point, f"{unit} version": facts.version, f"{unit} date": str(date)}
+    elif unit == BASE:
+        tag, commit = in_base(point)
+        if commit:
+            files = _files_inside(workspace, span, candidate, tag, commit)
+            return files, mixtures.mixed_targets(span, candidate.taken, {})
+        values = {BASE: _base_line(workspace, span, point)}
+    elif mirror.is_commit(point) and span.package(unit) == PACKAGE:
+        others = mixtures.mixed_files(span, candidate.taken, {})
+        texts = (file.content.decode() for path, file in others.items() if _REQUIREMENTS.search(path))
+        pinned = dict(pair for text in texts for pair in _PINNED.findall(text))
+        wheel = _wheel(workspace, span, point, _python(workspace.project, span), pinned)
+        values = {f"{unit} version": wheel.version, f"{unit} commit": point, f"{unit} index": point}
+        values[f"{PACKAGE_KEY}{PACKAGE}"] = wheel.line(PACKAGE)
+    elif package := span.package(unit):
+        line = packages.line(package, point, workspace.environment)
+        values = {f"{PACKAGE_KEY}{package}": line, f"{unit} version": point}
     return mixtures.mixed_files(span, candidate.taken, values), mixtures.mixed_targets(span, candidate.taken, values)
 
 
@@ -316,7 +316,7 @@ def _images_between(
         match = re.search("[0-9a-f]{7,40}", labels.get(tag, {}).get("vllm_commit", ""))
         digits = match[0] if match else ""
         if not digits:
-            candidate = next((each for each in tried if (BASE, point) in each.points), of_number(number))
+            candidate = next((each for each in tried if each.point == (BASE, point)), of_number(number))
             package = _software(workspace, span, candidate).sources.get(PACKAGE)
             digits = (package.commit if package else None) or ""
         if not digits:
@@ -350,9 +350,9 @@ def _files_inside(
     has no wheel that fits the packages of the image."""
     base = _base_line(workspace, span, tag)
     # The engine need not have the base: the candidate on the same base was tried, and has its software.
-    at = replace(candidate, points=((BASE, tag),))
+    at = replace(candidate, point=(BASE, tag))
     if base == span.bases[0]:
-        at = replace(candidate, points=(), taken=tuple(unit for unit in candidate.taken if unit != BASE))
+        at = replace(candidate, point=None, taken=tuple(unit for unit in candidate.taken if unit != BASE))
     software = _software(workspace, span, at)
     python = PythonRequirements(software.python, _GLIBC, ())
     wheel = _wheel(workspace, span, commit, python, software.packages)

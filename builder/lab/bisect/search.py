@@ -8,7 +8,7 @@ and supposing answers shows what is ahead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -38,13 +38,13 @@ class Axis:
 
 @dataclass(frozen=True, order=True)
 class BisectCandidate:
-    """The number ``old`` with everything in ``taken`` as ``new`` has it; ``points`` puts some of it at a commit or a
+    """The number ``old`` with everything in ``taken`` as ``new`` has it; ``point`` puts one unit of it at a commit or a
     version between the two. A number itself is ``old`` and ``new`` at once."""
 
     old: int
     new: int
     taken: tuple[str, ...] = ()
-    points: tuple[tuple[str, PointText], ...] = ()
+    point: tuple[str, PointText] | None = None
 
     @property
     def number(self) -> int | None:
@@ -56,9 +56,9 @@ def of_number(number: int) -> BisectCandidate:
     return BisectCandidate(number, number)
 
 
-def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
+def mixed(old: int, new: int, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
     """The candidate of these parts, always in the same order, so that equal ones compare equal."""
-    return BisectCandidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))
+    return BisectCandidate(old, new, tuple(sorted(taken)), point)
 
 
 # The first bad one in a row: bisection with places that cannot be tried.
@@ -236,7 +236,6 @@ class Bisection:
 # taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
 # is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
 
-_NOWHERE: Mapping[str, str] = {}
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
 
 
@@ -365,18 +364,18 @@ class _Search:
         if not self.is_steady and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
-    def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
+    def _candidate(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
         """The candidate with these units; a number if it equals one."""
         if not taken:
             return of_number(self.old)
-        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
-        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, points)
+        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not point
+        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, point)
 
-    def _word(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
+    def _word(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> Word:
         """The verdict on the old number with these units of the new one."""
         if self.is_impossible(self.old, self.new, taken):
             return "skip"
-        return self._verdict(self._candidate(taken, points))
+        return self._verdict(self._candidate(taken, point))
 
     def _flip(
         self, before: frozenset[str], row: Sequence[frozenset[str]]
@@ -403,8 +402,8 @@ class _Search:
         units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen - before]
         culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
         first = next((culprit for culprit in culprits if culprit.good or culprit.bad), culprits[0])
-        good = self._candidate(chosen, {first.unit: first.good}) if first.good else self._candidate(before)
-        return culprits, good, self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
+        good = self._candidate(chosen, (first.unit, first.good)) if first.good else self._candidate(before)
+        return culprits, good, self._candidate(chosen, (first.unit, first.bad) if first.bad else None)
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
         """The culprit between its two nearest points. A merge has points inside."""
@@ -414,7 +413,7 @@ class _Search:
             raise _OpenQuestion(ListPoints(self.old, self.new, *key))
         if not points:
             return culprit
-        last, first = edge(len(points) + 2, lambda place: self._word(chosen, {culprit.unit: points[place - 1]}))
+        last, first = edge(len(points) + 2, lambda place: self._word(chosen, (culprit.unit, points[place - 1])))
         good = points[last - 1] if last else culprit.good
         bad = points[first - 1] if first <= len(points) else culprit.bad
         closer = Culprit(culprit.axis, culprit.unit, good, bad, points[last : first - 1])

@@ -71,7 +71,7 @@ def test_the_flags_of_a_command_are_units_whatever_lines_they_are_on(tmp_path: P
     after = "name: a\ncommand: |\n  vllm serve m --port 2 \\\n    --first \\\n    --lossy -x 1\nenv: {A: b}\n"
     span = mixtures.span_reader(project(tmp_path), "cpu", PLATFORM, after, (1, before))(1, 2)
     assert span.axes[0].units == ("recipe, --port", "recipe, --lossy", "recipe, -x", "recipe, env")
-    text = span.recipe_text(mixed(1, 2, frozenset({"recipe, --lossy"}), {}))
+    text = span.recipe_text(mixed(1, 2, frozenset({"recipe, --lossy"})))
     assert text == "name: a\ncommand: |\n  vllm serve m --port 1 --first --lossy\nenv: {}\n"
 
 

@@ -339,18 +339,18 @@ class History:
     def has_fault(self, tried: BisectCandidate) -> bool:
         if tried.number is not None:
             return tried.number >= self.broken
-        points = dict(tried.points)
+        at, point = tried.point or ("", "")
         for unit, since in self.fault.items():
             if unit not in tried.taken:
                 return False
             row = self.points.get(unit, ())
-            if since and unit in points and (since not in row or row.index(points[unit]) < row.index(since)):
+            if since and unit == at and (since not in row or row.index(point) < row.index(since)):
                 return False
         return True
 
     def answer(self, question: TryCandidate) -> Iterator[Trial]:
         tried = question.candidate
-        if self.holes & set(dict(tried.points).values()):
+        if tried.point and tried.point[1] in self.holes:
             yield Trial(tried, skipped="does not start")
             return
         fails = self.failing if self.has_fault(tried) else self.passing
@@ -417,7 +417,7 @@ def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
     found, trials = conclude(history)
     good = COMMITS[place - 1] if place else ""
     assert names(found) == {"vllm": (good, "" if fault == NEVER else fault)}
-    commits = {trial.candidate for trial in trials if trial.candidate.points}
+    commits = {trial.candidate for trial in trials if trial.candidate.point}
     assert len(commits) <= 10
 
 
@@ -482,7 +482,7 @@ def test_holes_are_gone_around_and_a_culprit_in_them_is_a_range(place: int, star
     assert first < place <= last
     assert culprit.between == COMMITS[first + 1 : last]
     assert set(culprit.between) <= holes
-    tried = {trial.candidate for trial in trials if trial.candidate.points and not trial.skipped}
+    tried = {trial.candidate for trial in trials if trial.candidate.point and not trial.skipped}
     assert len(tried) <= 14
 
 
