@@ -106,14 +106,15 @@ def mounted(dockerfile: str, names: Iterable[str]) -> str:
         f"--mount=type=secret,id={name},env={variable} " for name in names for variable in (name, name.lower())
     )
     lines = dockerfile.split("\n")
-    for number in _instructions(lines):
+    for number, _ in instructions(lines):
         if start := re.match(r"\s*RUN\s+", lines[number], flags=re.IGNORECASE):
             lines[number] = f"{start[0]}{mounts}{lines[number][start.end() :]}"
     return "\n".join(lines)
 
 
-def _instructions(lines: list[str]) -> Iterator[int]:
-    """The numbers of the lines in which an instruction begins: no comment, continued line or here-document."""
+def instructions(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yields where each instruction of a Dockerfile begins, and where it has ended with its here-documents, as numbers
+    of lines. Comments and empty lines between instructions are of none."""
     number = 0
     while number < len(lines):
         first = number
@@ -125,13 +126,12 @@ def _instructions(lines: list[str]) -> Iterator[int]:
             comment = lines[number].lstrip().startswith("#") or not lines[number].strip()
             whole = whole if comment else f"{whole.rstrip()[:-1]} {lines[number]}"
             number += 1
-        yield first
-        if _WITH_HERE_DOCUMENTS.match(whole):
-            for here in _HERE_DOCUMENT.finditer(whole):
-                stripped = "\t" if here["tabs"] else ""
-                while number < len(lines) and lines[number].lstrip(stripped) != here["end"]:
-                    number += 1
+        for here in _HERE_DOCUMENT.finditer(whole) if _WITH_HERE_DOCUMENTS.match(whole) else ():
+            stripped = "\t" if here["tabs"] else ""
+            while number < len(lines) and lines[number].lstrip(stripped) != here["end"]:
                 number += 1
+            number += 1
+        yield first, number
 
 
 def with_builder(workspace: Workspace, name: str | None) -> Workspace:

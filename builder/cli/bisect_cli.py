@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,7 +13,6 @@ from builder.cli.output import data, print_json, print_result, styled, verbosity
 
 if TYPE_CHECKING:
     from builder.commands.bisecting import BisectReport, FoundCulprit
-    from builder.lab.bisect.search import Judge
 
 
 _START = "start"
@@ -100,21 +99,17 @@ def start(
       1  if the change could not be found
     """
     from builder.commands import bisecting as command
-
-    judge = _judge(script, probe, prove=prove, same=same)
-    with context.working() as workspace:
-        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
-    return _print(result, as_json=as_json)
-
-
-def _judge(script: str | None, probe: str | None, *, prove: bool, same: bool) -> Judge:
     from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
         raise click.UsageError("--run, --probe, --prove and --same cannot be combined: choose one")
     if script is not None:
-        return Judge("script", str(Path(script).absolute()))
-    return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
+        judge = Judge("script", str(Path(script).absolute()))
+    else:
+        judge = Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
+    with context.working() as workspace:
+        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
+    return _print(result, as_json=as_json)
 
 
 @bisect.command()
@@ -132,7 +127,7 @@ def status(context: Context, as_json: bool) -> None:
         print_json({**data(state, keys), "waiting": waiting})
         return
     first, last = state.bisection.ends
-    ends = f"{state.bisection.repository} {first} to {last}"
+    ends = f"{first.repository} {first.number} to {last.number}"
     print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
     for line in state.tried:
         print_result(f"  {line}", hanging=4)
@@ -176,13 +171,29 @@ _mark("skip", "Skip the candidate because it cannot be judged, and continue.")
 # The end of a bisection in words, and as JSON.
 
 _SHOWN_FILES, _SHOWN_LINES = 5, 40
+_CULPRIT = (
+    "axis unit good? bad? between title=commit.title author=commit.author date=commit.date files=commit.files "
+    "change? now?"
+)
 
 
 def _print(report: BisectReport, *, as_json: bool) -> int:
-    if as_json:
-        print_json(_document(report))
-    else:
+    conclusion = report.conclusion
+    if not as_json:
         _print_report(report)
+    else:
+        print_json(
+            {
+                **data(report.bisection, "target repository numbers"),
+                "result": "waiting" if report.look else conclusion.ending if conclusion else None,
+                "why": report.problem.splitlines(),
+                **data(report, "steps=conclusion.steps"),
+                "joint": len(report.culprits) > 1,
+                "culprits": data(report.culprits, _CULPRIT),
+                **data(report, "machine"),
+                "look": data(report.look, "image address?"),
+            }
+        )
     return int(bool(report.problem))
 
 
@@ -205,8 +216,7 @@ def _print_report(report: BisectReport) -> None:
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
     print_result(f"{what}{together}, in {report.conclusion.steps} steps")
     if report.between:
-        older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
-        print_result(f"  the change came between {older} and {newer}", hanging=4)
+        print_result(f"  the change came between {report.between[0]} and {report.between[1]}", hanging=4)
     for culprit in report.culprits:
         _print_culprit(culprit)
 
@@ -229,24 +239,3 @@ def _print_culprit(culprit: FoundCulprit) -> None:
         print_result(f"    or one of the {len(culprit.between)} before it, which could not be tried", hanging=6)
     if culprit.now:
         print_result(f"  now: {culprit.now}", hanging=4)
-
-
-_CULPRIT = (
-    "axis unit good? bad? between title=commit.title author=commit.author date=commit.date files=commit.files "
-    "change? now?"
-)
-
-
-def _document(report: BisectReport) -> dict[str, Any]:
-    """The report for programs."""
-    conclusion = report.conclusion
-    return {
-        **data(report.bisection, "target repository numbers"),
-        "result": "waiting" if report.look else conclusion.ending if conclusion else None,
-        "why": report.problem.splitlines(),
-        **data(report, "steps=conclusion.steps"),
-        "joint": len(report.culprits) > 1,
-        "culprits": data(report.culprits, _CULPRIT),
-        "machine": data(report.machine),
-        "look": data(report.look, "image address?"),
-    }

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from builder.commands.why import WhyReport
     from builder.evidence.standing import RunPair
     from builder.lab.changes import (
-        Changes,
         ComparedImage,
         FileChange,
         PackageChange,
-        SourcePatchChange,
         UpstreamCommits,
-        ValueChange,
     )
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange
@@ -151,10 +148,15 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
         same = before.image.input_hash == after.image.input_hash != ""
         yield "both were built from the same inputs" if same else "no known difference"
     yield from _sources(difference.sources)
-    yield from _listing("patches of sources", map(_patch, difference.changes.patches))
+    changed = difference.changes
+    patches = (f"{each.source} {each.patch}  {output.word(each.kind)}" for each in changed.patches)
+    yield from _listing("patches of sources", patches)
     for change in difference.mods:
         yield from _section(f"mod {change.name} {output.word(change.kind)}", of_files(change.files, full=full))
-    yield from _contents(difference.changes, full)
+    yield from packages("Python packages", changed.packages, full)
+    yield from packages("Python packages for building", changed.build_packages, full)
+    if changed.base:
+        yield from _listing("base", [_image(changed.base.before), f"→ {_image(changed.base.after)}"])
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {output.word(file.kind)}", [file.note] if file.note else _diff(file, full))
     for model, changes in difference.chosen.items():
@@ -243,10 +245,6 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
         yield f"  … and {left} more: --full lists all, --grep and --path select commits"
 
 
-def _patch(change: SourcePatchChange) -> str:
-    return f"{change.source} {change.patch}  {output.word(change.kind)}"
-
-
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
     for file in files:
         yield from _folded([f"{file.path}: {output.word(file.kind)}{', ' if file.note else ''}{file.note}"], indent=2)
@@ -260,21 +258,9 @@ def _diff(file: FileChange, full: bool) -> Iterator[str]:
         yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
 
 
-def _contents(changes: Changes, full: bool) -> Iterator[str]:
-    yield from packages("Python packages", changes.packages, full)
-    yield from packages("Python packages for building", changes.build_packages, full)
-    if changes.base:
-        yield from _listing("base", [_image(changes.base.before), f"→ {_image(changes.base.after)}"])
-
-
 def _image(text: str | None) -> str:
     """A base image with its digest shortened."""
     return " ".join(words.short_digest(word) for word in text.split(" ")) if text else "none"
-
-
-def _value(change: ValueChange) -> str:
-    texts = ("nothing" if each is None else words.short_digest(each) for each in (change.before, change.after))
-    return f"{change.name}: {output.moved(*texts)}"
 
 
 # The why command.
@@ -296,25 +282,19 @@ def why(context: Context, what: str, as_json: bool) -> None:
     from builder.commands import why as why_command
 
     report = why_command.explain_change(context.workspace(), what)
-    if as_json:
-        print_json(_why_document(report))
+    if not as_json:
+        _print_why(report)
         return
-    _print_why(report)
-
-
-def _why_document(report: WhyReport) -> dict[str, Any]:
-    causes = [
-        {"rank": rank, **data(cause, "axis text undo details reasons weight")}
-        for rank, cause in enumerate(report.causes, 1)
-    ]
-    return {
-        **data(report, "model image failure? as_now?"),
-        "worked": data(report.since, "when how image"),
-        "causes": causes,
-        "chosen": data(report.chosen, "name before after"),
-        "unknown": list(report.unknown),
-        "advisories": list(report.advisories),
-    }
+    causes = (data(cause, "axis text undo details reasons weight") for cause in report.causes)
+    print_json(
+        {
+            **data(report, "model image failure? as_now?"),
+            "worked": data(report.since, "when how image"),
+            "causes": [{"rank": rank, **cause} for rank, cause in enumerate(causes, 1)],
+            "chosen": data(report.chosen, "name before after"),
+            **data(report, "unknown advisories"),
+        }
+    )
 
 
 def _print_why(report: WhyReport) -> None:
@@ -327,16 +307,6 @@ def _print_why(report: WhyReport) -> None:
     if report.as_now:
         print_result(f"{model} worked in exactly this state at {report.as_now}; the last different state:")
     print_result(f"{model} worked at {report.since.when} on {report.since.image}: {report.since.how}")
-    _print_causes(report)
-    for change in report.chosen:
-        print_result(f"vLLM chose differently: {change}")
-    for advisory in report.advisories:
-        print_result(f"advisory: {advisory}")
-    for unknown in report.unknown:
-        print_result(f"not compared: {unknown}")
-
-
-def _print_causes(report: WhyReport) -> None:
     for rank, cause in enumerate(report.causes, 1):
         reasons = f" ({'; '.join(cause.reasons)})" if cause.reasons else ""
         print_result(f"{rank}. {styled(cause.text, bold=True) if rank == 1 else cause.text}{reasons}", hanging=3)
@@ -345,3 +315,9 @@ def _print_causes(report: WhyReport) -> None:
         if len(cause.details) > _SHOWN_DETAILS:
             print_result(f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", hanging=5)
         print_result(f"   to undo it: {cause.undo}", hanging=5)
+    for change in report.chosen:
+        print_result(f"vLLM chose differently: {change}")
+    for advisory in report.advisories:
+        print_result(f"advisory: {advisory}")
+    for unknown in report.unknown:
+        print_result(f"not compared: {unknown}")

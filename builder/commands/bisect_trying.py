@@ -1,7 +1,8 @@
 """A bisection under way: candidates are built, tried and judged, and the journal gets each answer.
 
-The steps and the judges come first, then the recipe and the repository, the images of candidates, and the words. A
-candidate has no number, and each one is made only once. The model's own server is restored afterwards.
+The steps come first, then the server of a candidate, the judges, the recipe and the repository, the images of
+candidates, and the words. A candidate has no number, and each one is made only once. The model's own server is restored
+afterwards.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +34,10 @@ from builder.building.bake import BakeJob
 from builder.commands import measuring, servers
 from builder.definitions import build_target, image
 from builder.definitions import recipe as recipes
-from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images
 from builder.evidence.run_record import Subject
-from builder.lab.bisect import points, search
-from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
+from builder.lab.bisect import mixtures, points, search
+from builder.lab.bisect.search import Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
@@ -53,11 +52,11 @@ from builder.serving.selection import UnnumberedImage
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.lab.bisect.points import NumberSpan
+    from builder.lab.bisect.mixtures import NumberSpan
     from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
     from builder.lock.model import Lock, Repository
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
 
 _MOST_AHEAD = 60
 _LARGEST_REFERENCE = 1 << 30
+_UNSTARTED = "does not start: "
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class LookNow:
 
 class RunningBisection:
     """A bisection so far, with what its steps share: the recipe of the model, None for a definition, the spans of the
-    numbers, and the subject of the search. ``bisection`` is replaced as answers come.
+    numbers, and which units exclude each other. ``bisection`` is replaced as answers come.
 
     The journal holds neither recipe nor platform: the typed name leads to them again. Raises ConflictError if that name
     means other images now, and what `subject_of` does."""
@@ -98,88 +98,75 @@ class RunningBisection:
             )
         first = bisection.numbers[0]
         text = self.recipe.text if self.recipe else ""
-        before = _recipe_before(project, self.recipe, repository, bisection.ends)
-        self.spans = points.span_reader(project, name, repository.numbers[first].platform, text, (first, before))
-        self.subject = BisectSubject(
-            numbers=bisection.numbers,
-            axes=lambda old, new: self.spans(old, new).axes,
-            impossible=points.conflict_reader(workspace, self.spans),
-            single=bisection.judge.kind in {"prove", "same", "user"},
-        )
+        before = _recipe_before(project, self.recipe, repository, (first, bisection.numbers[-1]))
+        self.spans = mixtures.span_reader(project, name, repository.numbers[first].platform, text, (first, before))
+        self.is_impossible = points.conflict_reader(workspace, self.spans)
 
-    def next_step(self) -> Question | Conclusion:
-        return search.next_step(self.subject, self.bisection.done, self.bisection.rows)
+    def next_step(self, bisection: Bisection) -> Question | Conclusion:
+        """The next step of this bisection, or of the same with supposed answers."""
+        return search.next_step(bisection, lambda old, new: self.spans(old, new).axes, self.is_impossible)
 
-    def candidates_ahead(self) -> tuple[BisectCandidate, ...]:
-        """The candidates that are still to be tried, if every verdict is the less favourable one. The commits between
-        two others are known only after their axis is known."""
-        trials = self.bisection.done
+    def steps_ahead(self) -> int:
+        """The number of candidates that are still to be tried, if every verdict is the less favourable one. The commits
+        between two others are known only after their axis is known."""
+        supposed = self.bisection
         ahead: list[BisectCandidate] = []
-        while len(ahead) < _MOST_AHEAD:
-            step = search.next_step(self.subject, trials, self.bisection.rows)
-            if not isinstance(step, TryCandidate):
-                break
-            fails = step.candidate.number in {None, self.bisection.numbers[-1]}
-            trials = (*trials, Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0))
+        while len(ahead) < _MOST_AHEAD and isinstance(step := self.next_step(supposed), TryCandidate):
+            fails = step.candidate.number in {None, supposed.numbers[-1]}
+            trial = Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0)
+            supposed = replace(supposed, done=(*supposed.done, trial))
             ahead.append(step.candidate)
-        return tuple(dict.fromkeys(ahead))
+        return len({*ahead})
 
     def answer_all(self) -> Conclusion | LookNow:
         """Answers every question, and writes the journal after each."""
-        while not isinstance(step := self.next_step(), Conclusion):
+        while not isinstance(step := self.next_step(self.bisection), Conclusion):
+            tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))
             if isinstance(step, ListPoints):
-                tried = [trial.candidate for trial in self.bisection.done]
                 row = points.row(self.workspace, self.spans(step.old, step.new), step, tried)
                 self._note(rows=(*self.bisection.rows, row))
                 continue
-            self._report_question(step)
-            span = self.spans(step.candidate.old, step.candidate.new)
-            tag, problem = make_image(self.workspace, span, step.candidate)
+            candidate = step.candidate
+            is_new = candidate not in tried
+            number = len(tried) + 1 if is_new else tried.index(candidate) + 1
+            what = of_candidate(candidate, self.bisection.repository)
+            left = self.steps_ahead()
+            about, times = f", about {left} to go" if left else "", f", {step.times} times" if step.times > 1 else ""
+            again = "" if is_new else " again"
+            self.workspace.report(Message(f"step {number}{about}: trying {what}{again}{times}"))
+            span = self.spans(candidate.old, candidate.new)
+            tag, problem = make_image(self.workspace, span, candidate)
             if problem:
-                self._note_trial(Trial(step.candidate, skipped=problem))
-            elif self.bisection.judge.kind != "user":
-                self._try(step, tag, span.recipe_text(step.candidate))
-            elif look := self._show(step.candidate, tag, span.recipe_text(step.candidate)):
-                return look
+                self._note_trial(Trial(candidate, skipped=problem))
+            elif self.bisection.judge.kind == "user":
+                if look := self._show(candidate, tag, span.recipe_text(candidate)):
+                    return look
+            else:
+                began = time.monotonic()
+                for trial in self._trials(step, tag, span.recipe_text(candidate)):
+                    seconds = round(time.monotonic() - began, 1)
+                    self._note_trial(replace(trial, seconds=seconds, note=trial.note[:300]))
+                    began = time.monotonic()
         return step
-
-    def _try(self, step: TryCandidate, tag: str, recipe_text: str) -> None:
-        began = time.monotonic()
-        for trial in self._trials(step, tag, recipe_text):
-            # If the bad end does not even start, that is the fault.
-            is_end = trial.candidate.number == self.bisection.numbers[-1]
-            unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
-            timed = replace(trial, seconds=round(time.monotonic() - began, 1), note=trial.note[:300])
-            self._note_trial(timed, unstartable=unstartable)
-            began = time.monotonic()
 
     def _show(self, candidate: BisectCandidate, tag: str, recipe_text: str) -> LookNow | None:
         """Starts the server of a candidate, for the user to look at; None if it does not start."""
         self._note(waiting=candidate)
-        if self.recipe is None:
-            return LookNow(tag, "")
+        address = ""
         try:
-            request, image_of_candidate = self._served(tag, self._recipe(self.recipe, recipe_text))
-            _, started, limit = measuring.start_candidate(self.workspace, request, image_of_candidate)
-            readiness.wait_until_ready(self.workspace, started, limit=limit)
-            return LookNow(tag, started.server.address or "")
+            if recipe := self._recipe(recipe_text):
+                served = self._served(tag, recipe)
+                _, started, limit = measuring.start_candidate(self.workspace, *served)
+                readiness.wait_until_ready(self.workspace, started, limit=limit)
+                address = started.server.address or ""
+            return LookNow(tag, address)
         except BuilderError as error:
-            self._note_trial(Trial(candidate, skipped=f"does not start: {error.message.splitlines()[0]}"))
+            self._note_trial(Trial(candidate, skipped=f"{_UNSTARTED}{error.message.splitlines()[0]}"))
             return None
 
-    def _report_question(self, step: TryCandidate) -> None:
-        tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))
-        number = tried.index(step.candidate) + 1 if step.candidate in tried else len(tried) + 1
-        again = " again" if step.candidate in tried else ""
-        times = f", {step.times} times" if step.times > 1 else ""
-        left = len(self.candidates_ahead())
-        about = f", about {left} to go" if left else ""
-        what = of_candidate(step.candidate, self.bisection.repository)
-        self.workspace.report(Message(f"step {number}{about}: trying {what}{again}{times}"))
-
-    def _note_trial(self, trial: Trial, **changes: Any) -> None:
+    def _note_trial(self, trial: Trial) -> None:
         self.workspace.report(Message(of_trial(trial)))
-        self._note(done=(*self.bisection.done, trial), waiting=None, **changes)
+        self._note(done=(*self.bisection.done, trial), waiting=None)
 
     def _note(self, **changes: Any) -> None:
         self.bisection = replace(self.bisection, **changes)
@@ -196,28 +183,22 @@ class RunningBisection:
 
     def _trials(self, question: TryCandidate, tag: str, recipe_text: str) -> Iterator[Trial]:
         """Yields each trial of a candidate when it is over, as many as the question asks for. A candidate whose server
-        does not start is skipped, unless `Bisection.unstartable`."""
-        judge, tried = self.bisection.judge, question.candidate
+        does not start is skipped, unless the bad end does not start either: then that is the fault."""
+        tried, done = question.candidate, 0
         try:
-            recipe = self._recipe(self.recipe, recipe_text) if self.recipe else None
-            if judge.kind == "prove" and recipe:
-                yield self._proved(tried, recipe, tag)
-                return
             with ExitStack() as stack:
-                model = None
-                if recipe:
+                recipe, model = self._recipe(recipe_text), None
+                if recipe and self.bisection.judge.kind != "prove":
                     server = measuring.candidate_server(self.workspace, *self._served(tag, recipe))
                     model = served_model.find_measured_server(stack.enter_context(server)).model
-                done = 0
                 while done < question.times:
-                    trial = self._judged(tried, tag, model)
+                    trial = self._judged(tried, tag, recipe, model)
                     yield trial
-                    done += trial.tries
-                    if trial.skipped:
-                        return
+                    done += question.times if trial.skipped else trial.tries
         except ServeFailedError as error:
-            reason = f"does not start: {error.message.splitlines()[0]}"
-            if self.bisection.unstartable or tried.number == self.bisection.numbers[-1]:
+            reason, last = f"{_UNSTARTED}{error.message.splitlines()[0]}", search.of_number(self.bisection.numbers[-1])
+            before = (trial for trial in self.bisection.done if trial.candidate == last)
+            if tried == last or any(trial.note.startswith(_UNSTARTED) for trial in before):
                 yield Trial(tried, failed=question.times, note=reason)
             else:
                 yield Trial(tried, skipped=reason)
@@ -225,11 +206,11 @@ class RunningBisection:
         except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
             yield Trial(tried, skipped=error.message.splitlines()[0])
 
-    def _recipe(self, recipe: Recipe, text: str) -> Recipe:
+    def _recipe(self, text: str) -> Recipe | None:
         """The recipe, or what another ``text`` of it means. Raises FileProblemsError."""
-        if not text:
-            return recipe
-        parsed = recipes.parse_recipe(text, recipe.file)
+        if self.recipe is None or not text:
+            return self.recipe
+        parsed = recipes.parse_recipe(text, self.recipe.file)
         if parsed.recipe is None or parsed.problems:
             raise FileProblemsError(parsed.problems)
         return parsed.recipe
@@ -240,8 +221,10 @@ class RunningBisection:
         request = measuring.request_as_before(self.workspace, recipe)
         return request, UnnumberedImage(replace(recipe, container=tag), definition)
 
-    def _judged(self, tried: BisectCandidate, tag: str, model: ServedModel | None) -> Trial:
+    def _judged(self, tried: BisectCandidate, tag: str, recipe: Recipe | None, model: ServedModel | None) -> Trial:
         workspace, judge = self.workspace, self.bisection.judge
+        if judge.kind == "prove" and recipe:
+            return self._proved(tried, recipe, tag)
         if judge.kind == "same" and model:
             return self._compared(tried, model)
         if judge.kind != "probe" or model is None:
@@ -343,13 +326,13 @@ def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, 
     """The recipe that serves ``text``, None for a definition, and its repository."""
     if text in lock.models:
         paired = lock.models[text].pairing
-        is_recorded = recorded(project, paired.recipe)
+        is_recorded = recipes.recorded(project, paired.recipe)
         recipe = selection.select_image(project, lock, text).recipe if is_recorded else None
         return recipe, paired.image.repository
     named = build_target.find_target(project, text, lock.models)
     if named.recipe is None:
         return None, image.repository_of(project, named.definition or "")
-    if not is_in_recipes(project, project.root / named.recipe.file):
+    if not recipes.is_in_recipes(project, project.root / named.recipe.file):
         raise UsageError(
             f"{named.recipe.file} is not in recipes/: an interrupted bisection could not find it again",
             hint="copy the recipe to recipes/, then use its name",
@@ -414,8 +397,9 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
-    short = {unit: re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point) for unit, point in candidate.points}
-    taken = [f"{unit} at {short[unit]}" if unit in short else unit for unit in candidate.taken]
+    at, point = candidate.point or ("", "")
+    short = re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point)
+    taken = [f"{unit} at {short}" if unit == at else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
 

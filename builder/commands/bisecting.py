@@ -29,15 +29,17 @@ from builder.commands.bisect_trying import LookNow, RunningBisection, of_candida
 from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures, points, search
 from builder.lab.bisect.search import Bisection, Culprit, Judge, Trial, TryCandidate
+from builder.lab.changes import differing
 from builder.lab.measure import probes
 from builder.lock import lock_file
 from builder.lock.model import ImageName
+from builder.numbers import adopted
 from builder.sources import mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from builder.lab.bisect.points import NumberSpan
+    from builder.lab.bisect.mixtures import NumberSpan
     from builder.lab.bisect.search import Conclusion
     from builder.lock.model import Pairing, Repository
     from builder.numbers.workspace import Workspace
@@ -68,7 +70,7 @@ class BisectReport:
     culprits: tuple[FoundCulprit, ...] = ()
     problem: str = ""
     look: LookNow | None = None
-    between: tuple[int, int] | None = None
+    between: tuple[ImageName, ImageName] | None = None
     machine: tuple[str, ...] = ()
 
 
@@ -96,12 +98,10 @@ def bisect_images(
         bisection = search.journal_of(project).read()
         if bisection is None:
             bisection = _begun(workspace, text, judge, good, bad)
-            running = RunningBisection(workspace, bisection)
+            running, (first, last) = RunningBisection(workspace, bisection), bisection.ends
             if not machine_differs:
-                name = ImageName(bisection.repository, bisection.numbers[0])
-                why.require_same_machine(name, _machine_since(running), text)
-            first, last = (f"{bisection.repository}:{number}" for number in bisection.ends)
-            axes = ", ".join(axis.name for axis in running.spans(*bisection.ends).axes)
+                why.require_same_machine(first, _machine_since(running), text)
+            axes = ", ".join(axis.name for axis in running.spans(first.number, last.number).axes)
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             search.write_bisection(project, bisection)
             return _go_on(running)
@@ -121,8 +121,7 @@ def _machine_since(running: RunningBisection) -> tuple[str, ...]:
     bisection, recipe = running.bisection, running.recipe
     if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
-    good = ImageName(bisection.repository, bisection.numbers[0])
-    return why.machine_since(running.workspace, good, (recipe.model,))
+    return why.machine_since(running.workspace, bisection.ends[0], recipe.model)
 
 
 def _go_on(running: RunningBisection) -> BisectReport:
@@ -175,7 +174,7 @@ def bisection_status(workspace: Workspace) -> BisectState:
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
     running, name = RunningBisection(workspace, bisection), bisection.repository
-    step, left = running.next_step(), len(running.candidates_ahead())
+    step, left = running.next_step(bisection), running.steps_ahead()
     took = [trial.seconds for trial in bisection.done if trial.seconds]
     return BisectState(
         bisection,
@@ -229,15 +228,12 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     numbers = []
     for number, record in sorted(repository.numbers.items()):
         if min(first, last) <= number <= max(first, last):
-            details = images.inspect_image(workspace.engine, f"{name}:{number}")
-            if details and images.fingerprint(details) == record.fingerprint:
+            try:
+                adopted.require_present(workspace.engine, ImageName(name, number), record)
                 numbers.append(number)
-            elif number in {first, last}:
-                raise ImageStateError(
-                    f"{name}:{number} is missing from this engine, or its tag was moved",
-                    hint=f"`builder verify` shows which; `builder rebuild {name}:{number}` makes a missing image again,"
-                    f" `builder pull {name}:{number}` fetches it",
-                )
+            except ImageStateError:
+                if number in {first, last}:
+                    raise
     return Bisection(
         target=text,
         repository=name,
@@ -304,11 +300,15 @@ _ENDINGS = {
 def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
     """Ends a bisection: serves as before, and removes the candidates and the journal."""
     workspace, bisection = running.workspace, running.bisection
+    report = BisectReport(bisection, conclusion, machine=_machine_since(running))
     if conclusion.ending == "found":
-        report = _found(running, conclusion)
+        good, bad = conclusion.good, conclusion.bad
+        made = bad if bad.number is None else good  # either is a mixture of the two numbers, or both are the numbers
+        span = running.spans(made.old, made.new if made.number is None else bad.old)
+        culprits = (_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
+        report = replace(report, culprits=tuple(culprits), between=(span.old, span.new))
     else:
-        report = BisectReport(bisection, conclusion, problem=_problem(bisection, conclusion.ending))
-    report = replace(report, machine=_machine_since(running))
+        report = replace(report, problem=_problem(bisection, conclusion.ending))
     running.stop_candidates(restore=True)
     if count := bisect_trying.remove_all(workspace):
         workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache was kept"))
@@ -319,21 +319,13 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
 def _problem(bisection: Bisection, ending: str) -> str:
     reason, advice = _ENDINGS[ending]
     seen = []
-    for number in bisection.ends:
-        if own := [trial for trial in bisection.done if trial.candidate.number == number]:
+    for name in bisection.ends:
+        if own := [trial for trial in bisection.done if trial.candidate.number == name.number]:
             passed, failed = sum(trial.passed for trial in own), sum(trial.failed for trial in own)
             notes = [trial.skipped or trial.note for trial in own if trial.skipped or trial.note]
             last = f": {notes[-1]}" if notes else ""
-            seen.append(f"{bisection.repository}:{number}: passed {passed}, failed {failed}{last}")
+            seen.append(f"{name}: passed {passed}, failed {failed}{last}")
     return "\n".join([reason, *seen, f"what to do: {advice}"])
-
-
-def _found(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
-    made = next((tried for tried in (conclusion.bad, conclusion.good) if tried.number is None), None)
-    between = (made.old, made.new) if made else (conclusion.good.old, conclusion.bad.old)
-    span = running.spans(*between)
-    culprits = tuple(_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
-    return BisectReport(running.bisection, conclusion, culprits, between=between)
 
 
 def _found_culprit(
@@ -342,8 +334,7 @@ def _found_culprit(
     """The known facts of a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
     left out, and a message says so."""
     workspace, bisection, unit = running.workspace, running.bisection, culprit.unit
-    definition = points.definition(workspace.project, ImageName(bisection.repository, bisection.numbers[-1]))
-    definition = definition or "DEFINITION"
+    definition = points.definition(workspace.project, bisection.ends[1]) or "DEFINITION"
     result = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
     if tree := span.tree(unit):
         good, bad = culprit.good or tree.old[1], culprit.bad or tree.new[1]
@@ -367,7 +358,7 @@ def _found_culprit(
                 good, bad = before.commit, commit.commit
         now = points.to_stay_on(workspace.project, span, definition, stay)
         return replace(result, good=good, bad=bad, commit=commit, now=now)
-    result = replace(result, change=points.change_of(span, unit))
+    result = replace(result, change=mixtures.change_of(span, unit))
     if culprit.axis == mixtures.BASE:
         return _found_base(running, span, conclusion, result, definition)
     path = {
@@ -395,11 +386,10 @@ def _found_base(
             facts = _answered(workspace, partial(points.commit_facts, workspace, result.bad))
             first, last = (points.in_base(point)[1] for point in (result.good, result.bad))
             result = replace(result, good=first, bad=last, commit=facts)
-        elif result.good in row.points:
-            note = f"; a candidate with the vLLM of {bad} passes, so the cause is something else in {bad}"
-            result = replace(result, good=good, bad=bad)
         else:
-            note = "; the published wheels of vLLM do not show which commit of that day is the cause"
+            passes = f"; a candidate with the vLLM of {bad} passes, so the cause is something else in {bad}"
+            unknown = "; the published wheels of vLLM do not show which commit of that day is the cause"
+            note = passes if result.good in row.points else unknown
             result = replace(result, good=good, bad=bad)
     now = f"`builder rollback {running.bisection.target}` goes back to {span.old}"
     if good:
@@ -411,7 +401,7 @@ def _found_base(
 def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclusion, good: str, bad: str) -> str:
     """The differences of the labels of two dated base images, and of the distribution's packages of the two candidates,
     as the lines of a diff; without what can no longer be read."""
-    name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.builds.platform
+    name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.platform
     lines = ""
     if good and bad:
         ask = partial(registry.published, workspace.engine, name, (good, bad), platform, cache)
@@ -430,10 +420,10 @@ def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclu
 
 def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: str) -> str:
     return "".join(
-        f"{sign}{what}{key.replace('_', ' ')} {side[key]}\n"
-        for key in sorted({*before, *after})
-        for sign, side in (("-", before), ("+", after))
-        if before.get(key) != after.get(key) and key in side
+        f"{sign}{what}{key.replace('_', ' ')} {value}\n"
+        for key, *sides in differing(before, after)
+        for sign, value in zip("-+", sides, strict=True)
+        if value is not None
     )
 
 

@@ -154,7 +154,7 @@ def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
             old_folder, new_folder = old_folders.get(name), new_folders.get(name)
             files: tuple[FileChange, ...] = ()
             if name in old and name in new and old_folder and new_folder:
-                files = tuple(changes.of_folders(old_folder, new_folder))
+                files = tuple(changes.of_files(changes.read_files(old_folder), changes.read_files(new_folder)))
             yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
@@ -164,5 +164,5 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
     definitions = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
     for definition in dict.fromkeys(definitions):
         name = f"{definition}/Dockerfile" if definition else "Dockerfile"
-        if change := changes.of_files(before.directory.path / name, after.directory.path / name, name):
-            yield change
+        sides = (changes.read_files(side.path, [name]) for side in (before.directory, after.directory))
+        yield from changes.of_files(*sides)

@@ -161,7 +161,7 @@ def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
 def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """The differences in the machine since the image before worked."""
     before = upgrade.image_before
-    return why.machine_since(workspace, before, (upgrade.model,)) if before else ()
+    return why.machine_since(workspace, before, upgrade.model) if before else ()
 
 
 # The steps. Each can be repeated: a build has its cache, evidence that exists is not taken again, and the move is one

@@ -31,12 +31,11 @@ from builder.serving import advice, readiness, running, selection, server_log
 from builder.serving.readiness import OptionsInUse, StartFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.events import Diagnosis
     from builder.base.machine_record import MachineChange
     from builder.base.project import Project
-    from builder.engine.client import Endpoint
     from builder.lab.likely_causes import FailureKind, LikelyCause
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
@@ -181,12 +180,11 @@ def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ..
     not answer at once is empty."""
     if not nodes:
         return ("",), (machine.read_machine(workspace.engine, workspace.environment),)
-    engines = nodes_machines.engines(workspace.project, workspace.environment, nodes)
-
-    def read(_node: str, engine: Endpoint) -> Machine:
-        return machine.read_machine(engine, workspace.environment)
-
-    answers = nodes_machines.ask_machines(engines, read, _NODE_SECONDS, ignore)
+    environ = workspace.environment
+    engines = nodes_machines.engines(workspace.project, environ, nodes)
+    answers = nodes_machines.ask_machines(
+        engines, lambda _, engine: machine.read_machine(engine, environ), _NODE_SECONDS, ignore
+    )
     machines = {node: each if isinstance(each, Machine) else Machine() for node, each in answers.items()}
     return tuple(machines), tuple(machines.values())
 
@@ -356,13 +354,9 @@ _VITAL = re.compile(
 )
 
 
-def machine_since(workspace: Workspace, name: ImageName, models: Iterable[str]) -> tuple[str, ...]:
-    """The differences in the machines since the image ``name`` worked for one of the models, a line each; empty if
-    nothing that decides differs, or no machine is recorded."""
-    return tuple(dict.fromkeys(line for model in models for line in _machine_since(workspace, name, model)))
-
-
-def _machine_since(workspace: Workspace, name: ImageName, model: str) -> Iterator[str]:
+def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
+    """The differences in the machines since the image ``name`` worked for a model, a line each; empty if nothing that
+    decides differs, or no machine is recorded."""
     lock = lock_file.read_project_lock(workspace.project)
     record = lock.image(name)
     states = (
@@ -371,16 +365,19 @@ def _machine_since(workspace: Workspace, name: ImageName, model: str) -> Iterato
         if record and state.fingerprint == record.fingerprint and state.facts.machines
     )
     if (state := next(states, None)) is None:
-        return
+        return ()
     facts = state.facts
     nodes: Sequence[str] = () if len(facts.machines) == 1 else facts.nodes
     if len(facts.machines) > 1 and not nodes:
         server = _server(workspace, model)
         nodes = _configured(workspace.project, _nodes(server) if server else ())
     names, machines = _machines(workspace, nodes)
-    for node, change in _machine_changes(facts.machines, machines, names):
-        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name)):
-            yield f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
+    lines = (
+        f"{change}{f' on {node}' if node else ''}, since {facts.last[:10]}"
+        for node, change in _machine_changes(facts.machines, machines, names)
+        if change.part in _DECISIVE or (change.part == "firmware" and _VITAL.fullmatch(change.name))
+    )
+    return tuple(dict.fromkeys(lines))
 
 
 def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) -> None:

@@ -179,11 +179,11 @@ printf '%s\\n' "$any"
 # Nothing is imported: that takes minutes, and may ask for a GPU. The last line is the answer.
 _READ_ALL = """\
 import importlib.metadata, importlib.util, json, os, pathlib, platform, sys
-versions = {}
+versions, requires = {}, {}
 for distribution in importlib.metadata.distributions():
     name = distribution.metadata["Name"]
-    if name and distribution.version:
-        versions.setdefault(name, distribution.version)
+    if name and distribution.version and name not in versions:
+        versions[name], requires[name] = distribution.version, distribution.requires or []
 def text(package, file):
     spec = importlib.util.find_spec(package)
     for place in (spec and spec.submodule_search_locations) or ():
@@ -196,6 +196,7 @@ print()
 print(json.dumps({
     "python": platform.python_version(),
     "packages": versions,
+    "requires": requires,
     "vllm": text("vllm", "_version.py"),
     "flashinfer": text("flashinfer", "_build_meta.py"),
     "commit": os.environ.get("VLLM_BUILD_COMMIT", ""),
@@ -234,12 +235,14 @@ class InstalledPackage:
 
 @dataclass(frozen=True)
 class InstalledSoftware:
-    """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
-    and FlashInfer (``vllm``, ``flashinfer``) if it has them, and the plain values of its build-metadata.yaml."""
+    """The software in an image: the version and the path of its Python, each package's version and requirements (PEP
+    508) by canonical name, vLLM and FlashInfer (``vllm``, ``flashinfer``) if it has them, and the plain values of its
+    build-metadata.yaml."""
 
     python: str
     executable: str
     packages: Mapping[str, str]
+    requires: Mapping[str, tuple[str, ...]]
     sources: Mapping[str, InstalledPackage] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -264,10 +267,9 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
         metadata, python = _plain_values(data["metadata"]), data["python"]
         is_version = _PACKAGE_VERSION.fullmatch(python)
         named = {
-            re.sub(r"[-_.]+", "-", name).lower(): version
-            for name, version in data["packages"].items()
-            if _PACKAGE_NAME.fullmatch(name)
+            _canonical(name): version for name, version in data["packages"].items() if _PACKAGE_NAME.fullmatch(name)
         }
+        requires = {_canonical(name): tuple(map(str, needs)) for name, needs in data["requires"].items()}
         packages = {name: version for name, version in sorted(named.items()) if _PACKAGE_VERSION.fullmatch(version)}
         commits = {
             "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
@@ -284,7 +286,11 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
         elif package in named:
             text = ascii(named[package])[:100]
             raise ImageStateError(f"the {package} version {text} in the image is not a valid version number")
-    return InstalledSoftware(python, executable, packages, sources, metadata)
+    return InstalledSoftware(python, executable, packages, requires, sources, metadata)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_files(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -25,17 +26,18 @@ from builder.engine import machine
 from builder.lock.model import GitPin, Version
 from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model
+from builder.plan.plan_model import StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from builder.base.project import Project
+    from builder.definitions.mod import PlainFile
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace
-    from builder.plan.plan_model import StagedFile
     from builder.sources.mirror import CommitFilter, CommitRange
 
 
@@ -115,7 +117,7 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         patches=tuple(patches),
         packages=package_changes(before.packages, after.packages),
         build_packages=package_changes(before.build, after.build),
-        base=next(values({"base": before.base}, {"base": after.base}), None),
+        base=ValueChange("base", before.base or None, after.base or None) if before.base != after.base else None,
     )
 
 
@@ -124,12 +126,6 @@ def differing(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, 
     for key in sorted(before.keys() | after.keys()):
         if (old := before.get(key)) != (new := after.get(key)):
             yield key, old, new
-
-
-def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
-    """Yields the texts that differ, sorted by name; an empty one counts as missing."""
-    present = ({name: text for name, text in side.items() if text} for side in (before, after))
-    return (ValueChange(name, old, new) for name, old, new in differing(*present))
 
 
 def kind_of(before: object, after: object) -> Kind:
@@ -313,31 +309,28 @@ class FileChange:
     note: str
 
 
-def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
-    """Yields the files that differ; all files if one folder is missing."""
-    names = {
-        path.relative_to(folder).as_posix()
-        for folder in (before, after)
-        for path in build_directory.build_directory_files(folder)
-    }
-    for name in sorted(names):
-        if change := of_files(before / name, after / name, name):
-            yield change
+def of_files(
+    before: Mapping[str, StagedFile | PlainFile], after: Mapping[str, StagedFile | PlainFile]
+) -> Iterator[FileChange]:
+    """Yields the files that differ, by their paths."""
+    for path, old, new in differing(before, after):
+        if old and new and old.content == new.content:
+            yield FileChange(path, "changed", (), "executable now" if new.executable else "is no longer executable")
+        else:
+            yield of_contents(old.content if old else None, new.content if new else None, path)
 
 
-def of_files(before: Path, after: Path, name: str) -> FileChange | None:
-    """None if there is no difference. A file that cannot be read counts as missing."""
-    old, new = _content(before), _content(after)
-    if old != new:
-        return of_contents(old, new, name)
-    if old is None or _executable(before) == _executable(after):
-        return None
-    return of_mode(name, executable=_executable(after))
-
-
-def of_mode(name: str, *, executable: bool) -> FileChange:
-    """The difference between two files of which only one is executable."""
-    return FileChange(name, "changed", (), "executable now" if executable else "is no longer executable")
+def read_files(folder: Path, names: Iterable[str] | None = None) -> dict[str, StagedFile]:
+    """The files in ``folder`` by their paths: those called ``names``, or all. One that cannot be read counts as
+    missing."""
+    if names is None:
+        names = (path.relative_to(folder).as_posix() for path in build_directory.build_directory_files(folder))
+    read = {}
+    for name in names:
+        with suppress(OSError):
+            content = files.read_plain_file(folder / name, plan_model.LARGEST_FILE)
+            read[name] = StagedFile(content, bool((folder / name).stat().st_mode & 0o100))
+    return read
 
 
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
@@ -351,13 +344,6 @@ def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
     return FileChange(name, "changed", tuple(diff)[2:], "")
 
 
-def _content(path: Path) -> bytes | None:
-    try:
-        return files.read_plain_file(path, plan_model.LARGEST_FILE)
-    except OSError:
-        return None
-
-
 def _lines(content: bytes) -> list[str] | None:
     """The lines of a small text file; None for anything else."""
     if len(content) > LARGEST or b"\0" in content:
@@ -368,10 +354,6 @@ def _lines(content: bytes) -> list[str] | None:
         return None
     # As in git: a text without a final line break differs from one with it.
     return lines[:-1] if not lines[-1] else [*lines[:-1], f"{lines[-1]}\n\\ No newline at the end"]
-
-
-def _executable(path: Path) -> bool:
-    return bool(path.stat().st_mode & 0o100)
 
 
 # Upstream commits behind sources that moved, from the mirrors of their repositories.
@@ -443,7 +425,7 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
         own = {path.removeprefix(prefix): file for path, file in present.items() if path.startswith(prefix)}
         for edit in (*_edited_texts(part, own), *_edited_packages(part, own), *_edited_mods(part, own)):
             yield f"{prefix}{edit}"
-    deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
+    deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory, present))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
     yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
 
@@ -497,7 +479,7 @@ def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str
             yield f"mods/{name} was edited" if staged else f"mods/{name} is gone"
 
 
-def _outdated(directory: BuildDirectory) -> Iterator[str]:
+def _outdated(directory: BuildDirectory, present: Mapping[str, StagedFile]) -> Iterator[str]:
     """Yields what is valid in the bake file, and differs from what was written for this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
@@ -509,6 +491,7 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
         if part.target.get("args") != {"SOURCE_DATE_EPOCH": epoch}:
             yield f"`args` of target {name}"
         # The sources whose trees the Dockerfile mounts.
-        mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
+        dockerfile = present[f"{part.definition}/Dockerfile".removeprefix("/")].content
+        mounted = set(re.findall(rb"from=([^\s,]+)", dockerfile))
         if any(making.source_context(each).encode() in mounted for each in part.takes.keys() - part.contexts.keys()):
             yield f"`contexts` of target {name}"

@@ -25,7 +25,7 @@ from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from builder.base.project import Project
     from builder.lab.changes import FileChange
@@ -363,7 +363,8 @@ def compare_copy(
         place = place_of(project, kind, name).relative_to(project.root).as_posix()
         contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in before}
         is_shipped = shipped_files.is_unedited(project, place, contents)
-    differences = tuple(_file_changes(before or (), files))
+    sides = ({file.path: file for file in side} for side in (before or (), files))
+    differences = tuple(changes.of_files(*sides))
     return PlannedCopy(kind, name, files, origin, before, previous, edited, is_shipped, differences)
 
 
@@ -397,14 +398,3 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
             path_of(project, kind, name).unlink(missing_ok=True)
     except OSError as error:
         raise ConflictError(f"{kind}s/{name} cannot be written: {error.strerror or error}") from None
-
-
-def _file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
-    old, new = {file.path: file for file in before}, {file.path: file for file in after}
-    for path in sorted({*old, *new}):
-        left, right = old.get(path), new.get(path)
-        if left and right and left.content == right.content:
-            if left.executable != right.executable:
-                yield changes.of_mode(path, executable=right.executable)
-            continue
-        yield changes.of_contents(left.content if left else None, right.content if right else None, path)

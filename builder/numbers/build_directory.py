@@ -88,10 +88,10 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
         secret = making.packages_secret(part.definition)
         # Builds of before this program recorded packages have none.
         records = part.target.get("secret") == [secret]
-        target = making.bake_target(platform, date, trees, parent or None, records_packages=records)
-        if part.definition:
-            secrets = {"secret": [secret]} if records else {}
-            yield part.definition, {**target, "context": part.definition, **secrets}
+        folder, above = part.definition, parent or None
+        target = making.bake_target(platform, date, trees, above, records_packages=records, folder=folder)
+        if folder:
+            yield folder, target
         else:
             own = {key: text for key, text in labels.items() if isinstance(text, str) and _LABEL.fullmatch(key)}
             yield making.TARGET, {**target, **({"labels": own} if own else {})}

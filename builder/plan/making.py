@@ -380,22 +380,22 @@ FILE = plan_model.BAKE
 
 
 def bake_target(
-    platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool
+    platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool, folder: str = ""
 ) -> dict[str, Any]:
-    """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
-    sources taken from git, each with its address and commit as ``URL#COMMIT``. Where it ``records_packages`` of the
-    distribution, those of the build before are installed again: a secret, because BuildKit does not know a step by it.
-    Attestations are off: they would change the digest of every build."""
+    """A target that builds the build directory, or the ``folder`` of a parent image in it; the parent image is another
+    target of the same file. ``trees`` are the sources taken from git, each with its address and commit as
+    ``URL#COMMIT``. Where it ``records_packages`` of the distribution, those of the build before are installed again: a
+    secret, because BuildKit does not know a step by it. Attestations are off: they would change each build's digest."""
     contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
     if parent:
         contexts[parent] = f"target:{parent}"
     return {
-        "context": ".",
+        "context": folder or ".",
         "dockerfile": "Dockerfile",
         **({"contexts": contexts} if contexts else {}),
         "platforms": [platform],
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
-        **({"secret": [packages_secret("")]} if records_packages else {}),
+        **({"secret": [packages_secret(folder)]} if records_packages else {}),
         "attest": [{"type": "provenance", "disabled": "true"}, {"type": "sbom", "disabled": "true"}],
     }
 

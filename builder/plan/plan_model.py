@@ -45,11 +45,13 @@ _NEVER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
 def belongs(path: str, mods: Mapping[str, Collection[str]]) -> bool:
     """True if a build directory of these definitions has a file ``path``. ``mods`` has the mods of each, by name; the
     files of the last definition, called by the empty name, lie at the top, those of its parents in their folders."""
-    return (
-        path in _TOP
-        or bool(_LOCKED.fullmatch(path) or _OF_PART.fullmatch(_within(path, mods)[1]))
-        or may_be_executable(path, mods)
-    )
+    own = bool(_OF_PART.fullmatch(_within(path, mods)[1]))
+    return own or is_record(path) or may_be_executable(path, mods)
+
+
+def is_record(path: str) -> bool:
+    """True for a file that records the build as a whole: it is of none of the definitions."""
+    return path in _TOP or bool(_LOCKED.fullmatch(path))
 
 
 def may_be_executable(path: str, mods: Mapping[str, Collection[str]]) -> bool:

@@ -330,11 +330,11 @@ def test_a_run_that_passed_is_a_state_that_worked(tmp_path: Path) -> None:
 
 def test_a_machine_that_changed_is_named_and_one_that_did_not_is_not(tmp_path: Path) -> None:
     project, variables = replay(tmp_path, THREADS["kernel breaks RoCE"])
-    changed = why.machine_since(open_workspace(project, variables, ignore), FIRST, (MODEL,))
+    changed = why.machine_since(open_workspace(project, variables, ignore), FIRST, MODEL)
     assert changed == ("kernel: 6.17.0-1032-nvidia → 7.0.0-1019-nvidia, since 2026-09-01",)
     same = environ(tmp_path, Tree(ota="7.6.0", available=60, governor="powersave", fwupd={"USB hub": "9.9"}))
-    assert why.machine_since(open_workspace(project, same, ignore), FIRST, (MODEL,)) == ()
-    assert why.machine_since(open_workspace(project, variables, ignore), SECOND, (MODEL,)) == ()
+    assert why.machine_since(open_workspace(project, same, ignore), FIRST, MODEL) == ()
+    assert why.machine_since(open_workspace(project, variables, ignore), SECOND, MODEL) == ()
     flashed = environ(tmp_path, Tree(bios="5.36_0ACUM027"))
-    (line,) = why.machine_since(open_workspace(project, flashed, ignore), FIRST, (MODEL,))
+    (line,) = why.machine_since(open_workspace(project, flashed, ignore), FIRST, MODEL)
     assert line.startswith("firmware of BIOS: 5.36_0ACUM018 → 5.36_0ACUM027")

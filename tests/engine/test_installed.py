@@ -23,6 +23,7 @@ def answer(**values: Any) -> dict[str, Any]:
     return {
         "python": "3.12.3",
         "packages": packages,
+        "requires": {"Flashinfer_Python": ["torch>=2.9"]},
         "vllm": "",
         "flashinfer": "",
         "commit": "",
@@ -38,6 +39,7 @@ def vllm_commit(**values: Any) -> str | None:
 def test_names_are_canonical_and_sources_have_their_versions() -> None:
     software = installed.parse("/usr/bin/python3", answer())
     assert software.packages == {"flashinfer-python": "0.6.12", "torch": "2.13.0+cu130", "vllm": "0.23.0"}
+    assert software.requires == {"flashinfer-python": ("torch>=2.9",)}
     assert software.sources["vllm"] == installed.InstalledPackage("0.23.0")
     assert software.sources["flashinfer"] == installed.InstalledPackage("0.6.12")
 
@@ -78,7 +80,8 @@ def test_a_source_with_a_version_that_is_none_is_told(name: str, version: str) -
 
 ODD: list[dict[str, Any]] = [
     {"python": 3}, {"python": "3.12\ud800"}, {"python": "3\n12"}, {"packages": []}, {"packages": {"vllm": 1}},
-    {"packages": {"a": ["1"]}}, {"vllm": {}}, {"metadata": {"a": 1}}, {"commit": 7},
+    {"packages": {"a": ["1"]}}, {"vllm": {}}, {"metadata": {"a": 1}}, {"commit": 7}, {"requires": []},
+    {"requires": {"a": 1}},
 ]  # fmt: skip
 
 

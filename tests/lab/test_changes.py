@@ -18,7 +18,7 @@ from builder.lab.changes import ComparedImage, contents_of
 from builder.lock.model import GitPin, ImageName, Lock, Pins, Version
 from builder.numbers import build_directory
 from builder.plan.making import ImageInputs, make_plan
-from builder.plan.plan_model import Plan
+from builder.plan.plan_model import Plan, StagedFile
 from tests import locks, projects
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -211,6 +211,36 @@ def test_a_damaged_directory_is_refused_with_its_file(numbers: Kept, file: str, 
 def test_a_directory_that_is_gone_is_said(numbers: Kept) -> None:
     with pytest.raises(FileProblemsError, match="the build directory of tf5:9 is missing"):
         build_directory.read_build_directory(numbers.project, ImageName("tf5", 9))
+
+
+def test_files_of_two_sides_by_what_differs() -> None:
+    before = {
+        "gone": StagedFile(b"1\n"),
+        "mode": StagedFile(b"x"),
+        "same": StagedFile(b"x"),
+        "text": StagedFile(b"a\nb\n"),
+    }
+    after = {
+        "mode": StagedFile(b"x", executable=True),
+        "new": StagedFile(b"1,"),
+        "same": StagedFile(b"x"),
+        "text": StagedFile(b"a\nc\n"),
+    }
+    listed = [(change.path, change.kind, change.note or change.lines[1:]) for change in changes.of_files(before, after)]
+    assert listed == [
+        ("gone", "removed", "2 bytes"),
+        ("mode", "changed", "executable now"),
+        ("new", "added", "2 bytes"),
+        ("text", "changed", (" a", "-b", "+c")),
+    ]
+    assert [change.note for change in changes.of_files(after, before)][1] == "is no longer executable"
+
+
+def test_a_file_that_cannot_be_read_counts_as_missing(tmp_path: Path) -> None:
+    projects.write(tmp_path / "a/file", "text\n")
+    (tmp_path / "a/link").symlink_to("file")
+    assert changes.read_files(tmp_path, ["a/file", "a/link", "a/none"]) == {"a/file": StagedFile(b"text\n")}
+    assert changes.read_files(tmp_path) == {"a/file": StagedFile(b"text\n")}
 
 
 # What is known of an image when it is compared.

@@ -1,22 +1,29 @@
-"""The difference of two recorded builds: units that can be taken from either, and the build directory of any mixture.
+"""Two numbers side by side: units that can be taken from either, and the build directory of any mixture.
 
-The files and trees of a mixture come first, then texts side by side, and the comparison of two builds. Everything is
-read from recorded build directories: today's templates and pins show only what would be built today. A value that a
-text takes from a source (a version, a commit, the digest of the base image) belongs to that source, so that the text
-around it belongs to the template alone.
+The span of two numbers and its mixtures come first, then the recipe, texts side by side, and the comparison of two
+builds. Everything is read from recorded build directories: today's templates and pins show only what would be built
+today. A value that a text takes from a source (a version, a commit, the digest of the base image) belongs to that
+source, so that the text around it belongs to the template alone.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
+from builder.base.errors import FileProblemsError
+from builder.building import bake
 from builder.definitions.image import PACKAGES_BUILT_FROM
+from builder.engine import images
 from builder.lab.bisect.search import Axis
+from builder.lab.changes import of_files
 from builder.lock import closures
+from builder.lock.model import BasePin, ImageName, Pins
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.plan_model import StagedFile
@@ -24,16 +31,18 @@ from builder.plan.plan_model import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from builder.base.project import Project
+    from builder.lab.bisect.search import BisectCandidate
     from builder.numbers.build_directory import BuildDirectory, BuildPart
 
     Files = Mapping[str, StagedFile]
 
-TEMPLATE, BASE = "template", "base image"
+RECIPE, TEMPLATE, BASE, WHOLE = "recipe", "template", "base image", "the whole image"
 PACKAGE_KEY = "package "
 PACKAGES = "Python packages"
 _PATCHES, _DISTRIBUTION = "patches of sources", "distribution packages"
-# The later a step stands in the image, the less has to be built again for it.
-_CHEAPEST_FIRST = ("mod", TEMPLATE, _PATCHES, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE)
+# The later a step stands in the image, the less has to be built again for it. A recipe is changed without a build.
+_CHEAPEST_FIRST = (RECIPE, "mod", TEMPLATE, _PATCHES, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE, WHOLE)
 _PATCHES_MOUNT = "source=patches,target="
 
 
@@ -47,11 +56,11 @@ class Segment:
     unit: str = ""
     key: str = ""
 
-    def chosen(self, taken: Collection[str], chosen: Mapping[str, str]) -> str:
+    def chosen(self, taken: Collection[str], values: Mapping[str, str]) -> str:
         if self.unit not in taken:
             return self.old
         # The value of a point replaces a new one. A package that the new build lacks is at no point either.
-        return chosen.get(self.key, self.new) if self.new else ""
+        return values.get(self.key, self.new) if self.new else ""
 
 
 @dataclass(frozen=True)
@@ -66,14 +75,14 @@ class MixedFile:
     segments: tuple[Segment, ...] = ()
     values: tuple[Segment, ...] = ()
 
-    def mixed(self, taken: Collection[str], chosen: Mapping[str, str]) -> StagedFile | None:
+    def mixed(self, taken: Collection[str], values: Mapping[str, str]) -> StagedFile | None:
         """The file with the units ``taken`` from the new build, None if it does not exist."""
         is_new = self.unit in taken or any(segment.unit in taken for segment in self.segments)
         side = self.new if is_new else self.old
         if side is None or not self.segments:
             return side
-        text = "".join(segment.chosen(taken, chosen) for segment in self.segments)
-        return StagedFile(filled(text, self.values, taken, chosen).encode(), side.executable)
+        text = "".join(segment.chosen(taken, values) for segment in self.segments)
+        return StagedFile(filled(text, self.values, taken, values).encode(), side.executable)
 
 
 @dataclass(frozen=True)
@@ -87,38 +96,74 @@ class SourceTree:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Two builds of one chain of definitions. ``parts`` has for each definition the date of its old image (seconds
-    since 1970) and its trees; ``axis_of`` has the axis of each unit."""
+class NumberSpan:
+    """The difference between two numbers. ``parts`` has for each definition of their chain the date of its old image
+    (seconds since 1970) and its trees; it is empty if the two builds cannot be mixed. ``recipe`` is the text that
+    serves them, empty if it is the same. ``axis_of`` has the axis of each unit."""
 
+    old: ImageName
+    new: ImageName
     platform: str
-    files: tuple[MixedFile, ...]
-    parts: Mapping[str, tuple[int, tuple[SourceTree, ...]]]
-    axis_of: Mapping[str, str]
+    files: tuple[MixedFile, ...] = ()
+    parts: Mapping[str, tuple[int, tuple[SourceTree, ...]]] = field(default_factory=dict)
+    recipe: tuple[Segment, ...] = ()
+    axis_of: Mapping[str, str] = field(default_factory=lambda: {WHOLE: WHOLE})
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes, the cheapest to change first."""
+        units = (
+            *(segment.unit for segment in self.recipe),
+            *(unit for file in self.files for unit in (file.unit, *(segment.unit for segment in file.segments))),
+            *(value.unit for file in self.files for value in file.values),
+            *(tree.unit for tree in self.trees if tree.old != tree.new),
+            *(() if self.parts else (WHOLE,)),
+        )
+        rows: dict[str, list[str]] = {}
+        for unit in filter(None, dict.fromkeys(units)):
+            rows.setdefault(self.axis_of.get(unit, RECIPE), []).append(unit)
+        return tuple(Axis(name, tuple(rows[name])) for name in sorted(rows, key=_cost))
 
     @property
     def trees(self) -> tuple[SourceTree, ...]:
         return tuple(tree for _, trees in self.parts.values() for tree in trees)
 
     @property
-    def dockerfiles(self) -> tuple[str, str]:
-        """The Dockerfiles of all definitions in the old and in the new build."""
-        dockerfiles = [file for file in self.files if file.path.rpartition("/")[2] == "Dockerfile"]
-        old, new = [file.old for file in dockerfiles if file.old], [file.new for file in dockerfiles if file.new]
-        return "".join(file.content.decode() for file in old), "".join(file.content.decode() for file in new)
+    def segments(self) -> list[Segment]:
+        return [segment for file in self.files for segment in file.segments]
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
-        """The axes, the cheapest to change first."""
-        rows: dict[str, list[str]] = {}
-        units = (
-            *(unit for file in self.files for unit in (file.unit, *(segment.unit for segment in file.segments))),
-            *(value.unit for file in self.files for value in file.values),
-            *(tree.unit for tree in self.trees if tree.old != tree.new),
-        )
-        for unit in filter(None, dict.fromkeys(units)):
-            rows.setdefault(self.axis_of[unit], []).append(unit)
-        return tuple(Axis(name, tuple(rows[name])) for name in sorted(rows, key=_cost))
+    def bases(self) -> tuple[str, str]:
+        """The base images on either side, each with its digest; empty unless they are two images of one name."""
+        values = (value for file in self.files for value in file.values if value.key == BASE)
+        if (base := next(values, None)) and images.repository(base.old) == images.repository(base.new):
+            return base.old, base.new
+        return "", ""
+
+    def tree(self, unit: str) -> SourceTree | None:
+        """The tree of a source that both builds take from git."""
+        return next((tree for tree in self.trees if tree.unit == unit and tree.old[0] and tree.new[0]), None)
+
+    def package(self, unit: str) -> str:
+        """The package of a unit that is one line in a requirement file on both sides; else empty."""
+        own = {segment.key for segment in self.segments if segment.unit == unit and segment.key}
+        package = own.pop().removeprefix(PACKAGE_KEY) if len(own) == 1 else ""
+        return package if package and all(self.versions(package)) else ""
+
+    def versions(self, package: str) -> tuple[str, str]:
+        """The version of a package on either side, empty if the side lacks the package."""
+        old = new = ""
+        for segment in self.segments:
+            if segment.key == f"{PACKAGE_KEY}{package}":
+                lines = (segment.old, segment.new)
+                before, after = (line.partition("==")[2].partition(" ")[0].strip() for line in lines)
+                old, new = before or old, after or new
+        return old, new
+
+    def recipe_text(self, candidate: BisectCandidate) -> str:
+        """The recipe that serves a candidate; empty for the present one, which serves all but the first number and its
+        mixtures."""
+        return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 
 def _cost(axis: str) -> tuple[int, str]:
@@ -127,11 +172,11 @@ def _cost(axis: str) -> tuple[int, str]:
     return next(places, len(_CHEAPEST_FIRST)), axis
 
 
-def mixed_files(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, StagedFile]:
-    """The files of a mixture: the units ``taken`` come from the new build, with the values ``chosen`` of a point: the
-    commit of a source, the line of a package."""
-    mixed = {file.path: made for file in difference.files if (made := file.mixed(taken, chosen))}
-    for definition in difference.parts:
+def mixed_files(span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> dict[str, StagedFile]:
+    """The files of a mixture: the units ``taken`` come from the new build, with the ``values`` of a point: the commit
+    of a source, the line of a package."""
+    mixed = {file.path: made for file in span.files if (made := file.mixed(taken, values))}
+    for definition in span.parts:
         folder = f"{definition}/" if definition else ""
         text = _with_stages_named(mixed[f"{folder}Dockerfile"].content.decode())
         mixed[f"{folder}Dockerfile"] = StagedFile(text.encode())
@@ -140,29 +185,86 @@ def mixed_files(difference: Difference, taken: Collection[str], chosen: Mapping[
     return mixed
 
 
-def mixed_targets(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, object]:
+def mixed_targets(span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> dict[str, object]:
     """The bake targets of a mixture, without labels."""
     made: dict[str, object] = {}
     parent = None
-    for folder, (epoch, trees) in difference.parts.items():
-        addresses = {}
-        for tree in trees:
-            url, commit = tree.new if tree.unit in taken else tree.old
-            if url:
-                addresses[tree.name] = f"{url}#{chosen.get(f'{tree.unit} commit', commit)}"
-        records = f"{folder}/{plan_model.PACKAGES}".removeprefix("/") in {file.path for file in difference.files}
-        target = making.bake_target(difference.platform, epoch, addresses, parent, records_packages=records)
-        if folder:
-            target["context"] = folder
-            target |= {"secret": [making.packages_secret(folder)]} if records else {}
-        made[folder or making.TARGET] = target
+    paths = {file.path for file in span.files}
+    for folder, (epoch, trees) in span.parts.items():
+        sides = [(tree, *(tree.new if tree.unit in taken else tree.old)) for tree in trees]
+        addresses = {
+            tree.name: f"{url}#{values.get(f'{tree.unit} commit', commit)}" for tree, url, commit in sides if url
+        }
+        records = f"{folder}/{plan_model.PACKAGES}".removeprefix("/") in paths
+        made[folder or making.TARGET] = making.bake_target(
+            span.platform, epoch, addresses, parent, records_packages=records, folder=folder
+        )
         parent = folder
     return made
 
 
+def change_of(span: NumberSpan, unit: str) -> str:
+    """The change of a unit, as a unified diff of its files."""
+    sides = [mixed_files(span, taken, {}) for taken in ((), (unit,))]
+    # Requirements and recipes are long: only the unit's own lines are shown.
+    long = {file.path: file.segments for file in span.files if "python/" in file.path} | {RECIPE: span.recipe}
+    for path, segments in long.items():
+        own = [segment for segment in segments if segment.unit == unit]
+        for side, lines in zip(sides, ([each.old for each in own], [each.new for each in own]), strict=True):
+            side[path] = StagedFile("".join(lines).encode())
+    return "".join(
+        f"--- {span.old}/{change.path}\n+++ {span.new}/{change.path}\n"
+        + "".join(f"{line}\n" for line in change.lines or [f"{change.path} {change.kind}: {change.note}"])
+        for change in of_files(*sides)
+    )
+
+
+def span_reader(
+    project: Project, repository: str, platform: str, recipe: str = "", recipe_before: tuple[int, str] = (0, "")
+) -> Callable[[int, int], NumberSpan]:
+    """A function that reads the span of two numbers, each once. ``recipe`` is its present text, ``recipe_before`` the
+    other text that served the number with it."""
+
+    @functools.cache
+    def span(old: int, new: int) -> NumberSpan:
+        names = ImageName(repository, old), ImageName(repository, new)
+        before = recipe_before[1] if old == recipe_before[0] else ""
+        flags = tuple(_recipe_segments(before, recipe)) if before else ()
+        mixable = None
+        with suppress(FileProblemsError, ValueError):  # adopted, gone, damaged or edited
+            first, second = (build_directory.read_build_directory(project, name) for name in names)
+            mixable = difference(names, (first, second), platform)
+        return replace(mixable or NumberSpan(*names, platform), recipe=flags)
+
+    return span
+
+
+# The recipe: a flag of its command is one unit with its values, and so is each line of its own.
+
+_CONTINUED = re.compile(r"[ \t]*\\\n[ \t]*")
+_BEFORE_FLAG = re.compile(r"(?=[ \t]--?[A-Za-z]|\n\Z)")
+_LONGEST_NAME = 40
+
+
+def _recipe_segments(before: str, after: str) -> Iterator[Segment]:
+    """The segments of two texts of a recipe: their lines, continued ones joined, cut in front of each flag."""
+    tokens = (
+        [token for line in _CONTINUED.sub(" ", text).splitlines(keepends=True) for token in _BEFORE_FLAG.split(line)]
+        for text in (before, after)
+    )
+    old, new = (list(filter(None, each)) for each in tokens)
+    for left, right in pairs(old, new, _flag_or_key):
+        yield Segment(left, right, "" if left == right else f"{RECIPE}, {_flag_or_key(left or right)}")
+
+
+def _flag_or_key(text: str) -> str:
+    words = text.split()
+    first = words[0] if words and words[0].startswith("-") else text.strip().partition(":")[0]
+    return first.partition("=")[0][:_LONGEST_NAME] or "an empty line"
+
+
 # Texts side by side: instructions, the stages of mods, and values from sources.
 
-_HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
 # Mods with scripts get numbered stages, each on the one before it. Which mods a mixture has decides the numbers, so a
 # text to be mixed leaves them open.
@@ -180,24 +282,13 @@ _MARK = "\0v%d\0"
 
 def _instructions(dockerfile: str) -> list[str]:
     """The instructions of a Dockerfile, each with the leading lines that belong to it; joined, they are the text."""
-    tokens, current, end = [], "", ""
-    for line in dockerfile.splitlines(keepends=True):
-        is_leading = not end and not current.endswith("\\\n") and bool(_LEADING.match(line.rstrip("\n")))
-        current += line
-        if end:
-            end = "" if line.strip() == end else end
-        elif heredoc := (None if is_leading else _HEREDOC.search(line)):
-            end = heredoc["word"]
-        if not is_leading and not end and not line.rstrip("\n").endswith("\\"):
-            tokens.append(current)
-            current = ""
-    return [*tokens, current] if current else tokens
-
-
-def _title(instruction: str) -> str:
-    """The first comment in the script of an instruction, or nothing."""
-    comment = _TITLE.search(instruction)
-    return comment[1] if comment else ""
+    lines = re.split(r"(?<=\n)", dockerfile)
+    tokens, begin = [], 0
+    for first, end in bake.instructions([line.removesuffix("\n") for line in lines]):
+        if not _LEADING.match(lines[first]):
+            tokens.append("".join(lines[begin:end]))
+            begin = end
+    return [*tokens, "".join(lines[begin:])]
 
 
 def _key(instruction: str) -> str:
@@ -205,7 +296,8 @@ def _key(instruction: str) -> str:
     lines = [line for line in instruction.splitlines() if not _LEADING.match(line)] or [instruction]
     if mod := _MOD.search(instruction):
         return f"{lines[0].partition(' ')[0]} mod {mod['name']}"
-    return _title(instruction) or lines[0]
+    comment = _TITLE.search(instruction)
+    return comment[1] if comment else lines[0]
 
 
 def pairs(old: Sequence[str], new: Sequence[str], key: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
@@ -239,12 +331,14 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
     for source in sorted(old.takes.keys() & new.takes.keys()):
         sides = (old.takes[source], new.takes[source])
         if source == "base":
-            bases = [(side.get("image", ""), side.get("content", "")) for side in sides]
-            written = [name if content.startswith("local:") else f"{name}@{content}" for name, content in bases]
-            values.append((BASE, BASE, written))
+            bases = (BasePin(side.get("image", ""), side.get("content", "")) for side in sides)
+            values.append((BASE, BASE, [making.base_reference(Pins(base)) for base in bases]))
         elif not source.endswith("packages") and all("version" in side for side in sides):
             commits = [side.get("commit", "") for side in sides]
-            unit = BASE if all(_is_brought(source, part) for part in (old, new)) else source
+            # A source that the base image brings changes with the base.
+            own = {*PACKAGES_BUILT_FROM.get(source, (source,))}
+            is_brought = all(own & part.takes.get(making.BASE_PACKAGES, {}).keys() for part in (old, new))
+            unit = BASE if is_brought else source
             values += [
                 (unit, f"{source} commit", commits),
                 (unit, f"{source} version", [side["version"] for side in sides]),
@@ -252,12 +346,6 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
                 (unit, f"{source} index", list(map(_index_commit, texts, commits))),
             ]
     return tuple(Segment(both[0], both[1], unit, key) for unit, key, both in values if all(both) and both[0] != both[1])
-
-
-def _is_brought(source: str, part: BuildPart) -> bool:
-    """True if the base image brings a source: then it changes with the base."""
-    packages = part.takes.get(making.BASE_PACKAGES, {})
-    return any(package in packages for package in PACKAGES_BUILT_FROM.get(source, (source,)))
 
 
 def _date(dockerfile: str, source: str) -> str:
@@ -285,23 +373,25 @@ def marked(text: str, values: Sequence[Segment], *, is_new: bool) -> str:
     return text
 
 
-def filled(text: str, values: Sequence[Segment], taken: Collection[str], chosen: Mapping[str, str]) -> str:
-    """A marked text with its values: for the units ``taken`` the new or the ``chosen`` ones."""
-    for number, value in enumerate(values):
-        text = text.replace(_MARK % number, value.chosen(taken, chosen))
+def filled(text: str, marks: Sequence[Segment], taken: Collection[str], values: Mapping[str, str]) -> str:
+    """A marked text with the values of its ``marks``: for the units ``taken`` the new ones, or those of a point."""
+    for number, mark in enumerate(marks):
+        text = text.replace(_MARK % number, mark.chosen(taken, values))
     return text
 
 
 # The comparison of two recorded builds.
 
 
-def difference(old: BuildDirectory, new: BuildDirectory, platform: str) -> Difference | None:
-    """The difference between two builds; None if their chains of definitions differ, so that they cannot be mixed.
-    Raises FileProblemsError for a build directory that cannot be read, ValueError for an edited one."""
-    before, after = ({part.definition: part for part in each.parts} for each in (old, new))
+def difference(
+    names: tuple[ImageName, ImageName], builds: tuple[BuildDirectory, BuildDirectory], platform: str
+) -> NumberSpan | None:
+    """The difference between the builds of two numbers; None if their chains of definitions differ, so that they cannot
+    be mixed. Raises FileProblemsError for a build directory that cannot be read, ValueError for an edited one."""
+    before, after = ({part.definition: part for part in each.parts} for each in builds)
     if list(before) != list(after):
         return None
-    old_files, new_files = map(build_directory.read_build_files, (old, new))
+    old_files, new_files = map(build_directory.read_build_files, builds)
     axis_of: dict[str, str] = {}
     files: list[MixedFile] = []
     parts = {}
@@ -311,15 +401,15 @@ def difference(old: BuildDirectory, new: BuildDirectory, platform: str) -> Diffe
         files += compared.files()
         epoch = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
         parts[name] = (int(epoch) if epoch.isdecimal() else 0, compared.trees())
-    return Difference(platform, tuple(files), parts, axis_of)
+    return NumberSpan(*names, platform, tuple(files), parts, axis_of=axis_of)
 
 
 def _of_part(files: Files, name: str, parts: Collection[str]) -> Files:
     """The files of a definition, by the path below its folder."""
     if name:
         return {path.removeprefix(f"{name}/"): file for path, file in files.items() if path.startswith(f"{name}/")}
-    others = {*parts, plan_model.PLAN, plan_model.BAKE, plan_model.RECORD, plan_model.LAYERS}
-    return {path: file for path, file in files.items() if path.partition("/")[0] not in others}
+    own = (path for path in files if path.partition("/")[0] not in parts and not plan_model.is_record(path))
+    return {path: files[path] for path in own}
 
 
 class _ComparedPart:
@@ -329,24 +419,22 @@ class _ComparedPart:
         self, name: str, old: BuildPart, new: BuildPart, files: tuple[Files, Files], axis_of: dict[str, str]
     ) -> None:
         self.name, self.axis_of = name, axis_of
-        self.old_files, self.new_files = old_files, new_files = files
+        self.old_files, self.new_files = files
         self.contexts = (old.contexts, new.contexts)
-        texts = (old_files["Dockerfile"].content.decode(), new_files["Dockerfile"].content.decode())
+        texts = (files[0]["Dockerfile"].content.decode(), files[1]["Dockerfile"].content.decode())
         self.values = _values(old, new, texts)
         axis_of |= {value.unit: value.unit for value in self.values}
         versioned = {source for part in (old, new) for source, takes in part.takes.items() if "version" in takes}
         self.sources = sorted({*old.contexts, *new.contexts, *versioned})
-        moved = old.contexts.keys() ^ new.contexts.keys()
-        self.moved = re.compile(rf"\b(?:{'|'.join(moved)})\b") if moved else None
-        # Requirement files that only one build has, for packages of one source, which comes from an index of its own.
-        # The lines that install them belong to that source, too.
-        self.lone: dict[str, str] = {}
-        for path in sorted(old_files.keys() ^ new_files.keys()):
+        # The units that own the lines with a word: a source that only one build takes from git, and a requirement file
+        # that only one build has, for packages of one source, which comes from an index of its own.
+        self.owners = {source: self._unit(source) for source in sorted(old.contexts.keys() ^ new.contexts.keys())}
+        for path in sorted(files[0].keys() ^ files[1].keys()):
             if path.startswith("python/"):
-                text = (old_files.get(path) or new_files[path]).content.decode()
+                text = (files[0].get(path) or files[1][path]).content.decode()
                 owners = {self._source_of(package.name) for package in making.read_requirements(text)}
                 if len(owners) == 1 and (owner := owners.pop()):
-                    self.lone[path.removeprefix("python/")] = owner
+                    self.owners[path.removeprefix("python/")] = owner
 
     def _unit(self, name: str, axis: str = "") -> str:
         """The unit of this name, prefixed by its definition where that is a parent of the image's own."""
@@ -439,6 +527,5 @@ class _ComparedPart:
         if patch := _PATCH.search(text):
             name = f"{patch['source']}#{patch['stem']}"
             return self._unit(f"{'pull request' if patch['stem'].isdecimal() else 'patch'} {name}", _PATCHES)
-        if self.moved and (source := self.moved.search(text)):
-            return self._unit(source[0])
-        return next((self.lone[file] for file in self.lone if file in text), "")
+        word = re.search(rf"\b(?:{'|'.join(map(re.escape, self.owners))})\b", text) if self.owners else None
+        return self.owners[word[0]] if word else ""

@@ -8,13 +8,14 @@ and supposing answers shows what is ahead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from builder.base.records import Journal, RecordError
 from builder.lock import checking
+from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,40 +36,15 @@ class Axis:
     units: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Row:
-    """The points of a unit between two others, in their order: commits, versions. ``after`` and ``before`` are empty
-    for the unit's ends."""
-
-    unit: str
-    after: str
-    before: str
-    points: tuple[PointText, ...]
-
-
-@dataclass(frozen=True)
-class BisectSubject:
-    """The subject of a search: the numbers in their order, from the good end to the bad end.
-
-    ``axes`` returns the difference of two neighbouring numbers, the cheapest to change first. ``impossible`` says why a
-    candidate cannot exist, such as a FlashInfer that the vLLM does not accept, and is empty if it may. ``single`` is
-    true if the judge never gives two answers for one image."""
-
-    numbers: tuple[int, ...]
-    axes: Callable[[int, int], tuple[Axis, ...]]
-    impossible: Callable[[int, int, frozenset[str]], str] = field(default=lambda *_: "")
-    single: bool = False
-
-
 @dataclass(frozen=True, order=True)
 class BisectCandidate:
-    """The number ``old`` with everything in ``taken`` as ``new`` has it; ``points`` puts some of it at a commit or a
+    """The number ``old`` with everything in ``taken`` as ``new`` has it; ``point`` puts one unit of it at a commit or a
     version between the two. A number itself is ``old`` and ``new`` at once."""
 
     old: int
     new: int
     taken: tuple[str, ...] = ()
-    points: tuple[tuple[str, PointText], ...] = ()
+    point: tuple[str, PointText] | None = None
 
     @property
     def number(self) -> int | None:
@@ -80,9 +56,9 @@ def of_number(number: int) -> BisectCandidate:
     return BisectCandidate(number, number)
 
 
-def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
+def mixed(old: int, new: int, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
     """The candidate of these parts, always in the same order, so that equal ones compare equal."""
-    return BisectCandidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))
+    return BisectCandidate(old, new, tuple(sorted(taken)), point)
 
 
 # The first bad one in a row: bisection with places that cannot be tried.
@@ -163,18 +139,14 @@ class _Noise:
         """All trials of a candidate, added up."""
         return self.sums.get(candidate, Trial(candidate))
 
-    def verdict(self, tally: Trial) -> Word | None:
-        """The verdict of these trials, None if it takes more of them."""
+    def verdict(self, tally: Trial) -> Word:
+        """The verdict of these trials, if none are missing."""
         if tally.skipped:
             return "skip"
-        if not tally.tries:
-            return None
-        if self.is_clean:
-            return "bad" if tally.failed else "good"
         odds = self._odds(tally.passed, tally.failed)
-        if abs(odds) >= _SURE:
-            return "bad" if odds > 0 else "good"
-        return "unclear" if tally.tries >= _MOST else None
+        if abs(odds) < _SURE and not self.is_clean:
+            return "unclear"
+        return "bad" if odds > 0 else "good"
 
     def missing(self, tally: Trial, *, pivot: bool = False) -> int:
         """The number of trials after which there may be a verdict, if they agree with those so far. It takes more for a
@@ -195,11 +167,75 @@ class _Noise:
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
+# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
+# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
+# of the model's server come from what the user types again, from recipes/, and from the engine.
+
+JudgeKind = Literal["script", "probe", "prove", "same", "user"]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
+    answers as the first number's, or the ``user``.
+    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
+    choose the program."""
+
+    kind: JudgeKind
+    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
+
+    @property
+    def is_steady(self) -> bool:
+        """True if it never gives two answers for one image."""
+        return self.kind in {"prove", "same", "user"}
+
+    @property
+    def recorded(self) -> Judge:
+        """The judge as the journal has it, to compare with the one that is typed again."""
+        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The points of a unit between two others, in their order: commits, versions. ``after`` and ``before`` are empty
+    for the unit's ends."""
+
+    unit: str
+    after: str
+    before: str
+    points: tuple[PointText, ...]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
+    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
+    ``waiting`` is the candidate that the user is judging."""
+
+    target: str
+    repository: Annotated[str, checking.pattern("repository")]
+    numbers: tuple[int, ...]
+    judge: Judge
+    started: str
+    served: bool = False
+    done: tuple[Trial, ...] = ()
+    rows: tuple[Row, ...] = ()
+    waiting: BisectCandidate | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.numbers) < 2:
+            raise RecordError("expected two numbers or more", ("numbers",))
+
+    @property
+    def ends(self) -> tuple[ImageName, ImageName]:
+        """The good end and the bad end."""
+        return ImageName(self.repository, self.numbers[0]), ImageName(self.repository, self.numbers[-1])
+
+
 # The search: ends → numbers → axes → units of the axis → points of the unit → both sides once more. Axes and units are
 # taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
 # is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
 
-_NOWHERE: Mapping[str, str] = {}
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
 
 
@@ -223,6 +259,8 @@ class ListPoints:
 
 
 Question: TypeAlias = "TryCandidate | ListPoints"
+AxesBetween: TypeAlias = Callable[[int, int], tuple[Axis, ...]]
+IsImpossible: TypeAlias = Callable[[int, int, frozenset[str]], bool]
 
 
 @dataclass(frozen=True)
@@ -255,10 +293,12 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
         self.question = question
 
 
-def next_step(subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> Question | Conclusion:
-    """The next question after these answers, or the conclusion if none is open."""
+def next_step(bisection: Bisection, axes: AxesBetween, is_impossible: IsImpossible) -> Question | Conclusion:
+    """The next question after the answers so far, or the conclusion if none is open. ``axes`` returns the difference of
+    two neighbouring numbers, the cheapest to change first; ``is_impossible`` is true of units of the second one that
+    the first one cannot have, such as a FlashInfer that its vLLM does not accept."""
     try:
-        return _Search(subject, trials, rows).conclusion()
+        return _Search(bisection, axes, is_impossible).conclusion()
     except _OpenQuestion as step:
         return step.question
 
@@ -267,25 +307,25 @@ class _Search:
     """One pass over the answers. ``old`` and ``new`` are the nearest known numbers, one good and one bad, and ``axes``
     their difference."""
 
-    def __init__(self, subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
-        self.subject = subject
-        self.rows = {(row.unit, row.after, row.before): row.points for row in rows}
-        self.old, self.new = subject.numbers[0], subject.numbers[-1]
+    def __init__(self, bisection: Bisection, axes_between: AxesBetween, is_impossible: IsImpossible) -> None:
+        self.numbers, self.is_steady = bisection.numbers, bisection.judge.is_steady
+        self.axes_between, self.is_impossible = axes_between, is_impossible
+        self.rows = {(row.unit, row.after, row.before): row.points for row in bisection.rows}
+        self.old, self.new = self.numbers[0], self.numbers[-1]
         self.axes: tuple[Axis, ...] = ()
         self.first, self.last = of_number(self.old), of_number(self.new)
-        self.noise = _Noise(trials, self.first, self.last)
+        self.noise = _Noise(bisection.done, self.first, self.last)
         self.tried = self.noise.sums.keys() - {self.first, self.last}
 
     def conclusion(self) -> Conclusion:
         if ending := self._ending_of_ends():
             return Conclusion(ending, self.first, self.last, steps=len(self.tried))
-        numbers = self.subject.numbers
-        good, bad = edge(len(numbers), lambda place: self._verdict(of_number(numbers[place])))
-        self.old, self.new = numbers[good], numbers[bad]
+        good, bad = edge(len(self.numbers), lambda place: self._verdict(of_number(self.numbers[place])))
+        self.old, self.new = self.numbers[good], self.numbers[bad]
         old, new = of_number(self.old), of_number(self.new)
         for each in (old, new):  # everything after stands on these two
             self._require_sure(each)
-        self.axes = self.subject.axes(self.old, self.new)
+        self.axes = self.axes_between(self.old, self.new)
         if not self.axes:
             return Conclusion("nothing differs", old, new, steps=len(self.tried))
         before, between = self._flip(frozenset(), [frozenset(axis.units) for axis in self.axes])
@@ -299,7 +339,7 @@ class _Search:
         return Conclusion("found", sides[0], sides[1], culprits, len(self.tried))
 
     def _ending_of_ends(self) -> Ending | None:
-        wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
+        wanted = 1 if self.is_steady else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
         for end in (self.first, self.last):
             tally = self.noise.tally(end)
             if tally.skipped:
@@ -315,28 +355,27 @@ class _Search:
         if tried.number in {self.old, self.new}:
             return "good" if tried.number == self.old else "bad"
         tally = self.noise.tally(tried)
-        word = self.noise.verdict(tally)
-        if word is None:
-            raise _OpenQuestion(TryCandidate(tried, self.noise.missing(tally)))
-        return word
+        if times := self.noise.missing(tally):
+            raise _OpenQuestion(TryCandidate(tried, times))
+        return self.noise.verdict(tally)
 
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on."""
-        if not self.subject.single and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
+        if not self.is_steady and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
-    def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
+    def _candidate(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
         """The candidate with these units; a number if it equals one."""
         if not taken:
             return of_number(self.old)
-        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
-        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, points)
+        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not point
+        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, point)
 
-    def _word(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
+    def _word(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> Word:
         """The verdict on the old number with these units of the new one."""
-        if self.subject.impossible(self.old, self.new, taken):
+        if self.is_impossible(self.old, self.new, taken):
             return "skip"
-        return self._verdict(self._candidate(taken, points))
+        return self._verdict(self._candidate(taken, point))
 
     def _flip(
         self, before: frozenset[str], row: Sequence[frozenset[str]]
@@ -363,8 +402,8 @@ class _Search:
         units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen - before]
         culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
         first = next((culprit for culprit in culprits if culprit.good or culprit.bad), culprits[0])
-        good = self._candidate(chosen, {first.unit: first.good}) if first.good else self._candidate(before)
-        return culprits, good, self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
+        good = self._candidate(chosen, (first.unit, first.good)) if first.good else self._candidate(before)
+        return culprits, good, self._candidate(chosen, (first.unit, first.bad) if first.bad else None)
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
         """The culprit between its two nearest points. A merge has points inside."""
@@ -374,62 +413,11 @@ class _Search:
             raise _OpenQuestion(ListPoints(self.old, self.new, *key))
         if not points:
             return culprit
-        last, first = edge(len(points) + 2, lambda place: self._word(chosen, {culprit.unit: points[place - 1]}))
+        last, first = edge(len(points) + 2, lambda place: self._word(chosen, (culprit.unit, points[place - 1])))
         good = points[last - 1] if last else culprit.good
         bad = points[first - 1] if first <= len(points) else culprit.bad
         closer = Culprit(culprit.axis, culprit.unit, good, bad, points[last : first - 1])
         return self._at_point(chosen, closer) if first == last + 1 else closer
-
-
-# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
-# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
-# of the model's server come from what the user types again, from recipes/, and from the engine.
-
-JudgeKind = Literal["script", "probe", "prove", "same", "user"]
-
-
-@dataclass(frozen=True)
-class Judge:
-    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
-    answers as the first number's, or the ``user``.
-    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
-    choose the program."""
-
-    kind: JudgeKind
-    name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
-
-    @property
-    def recorded(self) -> Judge:
-        """The judge as the journal has it, to compare with the one that is typed again."""
-        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
-
-
-@dataclass(frozen=True)
-class Bisection:
-    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
-    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
-    ``waiting`` is the candidate that the user is judging. With ``unstartable`` the bad end does not start, and that is
-    the fault."""
-
-    target: str
-    repository: Annotated[str, checking.pattern("repository")]
-    numbers: tuple[int, ...]
-    judge: Judge
-    started: str
-    served: bool = False
-    done: tuple[Trial, ...] = ()
-    rows: tuple[Row, ...] = ()
-    waiting: BisectCandidate | None = None
-    unstartable: bool = False
-
-    def __post_init__(self) -> None:
-        if len(self.numbers) < 2:
-            raise RecordError("expected two numbers or more", ("numbers",))
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The good end and the bad end."""
-        return self.numbers[0], self.numbers[-1]
 
 
 def journal_of(project: Project) -> Journal[Bisection]:
@@ -437,7 +425,7 @@ def journal_of(project: Project) -> Journal[Bisection]:
     return Journal(
         project.bisecting / "journal.json",
         Bisection,
-        format=4,
+        format=5,
         what="a bisection",
         while_held="`builder bisect status` shows its progress; ^C there pauses it",
         if_unreadable=(

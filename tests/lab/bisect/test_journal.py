@@ -22,7 +22,7 @@ COMMIT = "c" * 40
 BEGUN = Bisection(
     "chat", "vllm-node", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
     served=True,
-    done=(Trial(search.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
+    done=(Trial(search.mixed(1, 2, frozenset({"vllm"}), ("vllm", COMMIT)), failed=1, note="x"),),
     rows=(Row("vllm", "", "", (COMMIT, "5.20.0+cpu")),),
 )  # fmt: skip
 
@@ -61,7 +61,7 @@ PLANTED: list[dict[str, object]] = [
     {"numbers": [True, 2]},
     {"rows": [{"unit": "vllm", "after": "", "before": "", "points": ["$(id)"]}]},
     {"rows": [{"unit": "vllm", "after": "", "before": "", "points": ["-x"]}]},
-    {"waiting": {"old": 1, "new": 2, "taken": ["vllm"], "points": [["vllm", "main\nRUN id"]]}},
+    {"waiting": {"old": 1, "new": 2, "taken": ["vllm"], "point": ["vllm", "main\nRUN id"]}},
     {"format": 2},
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from builder.base.events import Message
 from builder.base.project import Project
 from builder.building import work_folder
 from builder.engine.client import Endpoint
-from builder.lab.bisect import points
+from builder.lab.bisect import mixtures, points
 from builder.lab.bisect.search import ListPoints, mixed
 from builder.numbers.workspace import Workspace
 from tests import projects
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.lab.bisect.points import NumberSpan
+    from builder.lab.bisect.mixtures import NumberSpan
 
 
 PLATFORM = "linux/amd64"
@@ -44,9 +44,9 @@ def project(root: Path) -> Project:
 
 
 def test_the_axes_are_read_from_the_build_directories(tmp_path: Path) -> None:
-    span = points.span_reader(project(tmp_path), "cpu", PLATFORM)(1, 2)
+    span = mixtures.span_reader(project(tmp_path), "cpu", PLATFORM)(1, 2)
     assert [(axis.name, axis.units) for axis in span.axes] == [("Python packages", ("package transformers",))]
-    change = points.change_of(span, "package transformers").splitlines()
+    change = mixtures.change_of(span, "package transformers").splitlines()
     assert change[:2] == ["--- cpu:1/python/packages.txt", "+++ cpu:2/python/packages.txt"]
     assert [line.split()[0] for line in change if "==" in line] == ["-transformers==5.19.0", "+transformers==5.20.0"]
 
@@ -54,24 +54,24 @@ def test_the_axes_are_read_from_the_build_directories(tmp_path: Path) -> None:
 def test_a_build_directory_that_was_edited_or_is_gone_leaves_the_whole_image(tmp_path: Path) -> None:
     own = project(tmp_path)
     (tmp_path / "builds/cpu/2/python/packages.txt").write_text("transformers>=5\n", encoding="utf-8")
-    assert [axis.name for axis in points.span_reader(own, "cpu", PLATFORM)(1, 2).axes] == [points.WHOLE]
+    assert [axis.name for axis in mixtures.span_reader(own, "cpu", PLATFORM)(1, 2).axes] == [mixtures.WHOLE]
     (tmp_path / "builds/cpu/1/plan.json").unlink()
-    assert [axis.name for axis in points.span_reader(own, "cpu", PLATFORM)(1, 2).axes] == [points.WHOLE]
+    assert [axis.name for axis in mixtures.span_reader(own, "cpu", PLATFORM)(1, 2).axes] == [mixtures.WHOLE]
 
 
 def test_a_recipe_that_changed_is_the_cheapest_axis_of_the_first_number(tmp_path: Path) -> None:
     before = "name: a\ncommand: vllm serve\n"
     after = "name: a\ncommand: vllm serve --x\n"
-    span = points.span_reader(project(tmp_path), "cpu", PLATFORM, after, (1, before))(1, 2)
+    span = mixtures.span_reader(project(tmp_path), "cpu", PLATFORM, after, (1, before))(1, 2)
     assert [axis.name for axis in span.axes] == ["recipe", "Python packages"]
 
 
 def test_the_flags_of_a_command_are_units_whatever_lines_they_are_on(tmp_path: Path) -> None:
     before = "name: a\ncommand: |\n  vllm serve m --port 1 \\\n    --first\nenv: {}\n"
     after = "name: a\ncommand: |\n  vllm serve m --port 2 \\\n    --first \\\n    --lossy -x 1\nenv: {A: b}\n"
-    span = points.span_reader(project(tmp_path), "cpu", PLATFORM, after, (1, before))(1, 2)
+    span = mixtures.span_reader(project(tmp_path), "cpu", PLATFORM, after, (1, before))(1, 2)
     assert span.axes[0].units == ("recipe, --port", "recipe, --lossy", "recipe, -x", "recipe, env")
-    text = span.recipe_text(mixed(1, 2, frozenset({"recipe, --lossy"}), {}))
+    text = span.recipe_text(mixed(1, 2, frozenset({"recipe, --lossy"})))
     assert text == "name: a\ncommand: |\n  vllm serve m --port 1 --first --lossy\nenv: {}\n"
 
 
@@ -98,7 +98,7 @@ def span_of(root: Path, old: tuple[str, str, str], new: tuple[str, str, str]) ->
     """Two numbers with these wheels: version, commit, index."""
     for number, wheel in enumerate((old, new), start=1):
         work_folder.write_work_folder(root / f"builds/cpu/{number}", wheel_plan(*wheel).files)
-    return points.span_reader(Project(root), "cpu", PLATFORM)(1, 2)
+    return mixtures.span_reader(Project(root), "cpu", PLATFORM)(1, 2)
 
 
 def workspace(root: Path, url: str, index: str = "") -> tuple[Workspace, list[str]]:

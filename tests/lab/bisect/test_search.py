@@ -17,18 +17,21 @@ from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
 from builder.definitions.source_patches import SourcePatch
 from builder.lab.bisect import mixtures, search
-from builder.lab.bisect.mixtures import Difference, Segment
+from builder.lab.bisect.mixtures import NumberSpan, Segment
 from builder.lab.bisect.search import (
     Axis,
     BisectCandidate,
-    BisectSubject,
+    Bisection,
     Conclusion,
+    Judge,
     ListPoints,
+    Question,
     Row,
     Trial,
     TryCandidate,
 )
-from builder.lock.model import BasePin, GitPin, LockedPackage, WheelPin
+from builder.lock import lock_file
+from builder.lock.model import BasePin, GitPin, ImageName, Lock, LockedPackage, PythonPin, WheelPin
 from builder.numbers import build_directory
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from builder.numbers.build_directory import BuildDirectory
 
 
+NAMES = ImageName("cpu", 1), ImageName("cpu", 2)
 LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
 
 
@@ -51,17 +55,18 @@ def record(folder: Path, plan: Plan) -> BuildDirectory:
     return build_directory.parse_build_directory(folder, folder.name, lambda file: (folder / file).read_bytes())
 
 
-def between(root: Path, old: Plan, new: Plan) -> Difference:
-    found = mixtures.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
+def between(root: Path, old: Plan, new: Plan) -> NumberSpan:
+    builds = record(root / "1", old), record(root / "2", new)
+    found = mixtures.difference(NAMES, builds, old.definition.platform)
     assert found
     return found
 
 
-def units(found: Difference) -> dict[str, tuple[str, ...]]:
+def units(found: NumberSpan) -> dict[str, tuple[str, ...]]:
     return {axis.name: axis.units for axis in found.axes}
 
 
-def every(found: Difference) -> set[str]:
+def every(found: NumberSpan) -> set[str]:
     return {unit for axis in found.axes for unit in axis.units}
 
 
@@ -75,13 +80,13 @@ def targets(plan: Plan) -> dict[str, object]:
     }
 
 
-def require_ends(found: Difference, old: Plan, new: Plan) -> None:
+def require_ends(found: NumberSpan, old: Plan, new: Plan) -> None:
     assert texts(mixtures.mixed_files(found, (), {})) == texts(old.files)
     require_new_end(found, old, new)
     assert mixtures.mixed_targets(found, (), {}) == targets(old)
 
 
-def require_new_end(found: Difference, old: Plan, new: Plan) -> None:
+def require_new_end(found: NumberSpan, old: Plan, new: Plan) -> None:
     assert texts(mixtures.mixed_files(found, every(found), {})) == texts(new.files)
     with_date = json.loads(json.dumps(targets(new)).replace(str(new.epoch), str(old.epoch)))
     assert mixtures.mixed_targets(found, every(found), {}) == with_date
@@ -278,11 +283,24 @@ def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: 
     assert mixtures.filled(marked, own, {"vllm"}, {}) == new
 
 
+def test_the_part_of_images_lock_that_a_build_records_is_no_unit(tmp_path: Path) -> None:
+    plan = cpu_plan()
+    builds = record(tmp_path / "1", plan), record(tmp_path / "2", plan)
+    for build, version in zip(builds, ("1.0", "1.1"), strict=True):
+        python = PythonPin(("x",), "2026-11-19T10:00:00Z", (LockedPackage("x", version, ("1" * 64,)),))
+        lock = Lock().with_pins("cpu", "linux/amd64", replace(PINS, python=python))
+        for file, content in lock_file.record_files(lock).items():
+            (build.path / file).write_bytes(content)
+    found = mixtures.difference(NAMES, builds, plan.definition.platform)
+    assert found
+    assert not found.axes
+
+
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
     old, new = shipped.plan("dflash", "git", "linux/arm64"), shipped.plan("tf5", "git", "linux/arm64")
     recorded = (record(tmp_path / "1", old), record(tmp_path / "2", new))
     alike = [part.definition for part in recorded[0].parts] == [part.definition for part in recorded[1].parts]
-    assert (mixtures.difference(*recorded, "linux/arm64") is None) == (not alike)
+    assert (mixtures.difference(NAMES, recorded, "linux/arm64") is None) == (not alike)
     assert shipped_files.project().dockerfiles.is_dir()
 
 
@@ -309,29 +327,30 @@ class History:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311
 
-    def subject(self) -> BisectSubject:
+    def next_step(self, trials: tuple[Trial, ...], rows: tuple[Row, ...]) -> Question | Conclusion:
         numbers = tuple(range(1, self.numbers + 1))
-        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible)  # noqa: ARG005
+        bisection = Bisection("small", "small", numbers, Judge("script"), "", done=trials, rows=rows)
+        return search.next_step(bisection, lambda old, new: self.axes, self.is_impossible)  # noqa: ARG005
 
-    def impossible(self, old: int, new: int, taken: frozenset[str]) -> str:  # noqa: ARG002
+    def is_impossible(self, old: int, new: int, taken: frozenset[str]) -> bool:  # noqa: ARG002
         inside = self.together & taken
-        return "they go together" if inside and inside != self.together else ""
+        return bool(inside) and inside != self.together
 
     def has_fault(self, tried: BisectCandidate) -> bool:
         if tried.number is not None:
             return tried.number >= self.broken
-        points = dict(tried.points)
+        at, point = tried.point or ("", "")
         for unit, since in self.fault.items():
             if unit not in tried.taken:
                 return False
             row = self.points.get(unit, ())
-            if since and unit in points and (since not in row or row.index(points[unit]) < row.index(since)):
+            if since and unit == at and (since not in row or row.index(point) < row.index(since)):
                 return False
         return True
 
     def answer(self, question: TryCandidate) -> Iterator[Trial]:
         tried = question.candidate
-        if self.holes & set(dict(tried.points).values()):
+        if tried.point and tried.point[1] in self.holes:
             yield Trial(tried, skipped="does not start")
             return
         fails = self.failing if self.has_fault(tried) else self.passing
@@ -349,7 +368,7 @@ def conclude(history: History, most: int = 4000) -> tuple[Conclusion, tuple[Tria
     trials: tuple[Trial, ...] = ()
     rows: tuple[Row, ...] = ()
     for _ in range(most):
-        step = search.next_step(history.subject(), trials, rows)
+        step = history.next_step(trials, rows)
         if isinstance(step, Conclusion):
             return step, trials
         if isinstance(step, ListPoints):
@@ -398,7 +417,7 @@ def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
     found, trials = conclude(history)
     good = COMMITS[place - 1] if place else ""
     assert names(found) == {"vllm": (good, "" if fault == NEVER else fault)}
-    commits = {trial.candidate for trial in trials if trial.candidate.points}
+    commits = {trial.candidate for trial in trials if trial.candidate.point}
     assert len(commits) <= 10
 
 
@@ -463,7 +482,7 @@ def test_holes_are_gone_around_and_a_culprit_in_them_is_a_range(place: int, star
     assert first < place <= last
     assert culprit.between == COMMITS[first + 1 : last]
     assert set(culprit.between) <= holes
-    tried = {trial.candidate for trial in trials if trial.candidate.points and not trial.skipped}
+    tried = {trial.candidate for trial in trials if trial.candidate.point and not trial.skipped}
     assert len(tried) <= 14
 
 
