@@ -287,17 +287,14 @@ DEFAULT_SHARE = 0.92
 _SHARE = ("--gpu-memory-utilization", "--gpu_memory_utilization")
 # Of the community's mod gpu-mem-util-gb.
 _GIBIBYTES = ("--gpu-memory-utilization-gb", "--gpu_memory_utilization_gb")
-_CACHE = ("--kv-cache-memory-bytes", "--kv_cache_memory_bytes", "--kv-cache-memory")
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """A share of the GPU's memory, or an amount in GiB. ``is_minimum`` if the size of the KV cache is given, so that
-    the share is only what has to be free."""
+    """A share of the GPU's memory, or an amount in GiB."""
 
     share: float = 0.0
     gibibytes: float = 0.0
-    is_minimum: bool = False
 
     def of(self, total: int) -> int:
         return int(self.gibibytes * GIB) if self.gibibytes else int(self.share * total)
@@ -309,12 +306,11 @@ class GpuMemory:
 
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
     """The memory that a command asks for; None if only the shell knows it, or no model is served."""
-    cache = command.option(words, *_CACHE) is not None
     if (amount := command.option(words, *_GIBIBYTES)) is not None:
-        return GpuMemory(gibibytes=_number(amount), is_minimum=cache) if _number(amount) else None
+        return GpuMemory(gibibytes=_number(amount)) if _number(amount) else None
     if (share := command.option(words, *_SHARE)) is not None:
-        return GpuMemory(_number(share), is_minimum=cache) if _number(share) else None
-    return GpuMemory(DEFAULT_SHARE, is_minimum=cache) if command.model(words) is not None else None
+        return GpuMemory(_number(share)) if _number(share) else None
+    return GpuMemory(DEFAULT_SHARE) if command.model(words) is not None else None
 
 
 def of_label(text: str) -> GpuMemory:

@@ -387,7 +387,7 @@ def memory_shortage(
     share = f"{needed / GIB:.1f} GiB"
     if not wanted.gibibytes:
         share += f" ({wanted}{', the default,' if wanted.share == DEFAULT_SHARE else ''} of {_gib(total)})"
-    if not wanted.is_minimum and total - needed < reserve:
+    if total - needed < reserve:
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
         return (
             f"the server would take {share} of the memory of {where}, and {left}",

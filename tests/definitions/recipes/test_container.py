@@ -483,7 +483,7 @@ SERVE = ("vllm", "serve", "x")
         (("--gpu-memory-utilization", "0.7", "--gpu-memory-utilization", "0.5"), GpuMemory(0.5)),
         (("--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
         (("--gpu-memory-utilization", "0.7", "--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
-        (("--gpu-memory-utilization", "0.7", "--kv-cache-memory-bytes", "4G"), GpuMemory(0.7, is_minimum=True)),
+        (("--gpu-memory-utilization", "0.7", "--kv-cache-memory-bytes", "4G"), GpuMemory(0.7)),
         ((), GpuMemory(0.92)),
         (("--gpu-memory-utilization", "$SHARE"), None),
         (("--gpu-memory-utilization", "nan"), None),
