@@ -209,7 +209,7 @@ def _print_existing(result: BuildOutcome) -> None:
         print_result(f"no image is current{go}")
     elif current != image:
         go = "" if result.failed_models else f"; to use this one: `builder rollback {repository} --to {number}`"
-        print_result(f"current is {current}{go}")
+        print_result(f"the current image is {current}{go}")
     for each in result.models:
         model = each.model
         if each.state == "paired":
@@ -272,7 +272,8 @@ def _print_built(built: Built) -> None:
     for memory in built.compiled:
         jobs = words.counted(memory.jobs, "job")
         a_job = memory.mib / memory.jobs / 1024
-        print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
+        used = f"{memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job"
+        print_result(f"  {memory.source} was compiled by {jobs}, which used {used}")
     for proof in built.proofs:
         from builder.cli import measure_cli
 

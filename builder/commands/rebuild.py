@@ -121,7 +121,10 @@ def _built_again(
         _, log = bake.bake_images(workspace, [job], compilers)
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
-            raise ImageStateError("the image was removed from the engine while it was being built")
+            raise ImageStateError(
+                f"another program removed the image of {name} from the engine during the build",
+                hint="run the command again",
+            )
         yield work.tag, details, workspace.project.relative(log)
 
 

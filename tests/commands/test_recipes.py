@@ -88,7 +88,7 @@ def test_one_model_alone_may_be_named(export_project: Project) -> None:
 
 
 def test_formats_of_one_model_want_its_name(export_project: Project) -> None:
-    with pytest.raises(UsageError, match="is for one model"):
+    with pytest.raises(UsageError, match="exports one model"):
         export_recipe(export_project, "compose", ServeRequest("", {}), NO_HOME)
 
 

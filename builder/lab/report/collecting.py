@@ -238,7 +238,7 @@ class _Sources:
             before, after = map(self._base, (differing.base.before, differing.base.after))
             others.insert(0, f"base image {before} → {after}")
         if differing.build_packages:
-            others.append(f"{words.counted(len(differing.build_packages), 'package')} to build with")
+            others.append(f"{words.counted(len(differing.build_packages), 'build package')} changed")
         change.sources = tuple(map(self._source, differing.sources))
         change.packages = tuple(
             f"{each.name} {each.after}: other files"
@@ -316,7 +316,7 @@ class _Sources:
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),
-            "changed": ("the answers differ from the answers of the previous number", f"{prove} --accept"),
+            "changed": ("the last proof found a change from the previous number", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }

@@ -69,7 +69,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert likeness.answers_text == "neither answers any of the 100 questions, so they decide nothing"
+    assert likeness.answers_text == "neither image answers any of the 100 questions, so the questions decide nothing"
 
 
 @pytest.mark.slow
