@@ -243,7 +243,7 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
     rows = []
     for number, step in enumerate(plan.steps):
         taken = (f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
-        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else ", ".join(taken)
+        takes = f"{len(step.takes)} locked packages" if step.name.endswith("packages") else ", ".join(taken)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     output.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:

@@ -410,7 +410,7 @@ def require_model(
         if not folder.exists():
             raise NoImageHelpsError(
                 f"{folder}, which the server would find as {model}, does not exist",
-                hint="correct the recipe's `model` or its `volumes:`",
+                hint="correct `model` in the recipe, or the volume that should contain the folder",
             )
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]

@@ -364,7 +364,7 @@ def require_room(prepared: PreparedServer, leaving: Collection[Service], report:
     reasons = list(dict.fromkeys(reason for reason, _ in shortages))
     if prepared.force:
         for reason in reasons:
-            report(Message(f"{reason}; started anyway"))
+            report(Message(f"{reason}; starting the server anyway"))
     elif reasons:
         raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 

@@ -83,7 +83,7 @@ def test_one_model_alone_may_be_named(export_project: Project) -> None:
     exported = export_recipe(export_project, "llama-swap", ServeRequest("other", {"port": "9000"}), NO_HOME)
     (entry,) = yaml.safe_load(exported.texts[""])["models"].values()
     assert entry["proxy"] == "http://127.0.0.1:9000"
-    with pytest.raises(UsageError, match="is gone"):
+    with pytest.raises(UsageError, match="recipes/gone.yaml no longer exists"):
         export_recipe(export_project, "llama-swap", ServeRequest("Org/Gone", {}), NO_HOME)
 
 

@@ -312,7 +312,7 @@ class _Sources:
             yield self._concern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
         if record.pruned:
             text = f"the image that serves the model was pruned on {record.pruned[:10]}"
-            yield self._concern("missing", name, image, text, "")
+            yield self._concern("missing", name, image, text, "" if record.adopted else f"builder rebuild {image}")
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),

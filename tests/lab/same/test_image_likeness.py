@@ -107,7 +107,7 @@ def rated(behaviour: Behaviour) -> text_rating.RatedImage:
 def test_ratings_survive_a_file_and_a_template_may_be_missing() -> None:
     with serving(Behaviour(rater=rater(), template=lambda _: None)) as served:
         given, rated = text_rating.rate_image(served, SMALL, "A", events.ignore)
-    assert [line.split(":")[0] for line in given.left_out] == ["tools"]
+    assert [line.split(":")[0] for line in given.left_out] == ["tools left out"]
     reference = RatedReference(given, rated)
     assert records.parse(records.text_of(reference, {}), RatedReference) == reference
 
