@@ -43,7 +43,7 @@ def examples(page: str) -> list[Example]:
 
 
 _PROGRESS = re.compile(
-    r"^(?: *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*|asking the vLLM of \S+ about \d+ recipes?)\n?", re.MULTILINE
+    r"^(?: *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*|checking \d+ recipes? with the vLLM of \S+)\n?", re.MULTILINE
 )
 _STEP = re.compile(
     r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  (\[(?:(?P<stage>\S+) )?\d+/(?P<of>\d+)\] .*)$", re.MULTILINE

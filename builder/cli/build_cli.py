@@ -209,7 +209,7 @@ def _print_existing(result: BuildOutcome) -> None:
         print_result(f"no image is current{go}")
     elif current != image:
         go = "" if result.failed_models else f"; to use this one: `builder rollback {repository} --to {number}`"
-        print_result(f"current is {current}{go}")
+        print_result(f"the current image is {current}{go}")
     for each in result.models:
         model = each.model
         if each.state == "paired":
@@ -243,7 +243,7 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
     rows = []
     for number, step in enumerate(plan.steps):
         taken = (f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
-        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else ", ".join(taken)
+        takes = f"{len(step.takes)} locked packages" if step.name.endswith("packages") else ", ".join(taken)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     output.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:
@@ -272,7 +272,8 @@ def _print_built(built: Built) -> None:
     for memory in built.compiled:
         jobs = words.counted(memory.jobs, "job")
         a_job = memory.mib / memory.jobs / 1024
-        print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
+        used = f"{memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job"
+        print_result(f"  {memory.source} was compiled by {jobs}, which used {used}")
     for proof in built.proofs:
         from builder.cli import measure_cli
 

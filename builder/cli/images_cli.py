@@ -58,7 +58,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         print_note(note)
     if lost or not overview.rows:
         empty = "no images yet; to build the first: `builder build TARGET`"
-        print_result(lost or f"{empty}, to take an existing image: `builder adopt IMAGE`")
+        print_result(lost or f"{empty}; to number an existing image: `builder adopt IMAGE`")
         return
     evidence = listing.evidence(workspace, target, lock, overview)
     for problem in (problem for each in evidence.values() for problem in each.problems):

@@ -275,7 +275,7 @@ def _print_result(result: MigrationResult) -> None:
         print_result("builder.yaml was written; to test its nodes: `builder nodes check`")
     for image in result.adopted:
         adopted = image.record.adopted
-        print_result(f"{adopted.image if adopted else image.image} is {image.image}")
+        print_result(f"{adopted.image if adopted else image.image} is now {image.image}")
     for what, error in result.errors:
         print_error(error, f"{what}:")
     if any(part.kind == "recipe" for part in result.written):

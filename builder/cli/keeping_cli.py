@@ -63,7 +63,7 @@ def _print(image: str, result: AdoptedImage) -> None:
         print_result(f"  paired with {model}")
     if result.current != result.image:
         go = f"builder promote {result.image}"
-        print_result(f"  current is {result.current}; to use this one: `{go}`")
+        print_result(f"  the current image is {result.current}; to use this one: `{go}`")
     if result.unknown:
         print_note(f"note: {result.unknown}")
 
@@ -144,7 +144,9 @@ def _print_plan(pruning: PrunePlan) -> None:
         if image.holder:
             print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
     if pruning.nameless:
-        print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
+        print_result(
+            f"and {words.counted(len(pruning.nameless), 'unnamed image')} that builds of this project left behind"
+        )
     further = [
         *((f"the compile caches of {each.name}", each.size, f" in {each.folder}") for each in pruning.compiled),
         *((each.title, each.size, "") for each in pruning.checkpoints),

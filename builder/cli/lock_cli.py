@@ -10,7 +10,17 @@ import click
 
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
+from builder.cli.options import (
+    PLATFORMS,
+    Context,
+    WordChoice,
+    json_option,
+    names,
+    parse_update,
+    pass_context,
+    platform_option,
+    update_option,
+)
 from builder.cli.output import data, print_json, print_note, print_result
 
 if TYPE_CHECKING:
@@ -103,7 +113,7 @@ def _print(moved: MovedPin) -> None:
     if moved.packages:
         from builder.cli import diff_cli
 
-        for line in diff_cli.packages("Python packages in it", moved.packages, full=False):
+        for line in diff_cli.packages("Python packages in the base image", moved.packages, full=False):
             print_result(f"  {line}" if line else line)
     for older in moved.older:
         print_result(f"  {older}", hanging=4)
@@ -173,7 +183,7 @@ def _merge(context: Context, as_json: bool) -> int:
     for line in result.chosen:
         print_result(f"kept {line}")
     for name in result.tagged:
-        print_result(f"{name} has its tag in this engine")
+        print_result(f"{name} has its tag again in this engine")
     for model, name, way_back in result.absent:
         print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
     if result.written:
@@ -186,8 +196,14 @@ def _merge(context: Context, as_json: bool) -> int:
 
 @click.command()
 @click.argument("name", shell_complete=names("definitions"))
-@click.option("--newest", type=click.IntRange(1, 1000), default=20, show_default=True, help="Read the N newest tags.")
-@platform_option
+@click.option(
+    "--newest", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Read the N newest tags."
+)
+@click.option(
+    "--platform",
+    type=WordChoice(PLATFORMS),
+    help="Show the images for this platform, instead of the engine's platform.",
+)
 @json_option
 @pass_context
 def bases(context: Context, name: str, newest: int, platform: str | None, as_json: bool) -> None:
@@ -244,6 +260,8 @@ def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
         for copied in command.mirror_images(context.workspace(), images):
             copies.append(copied)
             if not as_json:
-                print_result(f"{copied.image}\n  {'is already' if copied.already else 'copied to'} {copied.copy}")
+                print_result(
+                    f"{copied.image}\n  {'already copied to' if copied.already else 'copied to'} {copied.copy}"
+                )
     if as_json:
         print_json({"images": data(copies)})

@@ -434,6 +434,6 @@ def _access_advice(path: Path) -> str:
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
     if theirs is None or mine is None or user == 0:
-        return f"make {path} writable for you"
+        return f"give your user access to {path}"
     owner, back = f"uid {theirs.lstat().st_uid}", f"`sudo chown -R {user} {mine}`"
     return f"{theirs} belongs to another user ({owner}), as after a run with sudo: {back} makes it yours"

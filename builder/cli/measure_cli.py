@@ -129,7 +129,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     """Prints how the second number compares with the first."""
     word = output.word(compared.judgement, bold=True)
     rounds = words.counted(compared.rounds, "round")
-    print_result(f"{compared.second} compared with {compared.first}: {word}, by {rounds} of each in turn")
+    print_result(f"{compared.second} compared with {compared.first}: {word}, after {rounds} of each in turn")
     rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
     if rows:
         output.print_table(("figure", "first", "second", "change", "band of noise", "n", "verdict"), rows)
@@ -281,7 +281,7 @@ def summary(evidence: Evidence) -> str:
         return ""
     rendered = words.counted(conversations, "conversation")
     parsed = words.counted(outputs, "output")
-    compared = f", {of_before} compared with the number before" if of_before else ""
+    compared = f", {of_before} compared with the previous number" if of_before else ""
     left_out = f", {too_long} longer than the context" if too_long else ""
     own = f", {words.counted(limits, 'limit')} of the template" if limits else ""
     return f", {rendered} and {parsed} in {words.duration_text(evidence.seconds)}{compared}{left_out}{own}"

@@ -106,7 +106,7 @@ def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...
             continue
         planned = mods.plan_copies(project, address, name, print_message, everything=False)
         print_scripts(planned)
-        if confirm(f"take mods/{name}?"):
+        if confirm(f"copy mods/{name} into the project?"):
             _put_in_place(project, planned, mods.add_mods)
             taken.append(name)
     return tuple(taken)
@@ -147,7 +147,7 @@ def make_copies(
         mods.require_lossless(planned)
     if new and not (yes or scripts_shown) and sys.stdin.isatty():
         taken = ", ".join(f"mods/{each.name}" for each in new)
-        if not confirm(f"take {taken}?", default=True):
+        if not confirm(f"copy {taken} into the project?", default=True):
             print_result("nothing was changed")
             return 1
     if replacing and not agreed("replace them?", yes=yes):
@@ -415,5 +415,5 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
         yield f"only a hint: {script.name} applies the patches itself, and may leave some out or change other files"
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
-    is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
-    yield f"{is_proven} in each image that is built"
+    is_proven = "the `check:` in mod.yaml proves" if mod.checks else "a `check:` in mod.yaml would prove"
+    yield f"{is_proven} the mod in each image that is built"

@@ -135,7 +135,7 @@ class WordChoice(click.Choice[str]):
 
 
 platform_option = click.option(
-    "--platform", type=WordChoice(PLATFORMS), help="Build for this platform, instead of the definition's platform."
+    "--platform", type=WordChoice(PLATFORMS), help="Use this platform instead of the definition's platform."
 )
 set_option = click.option(
     "--set",

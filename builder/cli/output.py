@@ -312,7 +312,7 @@ def print_usage_error(failure: click.ClickException) -> None:
         message = message.replace(theirs, ours)
     _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
-        _print_hint(f"`{failure.ctx.command_path} --help` shows how it is used")
+        _print_hint(f"`{failure.ctx.command_path} --help` shows how to use the command")
 
 
 def _print_hint(hint: str) -> None:

@@ -89,7 +89,9 @@ def pair(
         )
     elif moved:
         print_moves(moved, result.differences, ())
-        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`")
+        print_result(
+            f"  recipe: {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`"
+        )
     elif weights:
         _print_weights(result.model, result.image, weights)
     elif result.is_new_recipe:
@@ -136,7 +138,7 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
     sentence = f"{result.what}{on} {'is' if result.changed else 'was already'} {marked}"
     print_result(sentence + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
-        print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
+        print_result(f"  {pointer} still points to this image; to go back: `builder rollback {pointer}`")
 
 
 @click.command()

@@ -192,7 +192,7 @@ class _Live(_Reporter):
             self._remove(*self._running)  # such as the stage of a server that was tried before this build
         elif isinstance(event, StepStarted) and not event.internal:
             last = (self._expected or {}).get(event.label)
-            self._set(event.step, event.title, f"took {duration_text(last)} before" if last else "")
+            self._set(event.step, event.title, f"took {duration_text(last)} last time" if last else "")
         elif isinstance(event, StepProgress | LayersPacked):
             amount = f"{size_text(event.size)} packed" if isinstance(event, LayersPacked) else _amount(event)
             if amount and event.step in self._running:

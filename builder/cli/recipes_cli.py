@@ -73,7 +73,7 @@ def list_(context: Context, as_json: bool) -> None:
     if rows:
         output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
     else:
-        print_result("no recipes in recipes/")
+        print_result("no recipes in recipes/; to copy one: `builder recipes add`")
 
 
 @recipes.command()
@@ -158,7 +158,7 @@ def add(
     asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
     if asks:
         mods_cli.print_scripts(planned.mods)
-        with_mods = confirm(f"copy the mods that the recipe names as well ({named})?", default=True)
+        with_mods = confirm(f"also copy the mods that the recipe names ({named})?", default=True)
     together = recipes.together(planned, with_mods=with_mods)
     code = mods_cli.make_copies(context, together, recipes.add_recipes, yes=yes, force=force, scripts_shown=asks)
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
@@ -351,7 +351,7 @@ the other nodes first, and the first node last.
 @click.command(help=_HELP)
 @click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
 @extra_argument
-@click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True)
+@click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True, help="Export in this format.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

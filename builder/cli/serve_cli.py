@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option("--follow", "-f", is_flag=True, help="Keep printing new lines.")
 @click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
-@click.option("--node", metavar="NAME", shell_complete=names("nodes"), help="Show the server on this node.")
+@click.option("--node", metavar="NAME", shell_complete=names("nodes"), help="Show what the server prints on this node.")
 @click.option(
     "--report",
     is_flag=False,
@@ -127,14 +127,15 @@ def print_served(result: ServeResult, *, as_json: bool = False) -> None:
     server = result.server
     if result.put_back_from:
         print_result(f"{server.model}: {result.put_back_from} → {server.image}, because {result.put_back_reason}")
-    where = f"{styled(server.name, bold=True)} serves from {server.image}"
+    name = styled(server.name, bold=True)
     if result.seconds is None:
         how = "is already starting" if result.already else "starts"
         print_result(f"{server.name} {how} from {server.image}; `builder status` shows its progress")
     elif result.already:
-        print_result(f"{where} already: {server.address}")
+        print_result(f"{name} already serves from {server.image}: {server.address}")
     else:
-        print_result(f"{where}, ready after {words.duration_text(result.seconds)}: {server.address}")
+        took = words.duration_text(result.seconds)
+        print_result(f"{name} serves from {server.image}, ready after {took}: {server.address}")
 
 
 def print_prepared(prepared: PreparedServer) -> None:
@@ -209,7 +210,7 @@ def _print(overview: ServingOverview) -> None:
         print_result(f"{styled(state.running.name, bold=True)}: {word}")
         output.print_facts(list(_facts(state)), "  ")
         for ended in state.ended:
-            print_result(f"  {ended.node} ended with {ended.exit_code}:", hanging=4)
+            print_result(f"  {ended.node} ended with exit code {ended.exit_code}:", hanging=4)
             for line in ended.lines:
                 print_result(f"    {line}", hanging=6)
         if state.ended:
@@ -222,9 +223,12 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "model", server.model
     yield "image", server.image
     if server.tried:
-        yield "tried", f"{', '.join(server.tried)}: in this server only; its results are not evidence for the image"
+        yield (
+            "tried mods",
+            f"{', '.join(server.tried)}: only in this server; its results are not evidence for the image",
+        )
     if server.started_by:
-        yield "by", f"{server.started_by}, which starts and stops it"
+        yield "started by", f"{server.started_by}, which also stops the server"
     if superseded := state.superseded:
         yield "paired with", f"{superseded.paired} now; to switch: `builder restart {server.name}`"
     if state.put_back:
@@ -232,7 +236,7 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     if server.address:
         yield "address", server.address
     if server.missing:
-        yield "missing", ", ".join(server.missing)
+        yield "missing nodes", ", ".join(server.missing)
     restarts = words.counted(state.restarts, "restart")
     yield "up", f"{words.duration_text(state.up)}, {restarts}" if state.up is not None else restarts
     yield from _figures(state)

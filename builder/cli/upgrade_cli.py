@@ -112,7 +112,7 @@ def _sentence(result: UpgradeReport) -> str:
         return f"nothing is newer: all sources were resolved again, and a build would make {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
-    return f"stays on {before}: {why}{name}"
+    return f"{f'stays on {upgrade.before}' if upgrade.before else 'still has no image'}: {why}{name}"
 
 
 def _print_lines(label: str, lines: Sequence[str], most: int) -> None:

@@ -306,7 +306,11 @@ def _files(project: Project) -> Iterator[Diagnosis]:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
     if missing_mods:
         yield Diagnosis(
-            "recipe mods", "warning", "\n".join(missing_mods), "these recipes cannot be built without the mods"
+            "recipe mods",
+            "warning",
+            "\n".join(missing_mods),
+            "these recipes cannot be built without the mods: copy the mods with `builder mods add`, or remove them from"
+            " the recipes",
         )
 
 
@@ -333,7 +337,8 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
     overview = status.status_overview(workspace, lock)
     for row in overview.rows:
         if row.state in {"missing", "moved"}:
-            yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows the images")
+            what = "is missing from the engine" if row.state == "missing" else "names a different image in the engine"
+            yield Diagnosis("image", "warning", f"{row.name} {what}", "`builder verify` shows how to correct this")
     for repository in overview.stray:
         remedy = "the next build or rollback in this project corrects it"
         yield Diagnosis("tag", "warning", f"{repository}:latest does not point to its current number", remedy)

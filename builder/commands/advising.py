@@ -111,7 +111,7 @@ def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
         if signers and signature.is_file():
             contents[signature.name] = files.read_plain_file(signature, LARGEST_TEXT)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     return contents
 
 

@@ -177,7 +177,10 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         image, recorded = status.named_number(workspace.project, lock, name)
         if recorded.adopted is None or not recorded.adopted.digests:
             why = "was built here" if recorded.adopted is None else "did not come from a registry"
-            raise UsageError(f"{image} {why}", hint=f"`builder push {image}` copies it into your registry")
+            raise UsageError(
+                f"{image} {why}: `mirror` copies images of other registries only",
+                hint=f"`builder push {image}` copies it into your registry",
+            )
         yield recorded.adopted.digests[0], image
         return
     reference = registry.on_day(workspace.engine, name)

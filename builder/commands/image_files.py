@@ -48,7 +48,8 @@ def export_image(
     caches = None
     if with_caches:
         caches = traveling_caches.find_traveling_caches(workspace.project, workspace.environment, name, recorded)
-        workspace.report(Message(f"with {caches[0].text}" if caches else f"{name} has not compiled anything here yet"))
+        nothing = f"no compile caches to export: {name} has not compiled anything here yet"
+        workspace.report(Message(f"with {caches[0].text}" if caches else nothing))
     with files.written_large_file(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(archives.LAYOUT, archives.LAYOUT_CONTENT)
@@ -147,8 +148,8 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
             f"{contents.name} is a different image here, built {recorded.built}: a number never changes its content",
-            hint="use one images.lock, or a repository for each machine that builds; build there again, and export"
-            " the new number",
+            hint="share one images.lock between the machines, or use a different repository on each; then build the"
+            " image there again, and export the new number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:

@@ -70,7 +70,7 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
         with suppress(BuilderError):
             for image in checkout.adoptable(workspace, every):
                 message = f"{image.tag} ({words.size_text(image.size)}) has no number"
-                yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` numbers it without a change")
+                yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it a number")
 
 
 def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:

@@ -131,7 +131,7 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
         raise ImageContentsError(
-            f"the image contains no vLLM, so it cannot serve {', '.join(models)}: {unknown}. Nothing was recorded",
+            f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded",
             hint="adopt it without `--model`; `builder pair` can pair a model later",
         )
 

@@ -48,7 +48,7 @@ _NOWHERE = (
     " moved; each model is now paired with the newest image that was built for it"
 )
 
-_ANEW = "no file records the sources of builds/: to start a new images.lock, move the folders in builds/ away"
+_ANEW = "to start a new images.lock: move the folders in builds/ to another place"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
         recoverable = recovery.find_recoverable(workspace)
         missing = [number for number in recoverable if writer.lock.image(number.name) is None]
         findings = tuple(
-            f"images of {name} without a build directory were not looked for: {error.message}"
+            f"the search did not include images of {name} that have no build directory: {error.message}"
             for name, error in unreadable(project).items()
         )
         if not missing:

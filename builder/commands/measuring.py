@@ -96,7 +96,9 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
     subject = served_model.subject(workspace, server, "bench")
     if subject is None:
         tried = " and ".join(server.running.tried)
-        why = f"{server.running.name} tries {tried}" if tried else f"{server.running.image} has no number"
+        why = (
+            f"{server.running.name} applies {tried} only on trial" if tried else f"{server.running.image} has no number"
+        )
         workspace.report(Message(f"{why}: the result is shown, but not recorded"))
     return bench.measure_bench(
         server.model,
@@ -218,7 +220,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         starting.require_room(prepared, (), workspace.report)
     elif not starting.fits_beside(prepared):
         starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
-        workspace.report(Message(f"stopping {own.name}: there is not enough memory for both"))
+        workspace.report(Message(f"stopping {own.name}: there is not enough memory for both servers"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
@@ -309,4 +311,4 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
             workspace.report(Message(f"{model} is not proven: no recipe says how {name} serves it"))
     if not is_any:
         hint = f"`builder prove {name} RECIPE` proves it for a recipe; `builder pair MODEL {name}` pairs a model"
-        raise UsageError(f"{name} serves no model with a recipe", hint=hint)
+        raise UsageError(f"{name} is not paired with a model that has a recipe", hint=hint)

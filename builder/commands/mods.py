@@ -234,7 +234,7 @@ def check_pinned_mods(
             missing = f"it is not pinned yet; to pin it: `builder lock {name}`"
             own.append(ModVerdict(mod, name, missing=missing, requested=bool(own_uses)))
         patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
-        missing = f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
+        missing = f"no pinned definition contains {' and '.join(patched)}" if patched else ""
         verdicts += own or [ModVerdict(mod, "", missing=missing)]
     return tuple(verdicts)
 

@@ -295,7 +295,7 @@ def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Itera
             yield Diagnosis("model", "ok", model)
         elif commits:
             present = ", ".join(sorted(commit[:7] for commit in commits))
-            message = f"{model} is present at {present}, not {(revision or '')[:7]}"
+            message = f"{model} is present at revision {present}, not {(revision or '')[:7]}"
             yield Diagnosis("model", wanted.verdict, message, remedy)
         elif wanted.verdict == "error" or any(other.commits(model) for other in facts.values()):
             yield Diagnosis("model", wanted.verdict, f"{model} is missing", remedy)

@@ -66,7 +66,9 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
     """
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
-        raise UsageError(f"`--set {other[0]}` would make a different image", hint="use `builder build`")
+        raise UsageError(
+            f"`--set {other[0]}` would make a different image", hint="`builder build` accepts every setting"
+        )
     images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
@@ -121,7 +123,10 @@ def _built_again(
         _, log = bake.bake_images(workspace, [job], compilers)
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
-            raise ImageStateError("the image was removed from the engine while it was being built")
+            raise ImageStateError(
+                f"another program removed the image of {name} from the engine during the build",
+                hint="run the command again",
+            )
         yield work.tag, details, workspace.project.relative(log)
 
 

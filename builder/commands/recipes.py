@@ -432,7 +432,7 @@ def _nodes(
     of_image = image.serve_settings(project, definition) if definition else ServeSettings()
     if len(nodes) < 2:
         own = container.environment(rendered, of_image)
-        note = "several machines serve it together: name the machines with --node" if recipe.cluster_only else ""
+        note = "this recipe requires several machines: name them with --node" if recipe.cluster_only else ""
         return tuple(ShownNode(node.name, rendered.argv, (), own, (), ()) for node in nodes), note
     backend = cluster.backend_of(recipe, request.backend)
     together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
@@ -482,7 +482,7 @@ def export_recipe(
     if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
-        raise UsageError(f"`--format {kind}` is for one model: name it, or a recipe")
+        raise UsageError(f"`--format {kind}` exports one model: name the model or its recipe")
     lock = lock_file.read_project_lock(project)
     selected = _selected(project, lock, request.text)
     warnings = [selection.selection_warning(selected)]
@@ -530,7 +530,10 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     if kind == "opencode":
         if rendered.port is None or not rendered.served:
-            raise UsageError(f"{selected.recipe.file}: its command does not show its port and the name of its model")
+            raise UsageError(
+                f"{selected.recipe.file}: the command does not show the port and the name of the model",
+                hint="write `--port N` and `--served-model-name NAME` into the command",
+            )
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
@@ -590,7 +593,9 @@ def _routed_model(
     published = of_server(planned.options.publish, rendered.port)
     port = published.port if published else rendered.port
     if port is None:
-        raise UsageError(f"{selected.recipe.file}: its command does not show its port")
+        raise UsageError(
+            f"{selected.recipe.file}: the command does not show the port", hint="write `--port N` into the command"
+        )
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
     notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]
@@ -607,5 +612,5 @@ def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path,
         for file, text in texts.items():
             files.write_atomically(file, text.encode(), mode=0o755 if kind == "script" else 0o644)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     return tuple(texts)

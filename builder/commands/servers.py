@@ -181,7 +181,9 @@ def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: Starte
         raise
     bakes = " ".join(f"--mod {each.name}" for each in prepared.tried)
     target = prepared.selection.recipe.file
-    workspace.report(Message(f"tried in this server only; to bake it into an image: `builder build {target} {bakes}`"))
+    workspace.report(
+        Message(f"only this server has the mods; to build them into an image: `builder build {target} {bakes}`")
+    )
 
 
 def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
@@ -273,7 +275,7 @@ def _serve_image_before(
     except BuilderError as also:
         also_reason = also.message.splitlines()[0]
         raise ServeFailedError(
-            f"{error.message}\n{before.image}, the previous image, does not serve it either: {also_reason}",
+            f"{error.message}\n{before.image}, the previous image, does not serve {model} either: {also_reason}",
             log=error.log,
             # Not a rollback, which leads to an image that failed.
             hint=f"`builder why {model}` shows what changed since it last worked",

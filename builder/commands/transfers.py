@@ -143,7 +143,7 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
     engine = machines.engines(workspace.project, workspace.environment, [node])[node]
     recorded = lock.images[name.repository].numbers[name.number]
     images_lock.claim_number(workspace, name, recorded.fingerprint)
-    workspace.report(Message(f"{name}: copying it from {node}"))
+    workspace.report(Message(f"copying {name} from {node}"))
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         with transfer.to_loopback(engine, port) as reached:
             source = named_registry.Registry(f"127.0.0.1:{reached}", private=True)

@@ -105,7 +105,9 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
             raise NothingToDoError(f"no upgrade of {fresh.model} was interrupted")
         if not upgrade.result:
             is_moved = upgrade.candidate and _is_moved(lock_file.read_project_lock(workspace.project), upgrade)
-            upgrade = _ended(upgrade, "promoted") if is_moved else _ended(upgrade, "aborted", "given up")
+            upgrade = (
+                _ended(upgrade, "promoted") if is_moved else _ended(upgrade, "aborted", "cancelled with `--abort`")
+            )
             journal.write(upgrade)
         return _finished(workspace, upgrade)
 
@@ -376,7 +378,7 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         lock = transaction.lock
         paired = lock.models.get(upgrade.model)
         if paired and before and paired.pairing.image != before:  # by the user
-            return (f"meanwhile, {upgrade.model} was moved to {paired.pairing.image}",)
+            return (f"another command paired {upgrade.model} with {paired.pairing.image} during the upgrade",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
         moves = [PointerMove(upgrade.model, True, before, name)]

@@ -95,7 +95,7 @@ def compared(
     if isinstance(run, str):
         return run
     if isinstance(before, str):
-        return f"the current image, {of_current.image}, {before}"
+        return f"the benchmark of the current image, {of_current.image}, {before}"
     if differing := ", ".join(unlike(before, run)):
         return f"the current image, {of_current.image}, cannot be compared: {differing}"
     sides = [[e for e in side.rounds(wanted) if not any(unlike(run, e))] for side in (of_current, of_image)]
@@ -109,7 +109,7 @@ def compared(
             for side in sides
         ]
         if any(sum(map(len, side)) < LEAST_SAMPLES for side in values):
-            return f"the current image, {of_current.image}, has no such figure to compare with"
+            return f"the current image, {of_current.image}, has too few values of this figure to compare"
         comparison = compare_runs(values[0], values[1], "higher" if wanted.at_least else "lower", len(measured))
         means = [sum(map(sum, side)) / sum(map(len, side)) for side in values]
         beside.append(FigureBeside(figure.unit, means[1], means[0], rounds, comparison))
@@ -317,7 +317,7 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
     figures = _figures(run, wanted)
     few = [len(each.values) for each in figures if len(each.values) < LEAST_SAMPLES]
     if few and len(of_image.rounds(wanted)) < LEAST_SAMPLES:
-        return f"measured only {few[0]} time, so the spread is unknown", False
+        return "measured only once, so the spread is unknown", False
     if not wanted.of_current:
         sign = 1 if wanted.at_least else -1
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
@@ -338,7 +338,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         is_outside = beside.rounds < FEWEST_ROUNDS or band.verdict == "worse"
         if not is_outside and band.is_settled:
             continue
-        why = f"{beside.mean:.4g} {beside.unit}; required: {wanted.condition}, which is at {beside.current:.4g}"
+        why = f"{beside.mean:.4g} {beside.unit}; required: {wanted.condition}; current: {beside.current:.4g}"
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
@@ -398,7 +398,8 @@ def passed(
     has_failed = all(each.kind == "prove" and each.failed for _, each in lacking)
     what = f"did not pass its proof for {names}" if has_failed else f"lacks what {names} requires"
     lines = [f"  {each}; `{missing_command(each, image, model)}`" for model, each in lacking]
-    hint = "run these commands, or override with `--force --note TEXT` of `builder pair` and `builder promote`"
+    run_these = "these commands show what failed" if has_failed else "run these commands"
+    hint = f"{run_these}; to move the pointer anyway: `--force --note TEXT` of `builder pair` and `builder promote`"
     raise ConflictError("\n".join([f"{image} {what}: no pointer was moved", *lines]), hint=hint)
 
 
@@ -430,8 +431,8 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
     words += [reason] if reason and "marked" not in reason else []
     for each in (model,) if model else models_of(workspace.project, lock, name):
         run = last_proof(workspace.project, lock, name, each, workspace.environment)
-        verdict = run if isinstance(run, str) else {"pass": "passed", "fail": "failed"}.get(run.verdict, run.verdict)
-        words.append(f"its proof for {each} {verdict}")
+        verdicts = {"pass": "passed", "fail": "failed", "changed": "found a change", "unclear": "reached no verdict"}
+        words.append(f"its proof for {each} {run if isinstance(run, str) else verdicts[run.verdict]}")
     return ", ".join(words)
 
 

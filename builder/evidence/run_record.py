@@ -138,17 +138,17 @@ class Evidence:
 def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
     """Yields all that makes the figures of two runs of one kind incomparable."""
     if run.set != other.set or run.name != other.name:
-        sets = {"prove": "other conversations", "bench": "another profile", "same": "other texts"}
+        sets = {"prove": "different conversations", "bench": "another profile", "same": "different texts"}
         yield sets.get(run.kind, "another probe")
     if run.version != other.version:
-        yield f"{run.version} and {other.version}"
+        yield f"different tools: {run.version} and {other.version}"
     then, now = run.subject.machine, other.subject.machine
     if then and now:
         is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu  # earlier runs on arm64 do not name the processor
         if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
             yield "another machine"
     if dict(run.sampling) != dict(other.sampling):
-        yield "other sampling"
+        yield "different sampling"
     if dict(run.subject.overrides) != dict(other.subject.overrides):
         yield "different options in the command"
 
@@ -240,7 +240,7 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 def _faults(data: Any) -> Iterator[str]:
     if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
-        yield "written by a newer version of this program"
+        yield "a newer version of builder wrote this file: install that version to read it"
         return
     from builder.base.yaml_file import validator
 

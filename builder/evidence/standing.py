@@ -57,16 +57,18 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
         yield f"the model is now {present.model}"
     before, now = then.revision or "", present.revision or ""
     if before != now and is_commit(before) and is_commit(now):
-        yield f"the model's revision is {now[:12]} now, it was {before[:12]}"
+        yield f"the model's revision changed from {before[:12]} to {now[:12]}"
     if _differ(then.template, present.template):
         yield "the chat template changed"
     if _differ(then.recipe, present.recipe):
         served, was = (PurePosixPath(subject.recipe or "").stem for subject in (present, then))
-        yield f"it is served by {served} now, it was {was}"
+        yield f"the recipe changed from {was} to {served}"
     if _differ(then.arguments, present.arguments):
         yield "the recipe's options changed"
     if dict(then.overrides) != dict(present.overrides):
-        yield "it ran with different options than the recipe's" if then.overrides else "it ran without these options"
+        yield (
+            "the run used options that are not in the recipe" if then.overrides else "the run did not use these options"
+        )
     if then.machine and present.machine:
         yield from _of_machine(then.machine, present.machine)
     if _differ(evidence.set, set_now):

@@ -161,7 +161,7 @@ def _undo(change: MachineChange, where: str) -> str:
         "driver": f"install driver {before} again{where} (`sudo apt install nvidia-driver-{major}-open`), then restart",
         "firmware": f"`sudo fwupdmgr downgrade`{where} lists the versions to choose from: {change.name} was {before}",
         "parameters": f"start the kernel with {before!r} again{where}: /etc/default/grub, then `sudo update-grub`",
-        "CMA": f"boot the previous kernel{where}, or add `kho=off` to its parameters where no crash kernel is loaded",
+        "CMA": f"boot the previous kernel{where}, or add `kho=off` to its parameters if no crash kernel is loaded",
         "links": f"check the cable and both ends{where}: `ibstat {change.name}`",
         "GPU": f"check the GPU{where}: `nvidia-smi`, `builder doctor`",
         "toolkit": f"`sudo apt install nvidia-container-toolkit={before}-1`{where}",
@@ -277,7 +277,7 @@ def served_causes(
         weight = _TEMPLATE + _of_kind(kind, "template")
         yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)
     if before.revision and after.revision and before.revision != after.revision:
-        undo = f"`revision: {before.revision}` in {file} keeps the earlier weights"
+        undo = f"write `model_revision: {before.revision}` into {file} to serve the earlier weights"
         weight = _WEIGHTS + _of_kind(kind, "weights")
         text = f"weights of {model}: {before.revision[:12]} → {after.revision[:12]}"
         yield LikelyCause("weights", text, undo, weight)

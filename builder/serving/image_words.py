@@ -99,7 +99,9 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
         except EngineError:
             break  # the engine does not answer, and the recipes are judged without it
         except BuilderError as error:
-            workspace.report(Message(f"the vLLM of {image} was not asked: {error.message.splitlines()[0]}"))
+            workspace.report(
+                Message(f"recipes were not checked with the vLLM of {image}: {error.message.splitlines()[0]}")
+            )
     return answers
 
 
@@ -128,7 +130,7 @@ def ask_image(
     commands = remembered.commands if remembered and remembered.questions == digest else {}
     new = {keys[file]: each for file, (each, _) in questions.items() if keys[file] not in commands}
     if new:
-        workspace.report(Message(f"asking the vLLM of {image} about {words.counted(len(new), 'recipe')}"))
+        workspace.report(Message(f"checking {words.counted(len(new), 'recipe')} with the vLLM of {image}"))
         try:
             answers = installed.ask_vllm(workspace.engine, details.id, containers.reading_labels(), list(new.values()))
         except (ImageContentsError, ImageStateError) as error:

@@ -242,9 +242,9 @@ def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str
     name = checkpoints_lock.parse_name(paired)
     if newest is None or name == newest:
         return ""
-    now = f"paired with {name.short}" if name else "paired with its own weights"
-    moves = f"`builder pair {recipe.model} {selection.name} --checkpoint {newest.name}` serves {newest.short}"
-    return f"{recipe.model} is {now}: {moves}"
+    now = name.short if name else "its own weights"
+    moves = f"to serve {newest.short}: `builder pair {recipe.model} {selection.name} --checkpoint {newest.name}`"
+    return f"{recipe.model} is paired with {now}, not with the newest checkpoint; {moves}"
 
 
 def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:
@@ -256,7 +256,8 @@ def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, mo
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision)
     if made and checkpoints_lock.result_place(project, environ, name.name, made.folder).has(name.revision):
         return ""
-    return f"{model} is paired with {name.short}, which is not on this machine: build that checkpoint again"
+    builds = f"`builder checkpoints build {name.name}` builds it again"
+    return f"{model} is paired with {name.short}, which is not on this machine: {builds}"
 
 
 def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
@@ -268,10 +269,11 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
         made = ", ".join(each[:12] for each in revisions) or "none"
-        raise UsageError(f"checkpoints.lock has no `{text}`", hint=f"existing revisions of {name}: {made}")
+        problem = f"`{text}` matches several revisions" if len(matching) > 1 else f"checkpoints.lock has no `{text}`"
+        raise UsageError(problem, hint=f"existing revisions of {name}: {made}")
     revision = revisions[matching[0]]
     if revision.model != model:
-        raise UsageError(f"{name} is a form of {revision.model}, not of {model}")
+        raise UsageError(f"{name} is a checkpoint of {revision.model}, not of {model}")
     chosen = checkpoints_lock.CheckpointName(name, matching[0])
     _require_mods("the image", image, chosen, revision)
     return chosen

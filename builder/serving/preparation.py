@@ -335,18 +335,18 @@ def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> 
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
     details, problems = [], []
     for engine in engines:
-        where = f"node {engine.node}" if engine.node else "this engine"
         image = images.inspect_image(engine.endpoint, name)
         if image is None:
-            problems.append(f"{name} is missing from {where}")
+            problems.append(f"{name} is missing from {f'node {engine.node}' if engine.node else 'this engine'}")
             continue
         expected = expected or images.fingerprint(image)
         if images.fingerprint(image) == expected:
             details.append(image)
         elif is_numbered:
-            problems.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
+            where = f"on node {engine.node}" if engine.node else "in this engine"
+            problems.append(f"{name} is not the image that images.lock records: its tag was moved {where}")
         else:
-            problems.append(f"{name} is a different image in {where} than in the first engine")
+            problems.append(f"{name} on node {engine.node} is a different image than on the first node")
     if problems:
         hint = _way_to(selection, on_nodes=any(engine.node for engine in engines))
         raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
@@ -383,8 +383,8 @@ def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: Co
     if result.exit_code:
         raise ImageStateError(
             f"{settings.image} has no {PROGRAM}: nothing was started",
-            hint=f"install the package {PROGRAM} in its Dockerfile.j2 and build again, or run without it: "
-            "`--no-earlyoom`, or no `earlyoom` in builder.yaml",
+            hint=f"to serve without {PROGRAM}: `--no-earlyoom`, or remove `earlyoom` from builder.yaml; to add it to "
+            f"the image: install the package {PROGRAM} in Dockerfile.j2, and build again",
         )
 
 
@@ -410,7 +410,7 @@ def require_model(
         if not folder.exists():
             raise NoImageHelpsError(
                 f"{folder}, which the server would find as {model}, does not exist",
-                hint="correct the recipe's `model` or its `volumes:`",
+                hint="correct `model` in the recipe, or the volume that should contain the folder",
             )
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]

@@ -280,7 +280,9 @@ def find_all(workspace: Workspace) -> RunningServers:
     return RunningServers(tuple(sorted(servers, key=lambda server: server.name)), tuple(unreachable))
 
 
-def find_server(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
+def find_server(
+    workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` starts a server"
+) -> RunningServer:
     """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is no such server
     (with ``hint`` if nothing is served), or more than one."""
     running = find_all(workspace)

@@ -132,8 +132,8 @@ def selection_warning(selection: ServedImage) -> str:
     """A warning if the image has no number, or was selected only because no pairing is recorded."""
     recipe = selection.recipe
     if isinstance(selection, UnnumberedImage):
-        adopts = f"`builder adopt {recipe.container}` gives it one"
-        return f"{recipe.container} has no number, so you cannot go back to it once that name moves: {adopts}"
+        adopts = f"`builder adopt {recipe.container}` gives the image a number"
+        return f"{recipe.container} has no number, so you cannot return to this image if the name moves: {adopts}"
     if selection.reason != "current":
         return ""
     return f"{recipe.model or recipe.name} is not paired with an image; the current image {selection.image} is used"
@@ -145,9 +145,9 @@ def mods_warning(selection: ServedImage) -> str:
         return ""
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
     lacks = f"{selection.name} {'does not contain' if built_here else 'is not known to contain'}"
-    bakes = f"`builder build {selection.recipe.file}` bakes them"
+    bakes = f"`builder build {selection.recipe.file}` builds an image with them"
     if isinstance(selection, UnnumberedImage) and selection.definition is None:
-        bakes = f"a definition with `base: {selection.name}` bakes them"
+        bakes = f"a definition with `base: {selection.name}` can add them"
     return f"{lacks} {', '.join(selection.missing_mods)}: {bakes}"
 
 
@@ -186,6 +186,6 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
     file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)
     if path is None:
-        reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
-        raise UsageError(f"how to serve {text} is not known: {reason}", hint="name a recipe instead of the model")
+        reason = f"its recipe {file} no longer exists" if file else "the model was paired without a recipe"
+        raise UsageError(f"no recipe says how to serve {text}: {reason}", hint="name a recipe instead of the model")
     return recipe.load_recipe(project, path)

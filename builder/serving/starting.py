@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.base import machine_record, processes
+from builder.base import machine_record, processes, words
 from builder.base.errors import (
     BuilderError,
     ConflictError,
@@ -233,9 +233,10 @@ def is_running(prepared: PreparedServer) -> bool:
     up = []
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
+            where = f" on node {planned.engine.node}" if planned.engine.node else ""
             raise ConflictError(
-                f"another container, not made by builder, is called {service.name}",
-                hint=f"`docker rm -f {service.name}` removes it, or give the recipe another name",
+                f"another container{where}, not made by builder, is called {service.name}",
+                hint=f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name",
             )
         if service is not None and service.is_up:
             up.append((planned, service))
@@ -265,7 +266,8 @@ def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
         return
     if removed := compile_caches.begin(planned.engine.endpoint, folder, planned.settings.image):
-        report(Message(f"{len(removed)} incomplete or damaged files of the compile caches are compiled again"))
+        damaged = words.counted(len(removed), "incomplete or damaged file")
+        report(Message(f"removed {damaged} from the compile caches; the server compiles what it lacks"))
 
 
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
@@ -276,14 +278,20 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"the folder {mount.source} cannot be created for a mount: {error.strerror}") from None
+            raise UsageError(
+                f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}",
+                hint="create the folder yourself, or make its parent folder writable for you",
+            ) from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
     if member.service.image_id != planned.image_id:
-        raise ImageStateError(f"the tag {planned.settings.image} was just moved: nothing was started")
+        raise ImageStateError(
+            f"the tag {planned.settings.image} was moved to another image during the start: nothing was started",
+            hint="run the command again",
+        )
 
 
 def _start(member: ServerMember) -> None:
@@ -356,7 +364,7 @@ def require_room(prepared: PreparedServer, leaving: Collection[Service], report:
     reasons = list(dict.fromkeys(reason for reason, _ in shortages))
     if prepared.force:
         for reason in reasons:
-            report(Message(f"{reason}; started anyway"))
+            report(Message(f"{reason}; starting the server anyway"))
     elif reasons:
         raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 
@@ -395,7 +403,7 @@ def memory_shortage(
         )
     if needed > memory.available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
-        servers = " and ".join(name + (f" (which was given {given})" if given else "") for name, given in names)
+        servers = " and ".join(name + (f" (GPU memory: {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
         beside = f" beside {servers}" if servers else ""
         return (

@@ -119,8 +119,8 @@ install_packages() {
     if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
     installed_packages > "$mod_work/before"
     install_beside "$@" || fail \
-        "these packages cannot be installed beside what the image has: $*" \
-        "What the image has is not moved for a mod: python.packages in image.yaml says what it has."
+        "these packages do not fit the packages of the image: $*" \
+        "A mod cannot change a package of the image: python.packages in image.yaml lists them."
     mod_installs=yes
     installed_packages > "$mod_work/after"
     printf '%s\n' "$@" | sed -e 's/\[[^]]*\]//' > "$mod_work/asked"
@@ -139,7 +139,7 @@ before, after, asked = read("before"), read("after"), read("asked")
 print(", ".join(line for name, line in after.items() if name not in before and name not in asked))
 PYTHON
     if [ -n "$(cat "$mod_work/unasked")" ]; then
-        fail "\`packages\` need further ones, which nothing pins; add them in mods/$mod_name/mod.yaml:" \
+        fail "\`packages\` require other packages, which are not pinned; add them to mods/$mod_name/mod.yaml:" \
             "$(cat "$mod_work/unasked")"
     fi
 }
@@ -152,8 +152,8 @@ drop() {
         *) mod_to=$2 ;;
     esac
     case $mod_to in /*) ;; *) mod_to=$mod_workspace/$mod_to ;; esac
-    mkdir -p -- "${mod_to%/*}/" || fail "$1 cannot be put at $mod_to"
-    cp -RT --remove-destination -- "$1" "$mod_to" || fail "$1 cannot be put at $mod_to"
+    mkdir -p -- "${mod_to%/*}/" || fail "$1 cannot be copied to $mod_to"
+    cp -RT --remove-destination -- "$1" "$mod_to" || fail "$1 cannot be copied to $mod_to"
     printf '%s is now %s\n' "$1" "$(readlink -f -- "$mod_to")"
 }
 
@@ -217,9 +217,9 @@ PYTHON
         printf '%s: the hunk %s (line %s of the patch)\n' "$mod_file" "${mod_hunk#*:}" "${mod_hunk%%:*}"
     done < "$mod_work/failed" > "$mod_work/where"
     sed -n 's/^error: \(.*: No such file or directory\)$/\1/p' "$mod_work/applied" >> "$mod_work/where"
-    fail "$1 does not apply to $mod_have${3:+ ($3)}, and is not in place either" \
+    fail "$1 does not apply to $mod_have${3:+ ($3)}, and is not already applied" \
         "$(sed '2,$s/^/  /' "$mod_work/where")" \
-        "\`builder mods check $mod_name --against VERSION …\` tells which versions it fits; say so in \`requires\`."
+        "\`builder mods check $mod_name --against VERSION\` shows if it fits a version; list these in \`requires\`."
 }
 
 # run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
@@ -235,12 +235,12 @@ run_script() {
     wait "$mod_tee"
     # A script that is killed for want of memory ends with 137, too.
     if { [ "$mod_code" = 124 ] || [ "$mod_code" = 137 ]; } && [ $(($(date +%s) - mod_start)) -ge "$2" ]; then
-        fail "$1 had not ended after $2 seconds and was stopped" "\`timeout: SECONDS\` in mod.yaml gives it longer"
+        fail "$1 did not end within $2 seconds and was stopped" "\`timeout: SECONDS\` in mod.yaml gives it more time"
     fi
     if [ "$mod_code" != 0 ]; then explain_failure "$1" "$3"; fi
     if [ -n "$mod_running" ]; then
-        fail "when $1 had ended, this still ran:$mod_running" \
-            "No process outlives the build: what is to run beside vLLM is started with it, by the recipe's command."
+        fail "these processes still ran after $1 had ended:$mod_running" \
+            "A build ends all processes: start what must run beside vLLM in the recipe's command."
     fi
 }
 
@@ -249,15 +249,15 @@ explain_failure() {
     if [ "$2" = no-network ] && grep -q -i -e 'name resolution' -e 'could not resolve' -e 'unable to resolve' \
         -e 'name or service not known' -e 'failed to lookup address' -e 'dns error' -e 'network is unreachable' \
         "$mod_work/said"; then
-        fail "$1 ended with $mod_code: it asks for the network, and a mod with a mod.yaml has none" \
-            "\`network: true\` in mod.yaml gives it one; better put the file into the mod, where nobody can change it."
+        fail "$1 ended with exit code $mod_code: it needs the network, which mod.yaml does not allow" \
+            "Put the file into the mod, where nobody can change it; or write \`network: true\` into mod.yaml."
     fi
     if grep -q -i -e 'nvidia-smi: \(command \)\{0,1\}not found' -e '/dev/nvidia' -e 'libcuda\.so' -e 'libnvidia-ml' \
         -e 'NVML' -e 'no NVIDIA driver' -e 'no CUDA-capable device' -e 'CUDA driver' "$mod_work/said"; then
-        fail "$1 ended with $mod_code: it asks for a GPU, and there is none while an image is built" \
-            "What needs one can only be done when vLLM starts: by the recipe's command."
+        fail "$1 ended with exit code $mod_code: it needs a GPU, and a build has no GPU" \
+            "Do this when vLLM starts, in the recipe's command."
     fi
-    fail "$1 ended with $mod_code"
+    fail "$1 ended with exit code $mod_code"
 }
 
 # what_runs: sets mod_running to the processes of this step that are neither its own nor on their way out
@@ -297,9 +297,9 @@ refuse_rejects() {
     mod_lines=$(grep -E -e '^(Hunk #[0-9]+ FAILED|[0-9]+ out of [0-9]+ hunks? (FAILED|ignored))' \
         -e '^error: (patch failed: |.*: patch does not apply)' "$mod_work/said" || true)
     if [ -n "$mod_rejects$mod_lines" ]; then
-        fail "its script ended well, but a patch was rejected:" "${mod_lines:-$mod_rejects}" \
-            "\`patches:\` in a mod.yaml tells what is in place already from what does not fit." \
-            "A script that only tries sends what patch says to /dev/null."
+        fail "the script succeeded, but a patch was rejected:" "${mod_lines:-$mod_rejects}" \
+            "List the patch under \`patches:\` in mod.yaml, which also accepts a patch that is already applied." \
+            "If the script only tries the patch, send the output of patch to /dev/null."
     fi
 }
 
@@ -364,12 +364,12 @@ look_at_changes() {
         esac
     done < "$mod_work/changed-by-script"
     if [ -n "$mod_hidden" ]; then
-        fail "it writes only where folders of the host are mounted when the image serves: $mod_hidden" \
-            "Nobody would see it. What belongs there is downloaded or made when vLLM runs, and stays on the host."
+        fail "the script writes only to $mod_hidden, where a server mounts a folder of the host" \
+            "A server would not see these files. Make or download them when vLLM runs; then they stay on the host."
     fi
     if [ "$mod_other" = no ] && [ "$mod_rule" = must-change ]; then
-        fail "it ended well, but changed nothing in the image" \
-            "\`may_be_empty: true\` in mod.yaml, where that is right; else look at what its script skips."
+        fail "the script succeeded, but changed nothing in the image" \
+            "If this is intended, write \`may_be_empty: true\` into mod.yaml; otherwise, look at what the script skips."
     fi
 }
 
@@ -378,7 +378,7 @@ look_at_changes() {
 # compile all that the image has, once more.
 compile_changed() {
     if [ -z "$mod_python" ] || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
-    run_python - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
+    run_python - "$mod_work" "$mod_installs" <<'PYTHON' || fail "a changed file is no longer valid Python"
 import importlib.util
 import pathlib
 import py_compile

@@ -53,7 +53,7 @@ daemon_start() {
     # killed, has its database still open.
     if [ "$try" -ge "$DAEMON_TRIES" ] || ! tail -n 3 "$log" | grep -q "timeout waiting for containerd"; then break; fi
     if grep -q "containerd did not exit successfully" "$log"; then break; fi # it was not late: the log has its error
-    say "containerd was not ready after 15 seconds: again"
+    say "containerd was not ready after 15 seconds; trying again"
   done
   daemon_failed "$DAEMON" "$log"
 }
@@ -114,7 +114,7 @@ other_engine() {
 
 # A bridge of our own, and not --bridge=none: a dockerd that is told that deletes docker0, whoever uses it.
 bridge_add() {
-  have ip || die 5 "there is no \`ip\` to make the bridge $ENGINE_BRIDGE with" "apt-get install iproute2"
+  have ip || die 5 "the program \`ip\`, which makes the bridge $ENGINE_BRIDGE, is not installed" "apt-get install iproute2"
   if [ ! -e "/sys/class/net/$ENGINE_BRIDGE" ]; then
     ip link add name "$ENGINE_BRIDGE" type bridge || bridge_failed
     : >"$ENGINE_RUN/bridge-$ENGINE_BRIDGE" # so that down deletes it

@@ -29,7 +29,7 @@ packages_program() {
       return
     fi
   done
-  die 5 "the packages have no $1 in them" "scripts/engine down --purge deletes them, up fetches them again"
+  die 5 "the packages do not contain $1" "scripts/engine down --purge deletes them, up fetches them again"
 }
 
 # packages_libraries [TREE]

@@ -247,9 +247,8 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
-    expected = (
-        "no images yet; to build the first: `builder build TARGET`, to take an existing image: `builder adopt IMAGE`\n"
-    )
+    number = "to number an existing image: `builder adopt IMAGE`"
+    expected = f"no images yet; to build the first: `builder build TARGET`; {number}\n"
     assert run("--project", str(tmp_path), "list").stdout == expected
     assert run("list", cwd=tmp_path / "mods").stdout == expected
 
@@ -436,7 +435,7 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     users[work] = 4321
     failure = main.translate(denied)
     assert failure is not None
-    assert failure.hint == f"make {work} writable for you; then run the command again"
+    assert failure.hint == f"give your user access to {work}; then run the command again"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), TimeoutError("timed out")])

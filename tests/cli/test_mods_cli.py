@@ -233,7 +233,9 @@ def test_up_offers_the_mods_that_its_image_is_still_to_be_built_with(typed: Type
     assert not (typed.project.mods / "lost").exists()
     seen = typed.answer("yy", "up", "lost")
     assert "cp house.jinja $WORKSPACE_DIR" in seen
-    assert seen.index("cp house.jinja") < seen.index("take mods/lost?") < seen.index("mods/lost: copied")
+    assert (
+        seen.index("cp house.jinja") < seen.index("copy mods/lost into the project?") < seen.index("mods/lost: copied")
+    )
     assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"
 
 
@@ -342,7 +344,7 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     known = "no patches to check; run.sh runs only in a build"
-    proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
+    proof = "  a `check:` in mod.yaml would prove the mod in each image that is built"
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
     output = run(there, "check", "bare", "--against", "0.20.0,0.21.0").stdout
     assert output.splitlines() == ["bare", f"  {known}", proof]
@@ -364,7 +366,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         "         hint: two.diff: applies on vllm 0.23.0",
         "  only a hint: run.sh applies the patches itself, and may leave some out or change other files",
         "  run.sh does not name 3.diff",
-        "  a `check:` in its mod.yaml would prove it in each image that is built",
+        "  a `check:` in mod.yaml would prove the mod in each image that is built",
     ]
     against = run(there, "check", "loose", "--against", "0.20.0").stdout.splitlines()
     assert against[1:3] == ["  vllm 0.20.0  hint: one.patch: applies", "               hint: two.diff: applies"]
@@ -389,7 +391,7 @@ def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: 
     projects.add_mod(there.project.root, "far", script, {})
     assert run(there, "check", "far").stdout.splitlines()[1:] == [
         "  no patches to check; run.sh runs only in a build",
-        "  a `check:` in its mod.yaml would prove it in each image that is built",
+        "  a `check:` in mod.yaml would prove the mod in each image that is built",
     ]
 
 
@@ -426,7 +428,7 @@ def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
     assert run(there, "check", "my-mod").stdout.splitlines() == [
         "my-mod",
         "  no patches to check",
-        "  its `check:` proves it in each image that is built",
+        "  the `check:` in mod.yaml proves the mod in each image that is built",
     ]
     assert "already exists" in run(there, "new", "my-mod", code=2).stderr
 

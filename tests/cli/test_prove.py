@@ -53,7 +53,7 @@ def printed(capsys: pytest.CaptureFixture[str], evidence: Evidence, **more: str)
 
 
 def test_one_that_is_proven_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    done = "68 conversations and 22 outputs in 1 min 02 s, 90 compared with the number before"
+    done = "68 conversations and 22 outputs in 1 min 02 s, 90 compared with the previous number"
     line = f"proven: {MODEL} on small:1, {done}"
     assert printed(capsys, proof(counts=COUNTS)) == [line]
     assert printed(capsys, proof(counts={**COUNTS, "too_long": 3})) == [f"{line}, 3 longer than the context"]

@@ -60,7 +60,7 @@ def test_list_shows_what_serves_each(project: Project) -> None:
 
 def test_list_without_recipes(project: Project) -> None:
     (project.recipes / "chat.yaml").unlink()
-    assert run(project, "recipes", "list").stdout == "no recipes in recipes/\n"
+    assert run(project, "recipes", "list").stdout == "no recipes in recipes/; to copy one: `builder recipes add`\n"
 
 
 def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
@@ -208,8 +208,8 @@ def test_export_takes_an_image_of_others_as_it_is_called(project: Project) -> No
     assert "builder/compile" not in done.stdout
     notes = " ".join(done.stderr.split())
     assert "host/vllm:v1 has no number" in notes
-    assert "`builder adopt host/vllm:v1` gives it one" in notes
-    assert "is not known to contain mods/template: a definition with `base: host/vllm:v1` bakes them" in notes
+    assert "`builder adopt host/vllm:v1` gives the image a number" in notes
+    assert "is not known to contain mods/template: a definition with `base: host/vllm:v1` can add them" in notes
     assert "container: host/vllm:v1\n" in run(project, "export", "other", "--format", "recipe").stdout
     refused = run(project, "build", "other", code=2).stderr
     assert "no image definition makes `host/vllm:v1`" in refused
@@ -257,7 +257,7 @@ def test_export_of_what_was_never_built_ends_with_7(project: Project) -> None:
 def test_a_file_that_cannot_be_written_is_named(project: Project, tmp_path: Path) -> None:
     locks.write(project, (1,), current=1, paired=1)
     done = run(project, "export", "chat", "--format", "script", "--output", str(tmp_path / "no/file"), code=2)
-    assert f"{tmp_path}/no/file: No such file or directory" in done.stderr
+    assert f"{tmp_path}/no/file cannot be written: No such file or directory" in done.stderr
 
 
 CLUSTER = (
@@ -322,7 +322,7 @@ def test_show_prints_the_command_of_each_node(project: Project) -> None:
     assert done.stderr.splitlines()[-1].endswith("tp 2 uses 2 of the nodes: a, b; not used: c")
     alone = run(project, "recipes", "show", "big")
     assert alone.stdout.endswith("\nvllm serve m \\\n  -tp 1\n")
-    assert "several machines serve it together: name the machines with --node" in alone.stderr
+    assert "this recipe requires several machines: name them with --node" in alone.stderr
 
 
 @pytest.mark.parametrize(

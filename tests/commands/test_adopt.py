@@ -103,7 +103,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     assert done.stdout.splitlines()[0].startswith(f"adopted {repository} as {repository}:1: ")
     assert f"vllm 0.24.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
     assert f"  paired with {MODEL}" in done.stdout
-    assert "current is" not in done.stdout, "it is current itself"
+    assert "the current image is" not in done.stdout, "it is current itself"
     record = lock_file.read_lock(small.lock).images[repository].numbers[1]
     details = images.inspect_image(endpoint, name)
     assert details
@@ -235,7 +235,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
 ) -> None:
     plain = foreign("0.24.0", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
     refused = builder("adopt", plain, "--as", repository, "--model", MODEL, code=7).stderr
-    assert f"the image contains no vLLM, so it cannot serve {MODEL}" in refused
+    assert f"so the image cannot be paired with {MODEL}. Nothing was recorded" in refused
     assert "has no Python 3" in refused
     assert lock_file.read_project_lock(small).images == {}
     done = builder("adopt", plain, "--as", repository)
@@ -572,7 +572,7 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_its_id(
     yesterday = nameless("0.33.0")
     before = lock_file.read_lock(small.lock)
     done = builder("adopt", yesterday, "--as", repository, "--no-promote")
-    assert f"  current is {repository}:1; to use this one: `builder promote {repository}:2`" in done.stdout
+    assert f"  the current image is {repository}:1; to use this one: `builder promote {repository}:2`" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models

@@ -70,7 +70,7 @@ def test_for_programs(small: Project, builder: Command, repository: str) -> None
     assert (kept_back["image"], kept_back["current"]) == (f"{repository}:2", f"{repository}:1")
     projects.write(small.mods / "template/run.sh", "exit 4\n")
     failed = builder("build", "chat", "--json", code=6)
-    assert (failed.stdout, "run.sh ended with 4" in failed.stderr) == ("", True)
+    assert (failed.stdout, "run.sh ended with exit code 4" in failed.stderr) == ("", True)
 
 
 @pytest.mark.long
@@ -149,7 +149,7 @@ def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builde
     done = builder("build", "chat")
     assert done.stdout.splitlines() == [
         f"already built as {repository}:2",
-        f"current is {repository}:1; to use this one: `builder rollback {repository} --to 2`",
+        f"the current image is {repository}:1; to use this one: `builder rollback {repository} --to 2`",
         f"Org/Model-1B stays paired with {repository}:1; to move it: `builder rollback Org/Model-1B --to 2`",
     ]
     assert small.lock.read_bytes() == before

@@ -52,7 +52,7 @@ def test_a_changed_mod_is_built_and_changed_back_is_there(
     path.write_text("version two\n")
     assert f"built {repository}:2 in" in build("chat")
     path.write_text("version one\n")
-    back = f"{remembered}current is {repository}:2; to use this one: `builder rollback {repository} --to 1`\n"
+    back = f"{remembered}the current image is {repository}:2; to use this one: `builder rollback {repository} --to 1`\n"
     assert build("chat").startswith(f"(thought) {back}")
     assert build("chat").startswith(back)
 

@@ -63,7 +63,7 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
 
     done = builder("build", "small", "--set", "build_jobs=3")
     assert "flashinfer is compiled by 3 jobs: as requested" in done.stderr
-    assert any(line.startswith("  flashinfer was compiled by 3 jobs in ") for line in done.stdout.splitlines())
+    assert any(line.startswith("  flashinfer was compiled by 3 jobs, which used ") for line in done.stdout.splitlines())
     with containers.running(endpoint, f"{repository}:1", labels={}) as container:
         assert container.run(["cat", "/jobs"], timeout=60).output == "3\n"
     again = builder("rebuild", "small:1", "--set", "build_jobs=2", "--verbose")

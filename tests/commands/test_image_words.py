@@ -77,6 +77,6 @@ def test_an_image_that_cannot_be_asked_keeps_no_recipe_from_being_checked(
 ) -> None:
     (stocked.state / "vllm-words.json").unlink()
     done = builder("recipes", "check")
-    assert f"{repository}:2 was not asked: " in done.stderr
+    assert f"recipes were not checked with the vLLM of {repository}:2: " in done.stderr
     assert builder("diff", "small:1", "small:2").stdout
     assert f"programs of {repository}:2" in builder("recipes", "check", "--image", "small:2", code=7).stderr

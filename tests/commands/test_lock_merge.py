@@ -130,7 +130,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     # On the other machine the engine still has its own image as number 2.
     images.tag_image(endpoint, f"{repository}-theirs:2", f"{repository}:2")
     lines = builder("lock", "--merge").stdout.splitlines()
-    assert lines[0] == f"{repository}:3 has its tag in this engine"
+    assert lines[0] == f"{repository}:3 has its tag again in this engine"
     assert lines[1].startswith(f"m/ours is paired with {repository}:2, which is not in this engine: ")
     states = {row["number"]: row["state"] for row in json.loads(builder("list", "--json").stdout)["images"]}
     assert states == {1: "present", 2: "missing", 3: "present"}

@@ -55,7 +55,7 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
 def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
     projects.write(small.builds / "gone/1/bake.json", "{}")
     output = builder("lock", "--recover", code=1).stderr
-    assert "move the folders in builds/ away" in output
+    assert "move the folders in builds/ to another place" in output
     small.builds.rename(small.root / "away")
     builder("build", "chat")
     assert [*lock_file.read_lock(small.lock).images[repository].numbers] == [1]
@@ -134,8 +134,9 @@ def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
     projects.write(lived.root / "dockerfiles/broken/image.yaml", "repository: [\n")
     done = builder("lock", "--recover", code=1)
     assert f"records 3 images again: {repository}:1, {repository}:2, {repository}:3" in done.stdout
-    assert "images of broken without a build directory were not looked for: dockerfiles/broken/image.yaml:" in " ".join(
-        (done.stdout + done.stderr).split()
+    assert (
+        "the search did not include images of broken that have no build directory: dockerfiles/broken/image.yaml:"
+        in " ".join((done.stdout + done.stderr).split())
     )
     assert lived.lock.read_bytes() == before
 

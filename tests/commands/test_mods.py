@@ -255,7 +255,7 @@ PATCH_OUTSIDE = "--- /dev/null\n+++ b/../evil.py\n@@ -0,0 +1 @@\n+evil\n"
 PATCH_BREAKS = PATCH.replace("+    return 9", "+    return (")
 MASKED = f"patch -p1 -d {SITE} < f.patch || echo already applied or failed\n"
 GIT_MASKED = f"cp f.patch /f; cd {SITE}; git apply /f || true\n"
-REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a mod.yaml"]
+REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod.yaml"]
 
 
 @pytest.mark.long
@@ -267,7 +267,7 @@ REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a 
             {"f.patch": PATCH_FOR_ANOTHER},
             PATCH_MOD,
             [
-                "mod bad: f.patch does not apply to toy 1.0, and is not in place either",
+                "mod bad: f.patch does not apply to toy 1.0, and is not already applied",
                 "toy/math.py: the hunk @@ -4,8 +4,8 @@ def f1(): (line 3 of the patch)",
                 "builder mods check bad --against",
             ],
@@ -281,7 +281,7 @@ REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a 
         ("", {"f.patch": PATCH}, PATCH_MOD.replace("toy}", "vllm}"), ["f.patch: the image has no Python package vllm"]),
         ("", {"f.patch": "words\n"}, PATCH_MOD, ["f.patch does not apply to toy 1.0", "No valid patches in input"]),
         ("", {"f.patch": PATCH_OUTSIDE}, PATCH_MOD, ["f.patch does not apply to toy 1.0", "invalid path '../evil.py'"]),
-        ("", {"f.patch": PATCH_BREAKS}, PATCH_MOD, ["what it changed is no Python any more", "toy/math.py"]),
+        ("", {"f.patch": PATCH_BREAKS}, PATCH_MOD, ["a changed file is no longer valid Python", "toy/math.py"]),
         (MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["1 out of 1 hunk FAILED", *REJECTED]),
         (f"{MASKED} >/dev/null", {"f.patch": PATCH_FOR_ANOTHER}, "", ["math.py.rej", *REJECTED]),
         (GIT_MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["error: patch failed: toy/math.py:4", *REJECTED]),
@@ -315,7 +315,7 @@ def test_a_patch_that_does_not_do_its_work_fails_the_build(
 
 
 DESCRIBED = "description: x\nrun: run.sh\n"
-NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be_empty: true"]
+NO_CHANGE = ["mod bad: the script succeeded, but changed nothing in the image", "may_be_empty: true"]
 
 
 @pytest.mark.long
@@ -325,45 +325,42 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         ("touch here; cp /greeting /tmp/x; rm /tmp/x", "", NO_CHANGE),
         ("sed -i s/nothing-like-it/x/ /greeting", DESCRIBED, NO_CHANGE),
         ("sed -i s/nothing-like-it/x/ /opt/given", f"{DESCRIBED}files: [{{from: given, to: /opt/}}]\n", NO_CHANGE),
-        ("exit 3", "", ["mod bad: run.sh ended with 3"]),
-        ("kill -KILL $$", "", ["mod bad: run.sh ended with 137"]),
+        ("exit 3", "", ["mod bad: run.sh ended with exit code 3"]),
+        ("kill -KILL $$", "", ["mod bad: run.sh ended with exit code 137"]),
         (
             "(trap '' TERM; setsid sleep 30 & wait)",
             f"{DESCRIBED}timeout: 1\n",
-            ["run.sh had not ended after 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
+            ["run.sh did not end within 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
         ),
         (
             "echo x > /x; sleep 30 &",
             "",
-            ["mod bad: when run.sh had ended, this still ran: sleep", "No process outlives the build"],
+            ["mod bad: these processes still ran after run.sh had ended: sleep", "A build ends all processes"],
         ),
         (
             "echo x > /x; setsid sleep 30 > /dev/null 2>&1 < /dev/null & disown",
             "",
-            ["mod bad: when run.sh had ended, this still ran: sleep"],
+            ["mod bad: these processes still ran after run.sh had ended: sleep"],
         ),
         (
             "mkdir -p /root/.cache/vllm/kernels; echo x > /root/.cache/vllm/kernels/x",
             "",
-            [
-                "mod bad: it writes only where folders of the host are mounted",
-                "when the image serves: /root/.cache/vllm\n",
-            ],
+            ["mod bad: the script writes only to /root/.cache/vllm, where a server mounts a folder of the host\n"],
         ),
         (
             "mkdir -p ~/.triton; sed -i s/nothing-like-it/x/ /greeting",
             "",
-            ["when the image serves: /root/.triton\n"],
+            ["the script writes only to /root/.triton, where a server mounts a folder of the host\n"],
         ),
         (
             "nvidia-smi --query-gpu=name > /gpu",
             "",
-            ["mod bad: run.sh ended with 127: it asks for a GPU, and there is none while an image is built"],
+            ["mod bad: run.sh ended with exit code 127: it needs a GPU, and a build has no GPU"],
         ),
         (
             "exec 3<> /dev/tcp/example.org/80",
             DESCRIBED,
-            ["it asks for the network, and a mod with a mod.yaml has none", "`network: true` in mod.yaml gives it one"],
+            ["it needs the network, which mod.yaml does not allow", "write `network: true` into mod.yaml"],
         ),
     ],
     ids=[
@@ -424,11 +421,11 @@ def test_a_script_needs_no_execute_bit_and_its_helpers_keep_theirs(small: Projec
 @pytest.mark.parametrize(
     ("packages", "said"),
     [
-        ("newer==0.1", ["cannot be installed beside what the image has: newer==0.1", "toy>=2"]),
-        ("toy==2.0", ["cannot be installed beside what the image has: toy==2.0"]),
+        ("newer==0.1", ["do not fit the packages of the image: newer==0.1", "toy>=2"]),
+        ("toy==2.0", ["do not fit the packages of the image: toy==2.0"]),
         (
             "needy==0.1",
-            ["`packages` need further ones, which nothing pins; add them in mods/bad/mod.yaml:", "extra==0.1"],
+            ["`packages` require other packages, which are not pinned; add them to mods/bad/mod.yaml:", "extra==0.1"],
         ),
     ],
     ids=["moves another", "another version", "unpinned needs"],

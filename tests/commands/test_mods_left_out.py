@@ -39,4 +39,4 @@ def test_a_recipe_with_a_mod_that_no_image_keeps_is_built_without_it(
     assert "mods/loop" in exported
     assert "mods/template" not in exported
     failed = builder("build", "small", "--mod", "loop", code=6)
-    assert "this still ran" in failed.stdout + failed.stderr
+    assert "these processes still ran after" in failed.stdout + failed.stderr

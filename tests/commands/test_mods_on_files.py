@@ -467,8 +467,7 @@ def test_one_that_nobody_asks_for_is_tried_wherever_it_could_be_used(mods_check_
         ("other", "", "not tried", True),
     ]
     assert (
-        mods_check_pinned_run(mods_check_pinned_there, "other")[0].missing
-        == "no definition that is pinned has elsewhere"
+        mods_check_pinned_run(mods_check_pinned_there, "other")[0].missing == "no pinned definition contains elsewhere"
     )
     assert mods_check_pinned_run(mods_check_pinned_there)[0].tried[0].against == "vllm 0.23.0"
 

@@ -43,7 +43,7 @@ def latest(endpoint: Endpoint, repository: str) -> list[str]:
 
 def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, repository: str) -> None:
     first, second = (f"{repository}:{n}" for n in (1, 2))
-    assert builder("pair", NEW, "small:1").stdout == f"{NEW}: nothing → {first}\n  by recipes/chat.yaml\n"
+    assert builder("pair", NEW, "small:1").stdout == f"{NEW}: nothing → {first}\n  recipe: recipes/chat.yaml\n"
     assert said(builder, "pair", NEW, second) == {
         "model": NEW,
         "image": second,
@@ -101,7 +101,7 @@ def test_what_was_said_of_a_model_alone_is_listed_and_compared(
 def test_what_still_points_at_a_bad_image_is_said(stocked: Project, builder: Command, repository: str) -> None:
     lines = builder("mark", "small:3", "bad").stdout.splitlines()
     assert lines[1:] == [
-        f"  {name} still points at it; to go back: `builder rollback {name}`" for name in (repository, MODEL)
+        f"  {name} still points to this image; to go back: `builder rollback {name}`" for name in (repository, MODEL)
     ]
     assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
 

@@ -83,12 +83,12 @@ def test_one_model_alone_may_be_named(export_project: Project) -> None:
     exported = export_recipe(export_project, "llama-swap", ServeRequest("other", {"port": "9000"}), NO_HOME)
     (entry,) = yaml.safe_load(exported.texts[""])["models"].values()
     assert entry["proxy"] == "http://127.0.0.1:9000"
-    with pytest.raises(UsageError, match="is gone"):
+    with pytest.raises(UsageError, match="recipes/gone.yaml no longer exists"):
         export_recipe(export_project, "llama-swap", ServeRequest("Org/Gone", {}), NO_HOME)
 
 
 def test_formats_of_one_model_want_its_name(export_project: Project) -> None:
-    with pytest.raises(UsageError, match="is for one model"):
+    with pytest.raises(UsageError, match="exports one model"):
         export_recipe(export_project, "compose", ServeRequest("", {}), NO_HOME)
 
 

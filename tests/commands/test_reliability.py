@@ -57,7 +57,7 @@ def test_a_failing_step_is_named_with_its_last_lines_and_its_log(
     projects.write(small.root / "mods/template/run.sh", "echo this is why; exit 7\n")
     done = builder("build", "chat", code=6)
     assert "this is why" in done.stderr
-    assert "mod template: run.sh ended with 7" in done.stderr
+    assert "mod template: run.sh ended with exit code 7" in done.stderr
     log = next(word for word in done.stderr.split() if word.endswith(".log"))
     assert "this is why" in Path(log).read_text(encoding="utf-8")
     assert small.lock.read_bytes() == before

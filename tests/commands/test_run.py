@@ -78,7 +78,7 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     get(kitchen, "/health")
 
     again = builder("run", MODEL)
-    assert again.stdout == f"{serves} already: {address}\n"
+    assert again.stdout == f"{kitchen.name} already serves from {kitchen.repository}:2: {address}\n"
 
     service = status(builder, MODEL)
     assert (service["state"], service["image"], service["restarts"]) == ("healthy", f"{kitchen.repository}:2", 0)
@@ -163,7 +163,7 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
     assert "is running but does not answer" in builder("run", "chat", code=1).stderr
     containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -CONT -1"], 10)
     assert status(builder, "chat")["state"] == "healthy"
-    assert " already: " in builder("run", "chat").stdout
+    assert " already serves from " in builder("run", "chat").stdout
 
 
 @pytest.mark.long
@@ -578,7 +578,9 @@ def test_a_number_with_another_template_starts_with_what_the_one_before_compiled
             # A start that ended in the middle leaves its mark, and what it left is not used.
             projects.write(folder / "begun", "")
             projects.write(folder / "triton/half", "comp")
-            assert "1 incomplete or damaged files" in " ".join(builder("restart", "chat").stderr.split())
+            assert "removed 1 incomplete or damaged file from the compile caches" in " ".join(
+                builder("restart", "chat").stderr.split()
+            )
         compiled.append(inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED])
     assert compiled[0] == compiled[1] == str(folder)
     assert sorted(path.name for path in (folder / "triton").iterdir()) == ["kernel"]

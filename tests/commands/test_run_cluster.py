@@ -86,7 +86,7 @@ def test_a_mod_is_tried_on_every_node(cluster: Kitchen, builder: Builder, endpoi
         assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 20).output == "tried\n"
     builder("stop", "chat")
     projects.add_mod(cluster.project.root, "bad", "exit 3\n", {})
-    assert "mod bad: run.sh ended with 3" in builder("run", "chat", "--try-mod", "bad", code=6).stderr
+    assert "mod bad: run.sh ended with exit code 3" in builder("run", "chat", "--try-mod", "bad", code=6).stderr
     assert [containers.find_container(engine, cluster.name) for engine in (endpoint, second)] == [None, None]
 
 
@@ -125,7 +125,7 @@ def test_every_node_runs_the_command_with_its_place_in_it(
     assert (service["state"], service["nodes"], service["requests_running"]) == ("healthy", ["one", "two"], 2)
     assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
     assert "Application startup complete" in builder("logs", "chat").stdout
-    assert " already: " in builder("run", "chat").stdout
+    assert " already serves from " in builder("run", "chat").stdout
 
     builder("rollback", MODEL)
     assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout
@@ -167,7 +167,7 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
         done = builder("run", "chat", "--node", "one", "--node", "two", code=7)
     finally:
         images.tag_image(second, f"{cluster.repository}:kept", name)
-    said = "its tag was moved in node two" if why == "moved" else "is missing from node two"
+    said = "its tag was moved on node two" if why == "moved" else "is missing from node two"
     assert said in done.stderr
     assert "nothing was started" in done.stderr
     assert containers.find_container(endpoint, cluster.name) is None

@@ -72,7 +72,9 @@ def test_a_second_server_beside_one_that_has_most_of_it(
     assert not [text for text in messages if "available" in text]
     with pytest.raises(ServeFailedError, match=NO_GPU):
         servers.run_server(spark, ServeRequest("second", {}, force=True), detach=True, proc=proc)
-    assert re.search(rf"20.0 GiB of memory available beside .*{kitchen.name}\b.*; started anyway$", messages[-1])
+    assert re.search(
+        rf"20.0 GiB of memory available beside .*{kitchen.name}\b.*; starting the server anyway$", messages[-1]
+    )
 
 
 def test_a_share_that_leaves_less_than_the_reserve(kitchen: Kitchen, spark: Workspace, tmp_path: Path) -> None:

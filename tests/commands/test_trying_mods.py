@@ -72,7 +72,7 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
     assert read("cat /workspace/vllm/own/* && echo $SAID && test ! -e /run/builder") == "two\nran\ntwo\n"
     (service,) = json_outputs.parsed("status", builder("status", "chat", "--json").stdout)["services"]
     assert (service["state"], service["tried_mods"]) == ("healthy", ["first", "second"])
-    assert "first, second: in this server only; its results are not evidence" in " ".join(
+    assert "first, second: only in this server; its results are not evidence" in " ".join(
         builder("status", "chat").stdout.split()
     )
     # Neither what it compiles nor that it answers belongs to the number.
@@ -95,8 +95,8 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
 @pytest.mark.parametrize(
     ("script", "yaml", "told"),
     [
-        ("echo no such hunk >&2\nexit 3\n", "", "mod bad: run.sh ended with 3"),
-        ("true\n", "", "mod bad: it ended well, but changed nothing"),
+        ("echo no such hunk >&2\nexit 3\n", "", "mod bad: run.sh ended with exit code 3"),
+        ("true\n", "", "mod bad: the script succeeded, but changed nothing"),
         (
             "touch /new\n",
             "description: x\nrun: run.sh\ncheck: [{file: /x}]\n",

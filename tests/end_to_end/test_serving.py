@@ -201,7 +201,7 @@ def judge_recipes(project: Project, image: str, folder: Path) -> None:
     argv = command(project, "recipes", "check", str(folder), "--image", image, "--json")
     done = program.run(argv)
     assert done.returncode == 2, done.stderr
-    assert f"asking the vLLM of {image} about 3 recipes" in done.stderr
+    assert f"checking 3 recipes with the vLLM of {image}" in done.stderr
     found = {Path(each["file"]).stem: each for each in json.loads(done.stdout)["recipes"]}
     for name, (_, _, expected) in ASKED.items():
         told = [problem["message"] for problem in found[name]["problems"]]

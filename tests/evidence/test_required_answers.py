@@ -41,7 +41,7 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
         (compared(-1, 1, counts={"texts": 200}), []),  # equivalent, whatever the width of the band
         (compared(0, 0, reference="sha256:other"), ["same small:1: has not been run"]),
         (compared(0, 0, subject=subject(NEW, overrides={"--": "--dtype half"})), [
-            "same small:1: is stale: it ran with different options than the recipe's"
+            "same small:1: is stale: the run used options that are not in the recipe"
         ]),
         (compared(0, 0, counts={"answers_differ": 1}), ["same small:1: its answers differ"]),
         (compared(0, 0, figures=()), ["same small:1: its run has no figure 'perplexity_change'"]),

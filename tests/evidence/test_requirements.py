@@ -83,7 +83,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         ),
         (BENCH, (bench(NEW, 50, 51, depth=0),), "bench tg at 32768: has not been run"),
         (BENCH, (bench(NEW, 50, 51, concurrency=4),), "bench tg at 32768: has not been run"),
-        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured only 1 time, so the spread is unknown"),
+        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured only once, so the spread is unknown"),
         (BENCH, (bench(NEW, 50, 51, verdict="fail"),), "bench tg at 32768: its run failed"),
     ],
 )  # fmt: skip
@@ -109,12 +109,15 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
 @pytest.mark.parametrize(
     ("old", "why"),
     [
-        ((), "the current image, small:1, has not been run"),
-        ((bench(OLD, 52),), "the current image, small:1, has no such figure to compare with"),
-        ((bench(OLD, 54, 54),), "50.5 tokens/s; required: >= 95 % of current, which is at 54"),
+        ((), "the benchmark of the current image, small:1, has not been run"),
+        ((bench(OLD, 52),), "the current image, small:1, has too few values of this figure to compare"),
+        ((bench(OLD, 54, 54),), "50.5 tokens/s; required: >= 95 % of current; current: 54"),
         ((bench(OLD, 53, 53),), ""),
         ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "the current image, small:1, cannot be compared: another"),
-        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "the current image, small:1, cannot be compared: llama"),
+        (
+            (bench(OLD, 50, 50, version="llama-benchy 0.3"),),
+            "the current image, small:1, cannot be compared: different tools: llama",
+        ),
         (
             (bench(OLD, 50, 50, subject=subject(OLD, machine=Machine("NVIDIA H100", 1))),),
             "the current image, small:1, cannot be compared: another machine",
@@ -146,8 +149,8 @@ def rounds(image: ImageName, *means: float) -> tuple[Evidence, ...]:
     [
         # By the means alone, one of two that do not differ is always below the other.
         ((49.6, 49.8, 49.7), (49.7, 49.8, 49.9), 100, ""),
-        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s; required: >= 100 % of current, which is at 49.55"),
-        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s; required: >= 95 % of current, which is at 50 ("),
+        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s; required: >= 100 % of current; current: 49.55"),
+        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s; required: >= 95 % of current; current: 50 ("),
         ((48.0, 48.1, 47.9), (50.0, 50.1, 49.9), 95, ""),
         ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), 100, "47 tokens/s; required: >= 100 % of current"),
         # What was measured before the rounds does not count.

@@ -33,11 +33,11 @@ def test_a_part_that_was_not_looked_at_is_not_compared(part: str) -> None:
     [
         ({"fingerprint": "sha256:9"}, "the image has different content"),
         ({"model": "Org/Other"}, "the model is now Org/Other"),
-        ({"revision": "cd" * 20}, "the model's revision is cdcdcdcdcdcd now, it was abababababab"),
+        ({"revision": "cd" * 20}, "the model's revision changed from abababababab to cdcdcdcdcdcd"),
         ({"template": f"sha256:{9:064x}"}, "the chat template changed"),
-        ({"recipe": "recipes/b.yaml"}, "it is served by b now, it was chat"),
+        ({"recipe": "recipes/b.yaml"}, "the recipe changed from chat to b"),
         ({"arguments": f"sha256:{9:064x}"}, "the recipe's options changed"),
-        ({"overrides": {"a": "1"}}, "it ran without these options"),
+        ({"overrides": {"a": "1"}}, "the run did not use these options"),
     ],
 )
 def test_each_part_that_is_another_now_is_a_reason(change: dict[str, Any], told: str) -> None:

@@ -131,7 +131,7 @@ def test_weights_name_both_revisions() -> None:
     before, after = (OptionsInUse(recipe="recipes/m.yaml", revision=mark * 40) for mark in "ab")
     (cause,) = likely_causes.served_causes(before, after, after, "Org/M", "", "")
     assert (cause.axis, cause.text) == ("weights", f"weights of Org/M: {'a' * 12} → {'b' * 12}")
-    assert cause.undo == f"`revision: {'a' * 40}` in recipes/m.yaml keeps the earlier weights"
+    assert cause.undo == f"write `model_revision: {'a' * 40}` into recipes/m.yaml to serve the earlier weights"
 
 
 def test_an_option_that_was_typed_stands_first_and_the_recipe_starts_without_it() -> None:

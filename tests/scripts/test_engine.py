@@ -52,5 +52,5 @@ def test_it_is_started_again_where_the_database_of_the_one_before_is_in_use(
                 time.sleep(0.2)
         _, told = up.communicate(timeout=120)
         assert up.returncode == 0, told
-        assert "containerd was not ready after 15 seconds: again" in told
+        assert "containerd was not ready after 15 seconds; trying again" in told
         assert "is running" in told

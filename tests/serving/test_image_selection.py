@@ -142,13 +142,13 @@ def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})})
     selection = select_any(project, lock, "chat")
     assert mods_warning(selection) == (
-        "small:1 does not contain mods/template: `builder build recipes/chat.yaml` bakes them"
+        "small:1 does not contain mods/template: `builder build recipes/chat.yaml` builds an image with them"
     )
     whole = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered({"template": "sha256:0"})})})
     assert mods_warning(select_any(project, whole, "chat")) == ""
     unnumbered = select_any(project, Lock(), "chat")
     assert "small has no number" in selection_warning(unnumbered)
-    assert "`builder build recipes/chat.yaml` bakes them" in mods_warning(unnumbered)
+    assert "`builder build recipes/chat.yaml` builds an image with them" in mods_warning(unnumbered)
 
 
 @pytest.mark.parametrize("recipe", [None, "recipes/gone.yaml"])
@@ -157,7 +157,7 @@ def test_a_model_whose_recipe_is_not_there_cannot_be_served(project: Project, re
         images={"small": Repository(2, 1, numbers={1: locks.numbered()})},
         models={locks.MODEL: Model(Pairing(ImageName("small", 1), recipe))},
     )
-    with pytest.raises(UsageError, match="how to serve Org/Model-1B is not known"):
+    with pytest.raises(UsageError, match="no recipe says how to serve Org/Model-1B: "):
         select_image(project, lock, locks.MODEL)
 
 

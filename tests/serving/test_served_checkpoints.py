@@ -160,8 +160,8 @@ def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -
     recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     warning = model_weights.weights_warning(kitchen.project, content, for_recipe(content, recipe))
     assert warning == (
-        f"{MODEL} is paired with its own weights: "
-        f"`builder pair {MODEL} small:2 --checkpoint hybrid` serves {built.name.short}"
+        f"{MODEL} is paired with its own weights, not with the newest checkpoint; "
+        f"to serve {built.name.short}: `builder pair {MODEL} small:2 --checkpoint hybrid`"
     )
 
 
@@ -180,7 +180,7 @@ def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitch
         assert model_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
     with pytest.raises(UsageError, match="has no `other`"):
         model_weights.named_weights(kitchen.project, "other", MODEL, image)
-    with pytest.raises(UsageError, match="is a form of Org/Model-int4, not of Org/Else"):
+    with pytest.raises(UsageError, match="is a checkpoint of Org/Model-int4, not of Org/Else"):
         model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
     with pytest.raises(ConflictError, match="does not contain"):
         model_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
@@ -193,9 +193,8 @@ def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
     assert model_weights.missing_weights(kitchen.project, environ, lock(COMMIT), MODEL) == ""
     built.folder.rename(kitchen.folder / "elsewhere")
     line = model_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL)
-    assert (
-        line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: build that checkpoint again"
-    )
+    missing = f"{MODEL} is paired with {built.name.short}, which is not on this machine"
+    assert line == f"{missing}: `builder checkpoints build hybrid` builds it again"
 
 
 @pytest.mark.slow
@@ -222,7 +221,7 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     left.mkdir()
     (left / "model.part").write_bytes(b"x" * 5000)
     (going,) = conversion.find_leftovers(kitchen.project, kitchen.workspace().environment, ())
-    assert (going.revision, going.size, going.title) == ("", 5000, "what an unfinished hybrid left")
+    assert (going.revision, going.size, going.title) == ("", 5000, "the unfinished build of hybrid")
     conversion.remove_leftovers(going)
     assert not left.exists()
 

@@ -396,7 +396,7 @@ class RemovableCheckpoint:
 
     @property
     def title(self) -> str:
-        return f"{self.name}@{self.revision[:12]}" if self.revision else f"what an unfinished {self.name} left"
+        return f"{self.name}@{self.revision[:12]}" if self.revision else f"the unfinished build of {self.name}"
 
 
 def find_leftovers(

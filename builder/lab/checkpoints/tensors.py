@@ -197,7 +197,7 @@ def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> Plann
     _require_count(step.expect, [tensor.name for tensor in added], f"are in {step.file}")
     _require_new(content, added)
     if any(other.path == step.file for other in content.added - {file}):
-        raise StepError(f"an added file {step.file} already exists")
+        raise StepError(f"an earlier step already added a file {step.file}")
     text = f"adds {step.file} of {step.source} with {len(added)} tensors"
     return content.after(text, added, added=content.added | {file})
 
@@ -228,7 +228,7 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
         if not matching:
             wrong.append(f"no tensor has a name like {pattern}")
         if others := [f"{tensor.name} {list(tensor.shape)}" for tensor in matching if tensor.shape != shape]:
-            wrong.append(f"these tensors are not {list(shape)}: {listed(others)}")
+            wrong.append(f"these tensors do not have the shape {list(shape)}: {listed(others)}")
     if wrong:
         raise StepError("; ".join(wrong))
     text = "verifies the result, whose tensors are as required"
@@ -297,7 +297,7 @@ def _require_count(expected: int | None, names: list[str], what: str) -> None:
 def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:
     counts = Counter(tensor.name for tensor in new)
     if twice := [name for name, count in counts.items() if count > 1 or name in content.tensors]:
-        raise StepError(f"{len(twice)} names already exist: {listed(twice)}")
+        raise StepError(f"{len(twice)} tensor names already exist: {listed(twice)}")
 
 
 # The files of the result: which tensors each has, in which order, and the byte ranges that are copied.

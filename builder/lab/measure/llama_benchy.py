@@ -150,7 +150,8 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
         return Throughput(_failed("text", "its answers contain no text to time"), figures, raw)
     lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
     again = [(line["counted"], line["tokens"]) for line in lines if line]
-    text = f"{LLAMA_BENCHY} counted {sum(c for c, _ in again)} tokens of {sum(t for _, t in again)}: counted again"
+    counted, of_server = (sum(column) for column in zip(*again, strict=True)) if again else (0, 0)
+    text = f"{LLAMA_BENCHY} counted {counted} of {of_server} tokens; the figures use the count of the server"
     recounted = [Finding("tokens", words.counted(len(again), "answer"), "pass", text)] if again else []
     return Throughput((*recounted, *left_out), figures, raw)
 
@@ -183,7 +184,7 @@ def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, .
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
-                    text = f"{dropped} of {len(left)} values left out: the prompt took less than the latency varies"
+                    text = f"{dropped} of {len(left)} values left out: the prompt was faster than the latency varies"
                     notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
             if values:
                 figures.append(Figure(name, at, unit, better, values))

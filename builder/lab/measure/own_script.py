@@ -180,20 +180,20 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
 
 def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
     if ended.cause == "time":
-        return _Try("fail", f"it had not ended after {own.seconds} s")
+        return _Try("fail", f"it did not end within {own.seconds} s")
     if ended.cause == "output":
         return _Try("fail", f"it printed more than {LARGEST_OUTPUT >> 20} MiB")
     if ended.exit_code == UNCLEAR:
-        return _Try("unclear", ended.last_lines or "it ended with 125")
+        return _Try("unclear", ended.last_lines or "it ended with exit code 125")
     if ended.exit_code not in {PASSED, FAILED}:
-        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with exit code {ended.exit_code}"
         return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "))
     try:
         values, fault = read_figures(ended.output, own), ""
     except ValueError as error:
         values, fault = {}, str(error)
     if ended.exit_code == FAILED:
-        return _Try("fail", ended.last_lines or "it ended with 1", values)
+        return _Try("fail", ended.last_lines or "it ended with exit code 1", values)
     return _Try("fail" if fault else "pass", fault, values)
 
 

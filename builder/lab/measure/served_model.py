@@ -86,7 +86,8 @@ def keep_run(
         for member in measured.running.members
     )
     if outcome.verdict != "pass" and is_gone:
-        raise ConflictError(f"{measured.running.name} was stopped from outside while it was measured: nothing was kept")
+        name = measured.running.name
+        raise ConflictError(f"another command or program stopped {name} during the measurement: no result was kept")
     of_run = subject(workspace, measured, outcome.kind)
     if measured.image is None or of_run is None:
         return None

@@ -238,7 +238,7 @@ class _Sources:
             before, after = map(self._base, (differing.base.before, differing.base.after))
             others.insert(0, f"base image {before} → {after}")
         if differing.build_packages:
-            others.append(f"{words.counted(len(differing.build_packages), 'package')} to build with")
+            others.append(f"{words.counted(len(differing.build_packages), 'build package')} changed")
         change.sources = tuple(map(self._source, differing.sources))
         change.packages = tuple(
             f"{each.name} {each.after}: other files"
@@ -312,11 +312,11 @@ class _Sources:
             yield self._concern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
         if record.pruned:
             text = f"the image that serves the model was pruned on {record.pruned[:10]}"
-            yield self._concern("missing", name, image, text, "")
+            yield self._concern("missing", name, image, text, "" if record.adopted else f"builder rebuild {image}")
         prove = f"builder prove {image} {name}"
         texts = {
             "failed": ("the last proof failed", back or prove),
-            "changed": ("the answers differ from the answers of the previous number", f"{prove} --accept"),
+            "changed": ("the last proof found a change from the previous number", f"{prove} --accept"),
             "stale": ("", prove),
             "unproven": ("never proven on this image", prove),
         }

@@ -114,19 +114,19 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
         digests[TOOLS] = outcome.outcome_digest([whole, tokens])
         prompts.append(_prompt(tokens, [TOOLS] * (len(tokens) // LENGTH), depths))
     except NoAnswerError as error:
-        left_out.append(f"{TOOLS}: the server renders no tool calls: {str(error)[:200]}")
+        left_out.append(f"{TOOLS} left out: the server cannot render tool calls: {str(error)[:200]}")
     for number, request in enumerate(plan.sessions, 1):
         try:
             tokens = _rendered(served, request)
         except NoAnswerError as error:
-            left_out.append(f"session {number}: {str(error)[:200]}")
+            left_out.append(f"session {number} left out: {str(error)[:200]}")
             continue
         digests[f"{SESSIONS} {number}"] = outcome.outcome_digest(tokens)
         cut = tokens[:most]
         if len(cut) >= LENGTH:
             prompts.append(_prompt(cut, [SESSIONS] * (len(cut) // LENGTH), depths))
         else:
-            left_out.append(f"session {number}: it has fewer than {LENGTH} tokens")
+            left_out.append(f"session {number} left out: it has fewer than {LENGTH} tokens")
     return ForcedPrompts(tuple(prompts), digests, tuple(left_out))
 
 

@@ -96,7 +96,7 @@ class ImageLikeness:
         """The right answers of both in words."""
         before, after = self.right
         if not before and not after:
-            return f"neither answers any of the {self.questions} questions, so they decide nothing"
+            return f"neither image answers any of the {self.questions} questions, so the questions decide nothing"
         lost, gained = self.parted
         return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
 
@@ -273,7 +273,7 @@ def same_digest() -> str:
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
     """The differences of an image, the largest first. They contain no text of a session."""
     findings = [
-        Finding("prompt", kind, "changed", "the two images tokenize it differently: `builder prove` compares prompts")
+        Finding("prompt", kind, "changed", "the two images make different tokens: `builder prove` compares the prompts")
         for kind in likeness.prompts_differ
     ]
     if likeness.answers_differ:

@@ -121,8 +121,8 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
     [
         (["{take: a, expect: 5}"], "0: 4 tensors selected, but 5 are expected: x.weight, y.weight, z, w.weight"),
         (['{take: a, select: ["nothing*"]}'], "0: no tensor of a is selected"),
-        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 names already exist: z"),
-        (["{take: a}", "{take: a}"], "1: 4 names already exist"),
+        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 tensor names already exist: z"),
+        (["{take: a}", "{take: a}"], "1: 4 tensor names already exist"),
         (
             ["{take: a}", f"{{{REPLACE}, expect: 144}}"],
             "1: 1 tensors have a counterpart, but 144 are expected: x.weight",
@@ -142,7 +142,7 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
             ["{take: a}", "{add: a, file: extra.safetensors, expect: 785}"],
             "1: 1 tensors are in extra.safetensors, but 7",
         ),
-        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 names already exist: x.weight"),
+        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 tensor names already exist: x.weight"),
         (
             ["{take: a}", "{config: {a: 1}, file: confg.json}"],
             "1: there is no file confg.json; did you mean `config.js",
@@ -153,7 +153,10 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
             ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
             "3 have a name like *.weight, not 2; 1",
         ),
-        (["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"], "1: these tensors are not [4, 9]: x.weight [4, 8]"),
+        (
+            ["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"],
+            "1: these tensors do not have the shape [4, 9]: x.weight [4, 8]",
+        ),
         (["{take: a}", '{verify: {shapes: {"v*": [4]}}}'], "1: no tensor has a name like v*"),
     ],
 )

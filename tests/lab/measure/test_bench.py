@@ -174,7 +174,7 @@ def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency
     assert all(60 * concurrency < rate <= 100 * concurrency for rate in rates), rates
     (note,) = (finding for finding in done.findings if finding.check == "tokens")
     assert note.verdict == "pass"
-    counted, tokens = (int(word) for word in re.findall(r"(\d+) tokens of (\d+)", note.text)[0])
+    counted, tokens = (int(word) for word in re.findall(r"(\d+) of (\d+) tokens", note.text)[0])
     assert counted < tokens / 6
     assert tokens % 64 == 0
 

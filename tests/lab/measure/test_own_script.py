@@ -146,7 +146,7 @@ print(json.dumps({"score": 1 + count % 2}))
     ("script", "reason"),
     [
         ("raise SystemExit('no such answer')", "no such answer"),
-        ("raise SystemExit(2)", "it ended with 2, which is not 0, 1 or 125"),
+        ("raise SystemExit(2)", "it ended with exit code 2, which is not 0, 1 or 125"),
         ("import os; os.kill(os.getpid(), 9)", "it ended by signal 9, which is not 0, 1 or 125"),
         ("print('{\"score\": 3')", 'its last line is not a JSON object with its figures: {"score": 3'),
         ("print('[1]')", "its last line is not a JSON object with its figures: [1]"),
@@ -197,7 +197,7 @@ open("pids", "a").write(f"{os.getpid()} {child.pid} ")
 time.sleep(600)
 """
     done = probed(project, script, seconds=1)
-    assert reasons(done) == {"it had not ended after 1 s"}
+    assert reasons(done) == {"it did not end within 1 s"}
     pids = (project.root / "probes/mine/pids").read_text(encoding="utf-8").split()
     end = time.monotonic() + 10  # what was killed may take a moment to be gone
     while any(map(_runs, pids)) and time.monotonic() < end:

@@ -69,7 +69,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert likeness.answers_text == "neither answers any of the 100 questions, so they decide nothing"
+    assert likeness.answers_text == "neither image answers any of the 100 questions, so the questions decide nothing"
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def rated(behaviour: Behaviour) -> text_rating.RatedImage:
 def test_ratings_survive_a_file_and_a_template_may_be_missing() -> None:
     with serving(Behaviour(rater=rater(), template=lambda _: None)) as served:
         given, rated = text_rating.rate_image(served, SMALL, "A", events.ignore)
-    assert [line.split(":")[0] for line in given.left_out] == ["tools"]
+    assert [line.split(":")[0] for line in given.left_out] == ["tools left out"]
     reference = RatedReference(given, rated)
     assert records.parse(records.text_of(reference, {}), RatedReference) == reference
 
