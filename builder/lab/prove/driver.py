@@ -195,8 +195,9 @@ def answer_turn(client: Client, wanted: Json) -> Json:
             ids = [*ids, *after[len(after) - _common(after[::-1], other[::-1]) :]]
         ids = [each for begin, end in spans for each in ids[int(len(ids) * begin) : max(1, int(len(ids) * end))]]
     text = client.decode(ids)
-    if wanted.get("rewrite"):
-        text = re.sub(*wanted["rewrite"], text)
+    if "rewrite" in wanted:
+        pattern, instead = wanted["rewrite"]
+        text = re.sub(pattern, instead, text)
         ids = client.encode(text)
     return {"text": text, **_parsed(client, wanted, before, ids)}
 
