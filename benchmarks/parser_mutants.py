@@ -33,6 +33,7 @@ from builder.lab.prove.properties import Style
 from tests.lab.prove import formats
 
 _READER = Path(__file__).with_name("parser_reader.py")
+_GPT_OSS = Path(__file__).parents[1] / "tests/end_to_end/gpt_oss_files.py"
 _REGISTERED = """
 import importlib, json
 names = {}
@@ -51,6 +52,8 @@ _OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_ta
 # Parts of vLLM's interface of parsers that read no turn: they change a request, constrain what is written, or count.
 # https://docs.vllm.ai/en/stable/api/vllm/reasoning/abs_reasoning_parsers
 _OTHER_FUNCTIONS = re.compile("adjust_request|structural_tag|structured_tag|count|reasoning_tokens")
+# Numbers of tokens, which are for the usage that a server reports; what is read has none.
+_TOKEN_COUNT = re.compile(r"[\w.]*token_counts?")
 _MARK = re.compile(r"[<\[\]|{}>]")
 
 
@@ -63,8 +66,10 @@ class Pair:
     reasoning: str
     template: str
 
-    def setup(self, folder: Path, marks: dict[str, str]) -> Setup:
+    def setup(self, python: str, folder: Path, marks: dict[str, str]) -> Setup:
         folder.mkdir(parents=True, exist_ok=True)
+        if self.tool == "openai":
+            return self._setup_of_gpt_oss(python, folder)
         file = folder / f"{self.name}.jinja"
         file.write_text(self.template, encoding="utf-8")
         options = ["--chat-template", str(file)]
@@ -81,6 +86,15 @@ class Pair:
             _spell_thoughts(files["tokenizer.json"], files["config.json"])
         contents = {name: json.dumps(content).encode() for name, content in files.items()}
         return Setup(self.name, contents, tuple(options), {}, str(file), {}, self.questions())
+
+    def _setup_of_gpt_oss(self, python: str, folder: Path) -> Setup:
+        """vLLM writes and reads its turns by code of its own, and no template."""
+        model = folder / self.name
+        model.mkdir(exist_ok=True)
+        subprocess.run([python, "-B", str(_GPT_OSS), str(model)], check=True)
+        contents = {path.name: path.read_bytes() for path in model.iterdir()}
+        parsers = ("--tool-call-parser", self.tool, "--reasoning-parser", self.reasoning)
+        return Setup(self.name, contents, ("--enable-auto-tool-choice", *parsers), {}, "", {}, self.questions())
 
     def questions(self) -> tuple[conversations.Question, ...]:
         asked = conversations.questions(self.tool, self.reasoning)
@@ -124,6 +138,8 @@ def pairs_of(file: Path | None, tools: str) -> list[Pair]:
         for each in formats.FORMATS
         if not tools or each.tool in tools.split(",")
     ]
+    if not tools or "openai" in tools.split(","):
+        own += [Pair("gpt-oss", "openai", "openai_gptoss", "")]
     published = []
     for line in file.read_text(encoding="utf-8").splitlines() if file else ():
         tool, reasoning, template = (part.removeprefix("-") for part in line.split(maxsplit=2))
@@ -136,7 +152,7 @@ def read(
     python: str, folder: Path, marks: dict[str, str], work: list[tuple[Pair, list[Mutant]]], *, trace: bool
 ) -> None:
     """Runs the reader on pairs, each with its mutants; the answers are files in ``folder``."""
-    setups = [pair.setup(folder, marks) for pair, _ in work]
+    setups = [pair.setup(python, folder, marks) for pair, _ in work]
     files = front_end.files_of_work(setups, PurePosixPath(folder), str(folder))
     content = json.loads(files[PurePosixPath(folder, "work.json")])
     for setup, (_, mutants) in zip(content["setups"], work, strict=True):
@@ -150,6 +166,11 @@ def read(
 
 def answers_in(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"failed": "the front end did not start"}
+
+
+def _is_token_count(node: ast.Assign | ast.AugAssign) -> bool:
+    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    return any(_TOKEN_COUNT.fullmatch(ast.unparse(each)) for each in (target, node.value))
 
 
 class _Edits(ast.NodeVisitor):
@@ -183,6 +204,8 @@ class _Edits(ast.NodeVisitor):
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
             return
         is_mark = isinstance(node, ast.Constant) and node.value in self.marks and not self.in_function
+        if isinstance(node, ast.Assign | ast.AugAssign) and _is_token_count(node):
+            return
         if getattr(node, "lineno", 0) in self.lines or is_mark:
             self._edit(node)
         self.generic_visit(node)

@@ -237,11 +237,11 @@ def of_setup(folder: Path, number: int, setup: dict[str, Any]) -> None:
     prepared = prepare(client, setup)
 
     def whole() -> Any:
-        answers = read_all(client, prepared, setup)
-        lines: dict[str, list[int]] = {}
-        if setup["trace"]:
-            lines = trace_lines(lambda: read_all(client, prepared, setup))
-        return {**answers, "lines": lines}
+        if not setup["trace"]:
+            return read_all(client, prepared, setup)
+        result: dict[str, Any] = {}
+        lines = trace_lines(lambda: result.update(read_all(client, prepared, setup)))
+        return {**result, "lines": lines}
 
     in_fork(whole, folder / f"answers-{number}.json", 20 * LONGEST_SECONDS)
     before = json.loads((folder / f"answers-{number}.json").read_text(encoding="utf-8")).get("answers")
@@ -259,7 +259,7 @@ def main(folder: Path) -> None:
     driver.import_front_end()
     running = 0
     for number, setup in enumerate(work["setups"]):
-        if running == (os.cpu_count() or 1):
+        if running == len(os.sched_getaffinity(0)):
             os.wait()
             running -= 1
         if os.fork():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from builder.base import yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 # The marks by which calls begin in the families whose turns are known; the prompt of a model that calls tools says so.
@@ -119,7 +119,9 @@ class Trip:
     plain: bool = False
     hard: bool = False
     tokens: bool = False
-    cut: float = 0.0
+    cut: float | list[list[float]] = 0.0
+    rewrite: Sequence[str] = ()
+    later: bool = False
 
     @property
     def expected(self) -> ParsedMessage:
@@ -245,32 +247,44 @@ def _calls(content: Json) -> Iterator[Call]:
         yield from map(Call._make, group.items())
 
 
+def _earlier(tool_parser: str, reasoning_parser: str, tools: Sequence[str]) -> list[Json]:
+    """An exchange before a turn, with a thought and a call where the parsers read such."""
+    thought = {"reasoning": "The sky has to be asked."} if reasoning_parser else {}
+    asked = {"role": "user", "content": "And the sky"}
+    if not tool_parser or "weather" not in tools:
+        return [asked, {"role": "assistant", "content": "It is clear", **thought}]
+    called = {"role": "assistant", "content": "", "calls": {"weather": {"city": "Chur"}}, **thought}
+    return [asked, called, {"role": "tool", "content": "Clear"}, {"role": "assistant", "content": "It is clear"}]
+
+
 def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Question:
     called = tuple(dict.fromkeys(call.name for call in trip.calls))
     tools = called or _OFFERED if tool_parser and not trip.plain else ()
+    earlier = _earlier(tool_parser, reasoning_parser, tools) if trip.later else []
     options: Json = dict.fromkeys(("enable_thinking", "thinking"), bool(trip.reasoning))
     options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if trip.reasoning else {}
     options = {} if trip.plain else options
     # A turn cannot be told from the end of a turn that ends alike, so the other one ends like no other text.
     turn, other = (
-        [*_read_turns([{"role": "user", "content": "Go on"}, {"role": "assistant", "calls": [], **each}])]
+        [*_read_turns([*earlier, {"role": "user", "content": "Go on"}, {"role": "assistant", "calls": [], **each}])]
         for each in (
             {"content": trip.content, "calls": [{name: given} for name, given in trip.calls]}
             | ({"reasoning": trip.reasoning} if trip.reasoning else {}),
             {"content": "Noted ¤"},
         )
     )
-    request, reply = turn[0].message, turn[1].message
+    *requests, reply = (each.message for each in turn)
     if tool_parser.startswith("kimi"):  # Kimi's models name what they call in its id
         for at, call in enumerate(reply.get("tool_calls", ())):
             call["id"] = f"functions.{call['function']['name']}:{at}"
     body = {
-        "before": request_of([request], tools, options, generation=True),
-        "after": request_of([request, reply], tools, options, generation=False),
-        "other": request_of([request, other[1].message], tools, options, generation=False),
+        "before": request_of(requests, tools, options, generation=True),
+        "after": request_of([*requests, reply], tools, options, generation=False),
+        "other": request_of([*requests, other[-1].message], tools, options, generation=False),
         "reasoning": trip.reasoning,
         "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
         "tokens": trip.tokens,
         "cut": trip.cut,
     }
+    body |= {"rewrite": trip.rewrite} if trip.rewrite else {}  # a key more would make other questions of all turns
     return Question(f"turn/{trip.name}", trip, body)

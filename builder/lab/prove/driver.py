@@ -189,9 +189,17 @@ def answer_turn(client: Client, wanted: Json) -> Json:
         ids = client.encode(_after_prompt(opened.strip() or wanted["thinks"], client.decode(ids), wanted["reasoning"]))
     if not ids:
         raise RefusedError("the template writes nothing of the turn")
-    if wanted["cut"]:
-        ids = ids[: max(1, int(len(ids) * wanted["cut"]))]
-    return {"text": client.decode(ids), **_parsed(client, wanted, before, ids)}
+    if cut := wanted["cut"]:
+        spans = cut if isinstance(cut, list) else [[0, cut]]
+        if spans[-1][1] > 1:
+            ids = [*ids, *after[len(after) - _common(after[::-1], other[::-1]) :]]
+        ids = [each for begin, end in spans for each in ids[int(len(ids) * begin) : max(1, int(len(ids) * end))]]
+    text = client.decode(ids)
+    if "rewrite" in wanted:
+        pattern, instead = wanted["rewrite"]
+        text = re.sub(pattern, instead, text)
+        ids = client.encode(text)
+    return {"text": text, **_parsed(client, wanted, before, ids)}
 
 
 def _after_prompt(opened: str, turn: str, reasoning: str) -> str:

@@ -84,6 +84,29 @@ def test_a_turn_is_for_a_parser_that_reads_it(parsers: tuple[str, str], has_call
     assert any(trip.reasoning for trip in trips) == has_reasoning
 
 
+@pytest.mark.parametrize(
+    ("parsers", "roles"),
+    [
+        (("hermes", "qwen3"), ["user", "assistant", "tool", "assistant", "user"]),
+        (("", "qwen3"), ["user", "assistant", "user"]),
+    ],
+)
+def test_a_later_turn_stands_after_others(parsers: tuple[str, str], roles: list[str]) -> None:
+    (question,) = [each for each in conversations.questions(*parsers) if each.name == "turn/later-reasoning"]
+    before, after = question.body["before"]["messages"], question.body["after"]["messages"]
+    assert [message["role"] for message in before] == roles
+    assert after[:-1] == before
+    assert after[-1]["content"] == "At six."
+
+
+def test_only_a_turn_that_is_written_otherwise_says_so() -> None:
+    """Each other one is the same question as before, and can be compared with earlier proofs."""
+    bodies = {each.name: each.body for each in conversations.questions("hermes", "qwen3") if each.kind == "turn"}
+    rewritten = {f"turn/{trip.name}" for trip in conversations.trips() if trip.rewrite}
+    assert rewritten
+    assert {name for name, body in bodies.items() if "rewrite" in body} == rewritten
+
+
 def test_calls_of_kimi_have_ids_that_name_what_they_call() -> None:
     (question,) = [each for each in conversations.questions("kimi_k2", "") if each.name == "turn/three-calls"]
     calls = question.body["after"]["messages"][1]["tool_calls"]

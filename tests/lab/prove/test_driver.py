@@ -148,6 +148,16 @@ def test_a_turn_ends_early_where_it_is_cut() -> None:
     ]
 
 
+def test_spans_of_a_turn_are_read_one_after_the_other() -> None:
+    assert read_letters("<call>", cut=[[0, 1], [0, 1]])["text"] == "<call><call>"
+    assert read_letters("<call>", cut=[[0, 0.2], [0.9, 1]])["text"] == "<>"
+    assert read_letters("<call>", cut=2.0)["text"] == "<call><end>"
+
+
+def test_a_turn_is_rewritten_before_it_is_read() -> None:
+    assert read_letters("<call> x </call>", rewrite=[r"\s*([<>])\s*", r"\1"])["text"] == "<call>x</call>"
+
+
 def test_a_turn_whose_first_mark_begins_like_that_of_the_prompt_is_whole() -> None:
     answer = read_letters("<call>now", prompt="user: x\nmodel: <think>")
     assert answer["text"] == "</think><call>now"
