@@ -94,6 +94,15 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
     return content
 
 
+def zip_errors() -> tuple[type[Exception], ...]:
+    """What zipfile raises for a file of others that is damaged, encrypted, or packed or named in an unknown way."""
+    import lzma
+    import zipfile
+    import zlib
+
+    return (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+
+
 def _no_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "not a regular file", str(path))
 

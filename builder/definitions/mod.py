@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
+from builder.base.files import zip_errors
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
 from builder.definitions.fields import canonical, checked, conflict_mark, decoded
+from builder.definitions.shell import LONGEST_ARGUMENT
 
 if TYPE_CHECKING:
     import zipfile
@@ -343,10 +345,14 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
     paths: list[Path] = []
-    for parent, folders, names in os.walk(folder):
+    unread: list[OSError] = []
+    for parent, folders, names in os.walk(folder, onerror=unread.append):
         links = [name for name in folders if Path(parent, name).is_symlink()]
         paths += [Path(parent, name) for name in (*names, *links) if name not in left_out]
         folders[:] = set(folders) - set(left_out)
+    for error in unread:
+        inside = os.path.relpath(error.filename, folder)
+        wrong.append(Problem(Location(f"{shown}/{inside}"), f"this folder cannot be read: {error.strerror}"))
     for path in sorted(paths):
         inside = path.relative_to(folder).as_posix()
         try:
@@ -367,7 +373,6 @@ def read_zip(path: Path, shown: str) -> ModContents:
     """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
     Raises FileProblemsError with every problem: paths that leave it, links, encryption, files that are too large."""
     import zipfile
-    import zlib
 
     files: dict[str, PlainFile] = {}
     wrong: list[Problem] = []
@@ -387,7 +392,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                     # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
                     files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
                 room -= entry.file_size
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
+    except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
     require_no_problems(wrong)
     # NAME/ if everything is in that one folder.
@@ -526,7 +531,7 @@ def _wrong_copies(mod: Mod) -> Iterator[Problem]:
 
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
-    files = {file.path for file in mod.files}
+    files = {file.path: file.content for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
     named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
     named += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
@@ -537,13 +542,16 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
             yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file into the mod")
         elif name not in files and not (at[0] == "files" and name in folders):
             yield Problem(mod.location(*at), f"no file {name} in mods/{mod.name}")
+        elif at[0] == "check" and (b"\0" in files[name] or len(files[name]) >= LONGEST_ARGUMENT):
+            yield Problem(mod.location(*at), f"a check is text of less than {LONGEST_ARGUMENT >> 10} KiB")
 
 
 def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path cannot contain `..`"
-    inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
+    plain = re.sub(r"/(?:\.?/)+", "/", f"{to}/")
+    inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if plain.startswith(f"{folder}/")]
     if inside and inside[0] in HOST_MOUNTS:
         return f"when the image serves, a folder of the host is mounted over {inside[0]} and hides the file"
     return f"an image does not keep files below {inside[0]}" if inside else ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from builder.base import records
 from builder.base.errors import (
     BuilderError,
     FileProblemsError,
@@ -250,7 +251,7 @@ def _installed(workspace: Workspace, name: ImageName) -> Packages:
         ):
             python = installed.find_python(container)
             result = container.run([python, "-c", _LIST], timeout=_SECONDS) if python else None
-        data = json.loads(result.output.strip().splitlines()[-1]) if result and not result.exit_code else {}
+        data = records.parse_json(result.output.strip().splitlines()[-1]) if result and not result.exit_code else {}
         return {str(key): (str(version), [str(each) for each in requires]) for key, (version, requires) in data.items()}
     except (BuilderError, ValueError, IndexError):
         return {}
