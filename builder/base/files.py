@@ -107,6 +107,14 @@ def _no_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "not a regular file", str(path))
 
 
+def _require_plain(path: Path) -> None:
+    """Raises OSError where ``path`` is a device, a pipe or a socket, also by a link: root would replace /dev/null."""
+    with suppress(FileNotFoundError):
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _no_file(path)
+
+
 def write_plain_file(path: Path, content: bytes) -> None:
     """Writes a file that no other process reads yet: its folder is moved or removed as a whole. Raises OSError."""
     with naming(path):
@@ -296,6 +304,7 @@ def _write_holder(descriptor: int, text: str) -> None:
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A new file in the folder of ``path`` and its name, for the block to rename; otherwise it is gone when the block
     ends. Several processes may write the same ``path`` at a time. Raises OSError."""
+    _require_plain(path)
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
@@ -363,6 +372,7 @@ def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None 
     A killed writer leaves ``.NAME.new`` beside it, which the next one replaces. ``check`` is called when the content is
     on the disk, right before it takes its place; an error that it raises leaves the file unchanged. Raises OSError.
     """
+    _require_plain(path)
     temporary = path.with_name(f".{path.name}.new")
     with _until_named(temporary, lambda: _make(temporary)) as file:
         with suppress(FileNotFoundError):

@@ -229,7 +229,7 @@ def unpacked_layer(layer: IO[bytes], unpacked: IO[bytes]) -> IO[bytes]:
     layer.seek(0)
     if not is_packed:
         return layer
-    most = _MOST_UNPACKED * os.fstat(layer.fileno()).st_size
+    most = (1 << 20) + _MOST_UNPACKED * os.fstat(layer.fileno()).st_size
     with gzip.open(layer) as content:
         while piece := content.read(1 << 20):
             unpacked.write(piece)

@@ -262,22 +262,26 @@ def render_dockerfile(
         "mods": mods,
         "workspace": WORKSPACE,
     }
+    failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
     try:
         text = environment.get_template(own).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
         raise _problem(Location(own), f"the part {error.name} does not exist") from None
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        # An expression in a template may fail in any way that Python can.
+    except failures as error:
         raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
         raise _problem(Location(own), f"the template does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
+# An expression in a template may fail in any way that Python can: Jinja computes constants when it reads them.
+_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
+
+
 def _problem(location: Location, message: object) -> FileProblemsError:
-    return FileProblemsError((Problem(location, f"template: {message}"),))
+    return FileProblemsError((Problem(location, f"template: {str(message) or type(message).__name__}"),))
 
 
 def require_parsed(definition: ImageDefinition) -> None:
@@ -291,6 +295,8 @@ def require_parsed(definition: ImageDefinition) -> None:
                 environment.get_template(name)
         except jinja2.TemplateSyntaxError as error:
             raise _problem(Location(_file(name), error.lineno), error.message) from None
+        except _FAILURES as error:
+            raise _problem(Location(_file(name)), error) from None
 
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:

@@ -306,10 +306,11 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
 @contextlib.contextmanager
 def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
+    errors: tuple[type[Exception], ...] = (*files.zip_errors(), NoAnswerError)
     try:
         with contextlib.ExitStack() as stack:
             yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
-    except (*files.zip_errors(), NoAnswerError) as error:
+    except errors as error:
         raise SourceError(f"the wheel {address} cannot be read: {error}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,6 +221,9 @@ def test_a_template_has_what_the_definition_and_its_pins_say(tmp_path: Path) -> 
     [
         ("FROM {{ base }}\nRUN {{ args.nothing }}\n", "Dockerfile.j2:2:1: template: 'dict object' has no attribute"),
         ("FROM {{ base }}\n{% if %}\n", "Dockerfile.j2:2:1: template: Expected an expression"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}\n", "Dockerfile.j2:1:1: template: maximum recursion depth"),
+        (f"{{{{ {'(' * 5000}1{')' * 5000} }}}}\n", "Dockerfile.j2:1:1: template: "),
+        ("{{ 10 ** 5000 }}\n", "Dockerfile.j2:1:1: template: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, message: str) -> None:
@@ -229,6 +233,8 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
     with pytest.raises(FileProblemsError) as caught:
         make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
     assert str(caught.value).startswith(f"dockerfiles/small/{message}")
+    with suppress(FileProblemsError):  # what fails only when it is rendered can be read
+        making.require_parsed(definition)
 
 
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
