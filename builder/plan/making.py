@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -617,6 +618,22 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
                 yield f"nobody else can repeat this build: the checkout {source.checkout} of {name} {why}"
 
 
+def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iterator[str]:
+    """A warning for each file of ``mods`` that takes the place of another mod's, unless it says that it comes after."""
+    latest: dict[str, str] = {}
+    for mod in (*parent_mods, *mods):
+        files = {file.path for file in mod.files}
+        for copy in mod.copies:
+            into = re.fullmatch(r"(.*/)?\.|.*/", copy.to)
+            name = posixpath.basename(copy.staged) if into else ""
+            place = posixpath.normpath(posixpath.join(WORKSPACE, copy.to, name))
+            owner = latest.get(place, mod.name)
+            if copy.is_remote or copy.source in files:
+                if owner != mod.name and mod in mods and owner not in mod.after:
+                    yield f"mod {mod.name} replaces {place}, which mod {owner} puts there"
+                latest[place] = mod.name
+
+
 def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe | None) -> tuple[str, ...]:
     """The warnings about the ``mods`` of one image, after those of its parents, and about its recipe: what is not
     pinned, what is ignored, and variables that a mod sets to another value than one before it; the last one wins."""
@@ -639,6 +656,7 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
                     f"mod {mod.name} sets {name} to {value!r} instead of {before!r}, which mod {owner} sets"
                 )
             latest[name] = (value, mod.name)
+    messages += _replaced_files(parent_mods, mods)
     if recipe and recipe.ignored_build_args:
         ignored = " ".join(recipe.ignored_build_args)
         messages.append(f"{recipe.file}: build_args have no effect here and are ignored: {ignored}")

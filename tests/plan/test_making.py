@@ -302,3 +302,15 @@ def test_a_patch_is_applied_with_what_it_strips_and_stands_in_the_labels(strip: 
     pin = labels.pins["tf5"].sources["vllm"]
     assert isinstance(pin, GitPin)
     assert [replace(each, head="") for each in pin.patches] == [patch]
+
+
+def test_a_file_that_takes_the_place_of_another_mods_is_told(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    text = "description: x\nfiles: [{from: %s, to: %s}]\n"
+    for name, source, to in (("a", "c.jinja", "."), ("b", "c.jinja", "/workspace/vllm/"), ("e", "t", ".")):
+        projects.add_mod(tmp_path, name, "", {"c.jinja": name, "t/x": ""}, text % (source, to))
+    projects.add_mod(tmp_path, "d", "", {"d": "d"}, text % ("d", "./c.jinja") + "after: [b]\n")
+    mods = {name: mod.load_mod(project, name) for name in "abde"}
+    told = "mod b replaces /workspace/vllm/c.jinja, which mod a puts there"
+    assert collect_warnings((), (mods["a"], mods["b"], mods["d"], mods["e"]), None) == (told,)
+    assert collect_warnings((mods["a"],), (mods["b"],), None) == (told,)
