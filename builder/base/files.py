@@ -304,7 +304,6 @@ def _write_holder(descriptor: int, text: str) -> None:
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A new file in the folder of ``path`` and its name, for the block to rename; otherwise it is gone when the block
     ends. Several processes may write the same ``path`` at a time. Raises OSError."""
-    _require_plain(path)
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
@@ -358,6 +357,7 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES
 def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
     write it at a time: the last one counts. Raises OSError, and the file is unchanged."""
+    _require_plain(path)
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
