@@ -199,8 +199,8 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
 
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
     patterns = (f"({spelled(value[:at], each)}){spelled(value[at:], each)}" for each in (r"\\\1", r"\\\1\\\1"))
-    found = (re.compile(pattern).search(text, index) for pattern in patterns if value)
-    match = min(filter(None, found), key=lambda each: (each.start(), -each.end()), default=None)
+    matches = (re.compile(pattern).search(text, index) for pattern in patterns if value)
+    match = min(filter(None, matches), key=lambda each: (each.start(), -each.end()), default=None)
     # A single character far away is another one.
     if match is None or (len(value) < 2 and text.count("\n", index, match.start()) > 1):
         return None
