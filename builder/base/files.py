@@ -95,7 +95,7 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
 
 
 def zip_errors() -> tuple[type[Exception], ...]:
-    """What zipfile raises for a file of others that is damaged, encrypted, or packed or named in an unknown way."""
+    """The errors of zipfile for a file of others that is damaged, encrypted, or packed or named in an unknown way."""
     import lzma
     import zipfile
     import zlib
