@@ -94,8 +94,25 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
     return content
 
 
+def zip_errors() -> tuple[type[Exception], ...]:
+    """The errors of zipfile for a file of others that is damaged, encrypted, or packed or named in an unknown way."""
+    import lzma
+    import zipfile
+    import zlib
+
+    return (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+
+
 def _no_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def _require_plain(path: Path) -> None:
+    """Raises OSError where ``path`` is a device, a pipe or a socket, also by a link: root would replace /dev/null."""
+    with suppress(FileNotFoundError):
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _no_file(path)
 
 
 def write_plain_file(path: Path, content: bytes) -> None:
@@ -340,6 +357,7 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES
 def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
     write it at a time: the last one counts. Raises OSError, and the file is unchanged."""
+    _require_plain(path)
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
@@ -354,6 +372,7 @@ def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None 
     A killed writer leaves ``.NAME.new`` beside it, which the next one replaces. ``check`` is called when the content is
     on the disk, right before it takes its place; an error that it raises leaves the file unchanged. Raises OSError.
     """
+    _require_plain(path)
     temporary = path.with_name(f".{path.name}.new")
     with _until_named(temporary, lambda: _make(temporary)) as file:
         with suppress(FileNotFoundError):

@@ -106,14 +106,18 @@ def below_project(root: Path, path: Path) -> Path:
 def find_project(start: Path) -> Project:
     """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
     ``dockerfiles/``, UnsafePathError where its state folder is not its own, or others may write in it."""
-    for folder in (start.resolve(), *start.resolve().parents):
+    try:
+        start = start.resolve()
+    except FileNotFoundError:
+        raise UsageError("the current folder no longer exists", hint="change to another folder") from None
+    for folder in (start, *start.parents):
         if (folder / "dockerfiles").is_dir():
             project = Project(folder)
             _require_nobody_elses(project)
             _require_own_state(project)
             return project
     raise UsageError(
-        f"no project found: neither {start.resolve()} nor a folder above it contains dockerfiles/",
+        f"no project found: neither {start} nor a folder above it contains dockerfiles/",
         hint="change to the project's folder, or name it: `builder --project FOLDER …`; `builder init` makes a project",
     )
 
@@ -126,7 +130,7 @@ def _require_nobody_elses(project: Project) -> None:
     """
     me = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
-    trusted = {me, 0, *([int(caller)] if me == 0 and caller.isdecimal() else [])}
+    trusted = {me, 0, *([int(caller)] if me == 0 and caller.isdecimal() and len(caller) < 11 else [])}
     inner = [project.state / name for name in sorted(_STATE_FOLDERS)]
     for folder in (project.root, project.state, *inner):
         try:

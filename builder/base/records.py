@@ -14,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -77,11 +77,19 @@ def read_file(path: Path, kind: type[T], head: Mapping[str, object] | None = Non
     return parse(files.read_plain_file(path, largest), kind, head)
 
 
+def parse_json(text: bytes | str) -> Any:
+    """The value of JSON that others wrote. Raises ValueError, also for what is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def parse(text: bytes | str, kind: type[T], head: Mapping[str, object] | None = None) -> T:
     """The record in the text of a file. Raises RecordError."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text)
+    except ValueError as error:
         raise RecordError(f"not JSON: {error}") from None
     for key, value in (head or {}).items():
         if not isinstance(data, dict) or data.pop(key, None) != value:
@@ -138,8 +146,9 @@ def _text(pattern: str) -> _Reader:
 
 
 def _number(data: Any) -> float:
-    if type(data) in (int, float) and math.isfinite(data):
-        return float(data)
+    with suppress(OverflowError):  # of a whole number with hundreds of digits
+        if type(data) in (int, float) and math.isfinite(data):
+            return float(data)
     raise _wrong("a number", data)
 
 

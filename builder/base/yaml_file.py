@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +34,8 @@ _MOST = 100_000  # values, each alias counted as what it stands for
 _LONGEST_NUMBER = 40
 
 _YAML = "tag:yaml.org,2002:"
-_PLAIN = {f"{_YAML}{name}" for name in ("null", "bool", "int", "float")}
+_NUMBERS = {f"{_YAML}int", f"{_YAML}float"}
+_PLAIN = {f"{_YAML}null", f"{_YAML}bool", *_NUMBERS}
 
 
 class Refusal(yaml.MarkedYAMLError):
@@ -92,10 +94,20 @@ def _check_tag(loader: Any, node: yaml.Node) -> None:
         plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
         if node.tag != f"{_YAML}str" and (node.tag not in _PLAIN or node.tag != plain):
             raise refused(node, f"{shown}; if this is text, quote it")
-        if node.tag == f"{_YAML}int" and len(node.value) > _LONGEST_NUMBER:
+        if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise refused(node, f"this number has more than {_LONGEST_NUMBER} digits; if it is text, quote it")
+        if node.tag in _NUMBERS and not _is_number(loader, node):
+            raise refused(node, f"`{node.value}` is not a number that can be used here; if it is text, quote it")
     elif node.tag != f"{_YAML}{'seq' if isinstance(node, yaml.SequenceNode) else 'map'}":
         raise refused(node, shown)
+
+
+def _is_number(loader: Any, node: yaml.Node) -> bool:
+    """True for a finite number. What looks like one to YAML may be none (`0x_`), or too large (`1.0e+400`)."""
+    try:
+        return math.isfinite(loader.construct_object(node))
+    except (ValueError, OverflowError):
+        return False
 
 
 def _check_keys(node: yaml.Node, path: YamlPath, repetitions: list[Repetition] | None) -> None:
@@ -294,7 +306,7 @@ def location_of(path: YamlPath, text: str, file: str) -> Location:
 def location_within(text: str, file: str, path: YamlPath, written: str, earlier: int) -> Location:
     """The location of ``written`` in the value at ``path``, after ``earlier`` other occurrences in that value; the
     location of the value itself where ``text`` spells it differently."""
-    node = yaml.compose(text, Loader=_Loader)
+    node = _nodes(text)
     for part in path:
         node = _child(node, part)[1]
     if node is None:
@@ -305,6 +317,12 @@ def location_within(text: str, file: str, path: YamlPath, written: str, earlier:
         if at < 0:
             return Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
     return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+
+
+@functools.lru_cache(maxsize=4)
+def _nodes(text: str) -> yaml.Node | None:
+    root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return root
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:

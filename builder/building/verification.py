@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder.base import files, words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageStateError, UsageError
 from builder.base.events import Message, Report, task
-from builder.definitions import command, image, mod, recipe, recipe_problems
+from builder.definitions import chat_template, command, image, mod, recipe, recipe_problems
 from builder.engine import containers, images, installed, machine
 from builder.engine.client import EngineHTTPError
 from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_pulls, shown_versions
@@ -201,6 +201,11 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
+    elif check.contains and "\n" in check.contains:
+        # grep takes each line for a text of its own, and finds an empty one everywhere.
+        compare = 'case $(cat -- "$2"; echo .) in *"$1"*) ;; *) exit 1 ;; esac'
+        argv = ["sh", "-c", compare, "sh", check.contains, str(check.file)]
+        failure = f"{check.file} lacks {check.contains!r}"
     elif check.contains:
         argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
         failure = f"{check.file} lacks {check.contains!r}"
@@ -310,9 +315,13 @@ def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict
 
 
 def _require_templates(container: Container, templates: Mapping[str, Location]) -> None:
-    """Raises BuildFailedError naming every template that the image of ``container`` lacks."""
-    missing = [path for path in templates if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code]
-    if missing:
-        lines = [f"{templates[path]}: the image has no chat template {path}" for path in missing]
-        hint = "`files: [{from: TEMPLATE, to: .}]` in a mod.yaml adds a template, which a recipe can then name"
+    """Raises BuildFailedError naming every template that the image of ``container`` lacks, or that is none."""
+    read = {path: container.run(["cat", "--", path], timeout=CHECK_SECONDS) for path in templates}
+    lines = [f"{templates[path]}: the image has no chat template {path}" for path in read if read[path].exit_code]
+    hint = "`files: [{from: TEMPLATE, to: .}]` in a mod.yaml adds a template, which a recipe can then name"
+    if not lines:
+        faults = {path: chat_template.fault(result.output.encode()) for path, result in read.items()}
+        lines = [f"{templates[path]}: line {told[0]} of {path}: {told[1]}" for path, told in faults.items() if told]
+        hint = "vLLM would refuse each request: look at the mod whose script changes the template"
+    if lines:
         raise _failed("\n".join([f"check {TEMPLATE}:", *lines]), hint, [TEMPLATE])

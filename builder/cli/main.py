@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 import click
@@ -282,6 +283,7 @@ def cli(ctx: click.Context, project: str | None) -> None:
 def run_program(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
+    _settle_streams()
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
@@ -306,6 +308,18 @@ def run_program(arguments: list[str]) -> int:
             raise
         return failed
     return code if isinstance(code, int) else 0
+
+
+def _settle_streams() -> None:
+    """Opens /dev/null in the place of streams that the caller closed, which a file would take, and lets the others show
+    what their encoding lacks as an escape."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _help_width() -> int:
@@ -419,7 +433,10 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
     from pathlib import Path
 
     message = f"{path}: {reason}" if path else f"the system reports: {reason}"
-    here = (path or Path()).absolute()
+    try:
+        here = (path or Path()).absolute()
+    except FileNotFoundError:  # the current folder is gone
+        here = Path("/")
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
     advice = _ADVICE.get(number, "check {folder}").format(folder=folder)
     if number in {errno.EACCES, errno.EPERM}:

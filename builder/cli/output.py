@@ -158,7 +158,7 @@ def width(stream: TextIO | None = None) -> int:
 
 def terminal_columns(stream: TextIO) -> int:
     """Returns what COLUMNS says, or else the columns of the terminal behind ``stream``; 80 where there is none."""
-    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+    if re.fullmatch("[1-9][0-9]{0,5}", columns := os.environ.get("COLUMNS", "")):
         return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _PLAIN_TERMINAL

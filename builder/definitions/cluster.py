@@ -270,5 +270,5 @@ def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str
 
 def port(meeting_port: str) -> int:
     """The port of the guard beside that one."""
-    number = int(meeting_port) if meeting_port.isascii() and meeting_port.isdecimal() else 0
+    number = command.whole_number(meeting_port) or 0
     return number + _DISTANCE if number + _DISTANCE <= 65535 else number - _DISTANCE

@@ -12,7 +12,7 @@ import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import dropwhile, pairwise, takewhile
+from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
@@ -70,9 +70,12 @@ def served(words: Sequence[str]) -> tuple[str, ...]:
 def port(words: Sequence[str]) -> int | None:
     """The port that the server listens on; None if only the shell knows it."""
     text = option(words, "--port")
-    if text is None:
-        return VLLM_PORT
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return VLLM_PORT if text is None else whole_number(text)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that the text is; None for other text, and for a number of more than 18 digits."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def reached_at(host: str | None) -> str:
@@ -84,7 +87,7 @@ def parallelism(words: Sequence[str]) -> dict[str, int]:
     """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none that only the shell knows."""
     names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
     texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
-    return {short: int(text) for short, text in texts.items() if text.isascii() and text.isdecimal()}
+    return {short: size for short, text in texts.items() if (size := whole_number(text)) is not None}
 
 
 def without(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -189,12 +192,14 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
     """The location of the character ``at`` of ``value``, which the file spells as it is or with its braces doubled,
     somewhere after ``start``; None where it does not."""
 
-    def spelled(part: str) -> str:
-        lines = (re.sub(r"\\([{}])", r"\\\1\\\1?", re.escape(line)) for line in part.split("\n"))
+    def spelled(part: str, doubled: str) -> str:
+        lines = (re.sub(r"\\([{}])", doubled, re.escape(line)) for line in part.split("\n"))
         return r"\n[ \t]*".join(lines)
 
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
-    match = re.compile(f"({spelled(value[:at])}){spelled(value[at:])}").search(text, index) if value else None
+    patterns = (f"({spelled(value[:at], each)}){spelled(value[at:], each)}" for each in (r"\\\1", r"\\\1\\\1"))
+    matches = (re.compile(pattern).search(text, index) for pattern in patterns if value)
+    match = min(filter(None, matches), key=lambda each: (each.start(), -each.end()), default=None)
     # A single character far away is another one.
     if match is None or (len(value) < 2 and text.count("\n", index, match.start()) > 1):
         return None
@@ -216,6 +221,8 @@ _LEAST = {
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# A text with more faults has another one, and each costs a search through the text.
+_MOST_TOLD = 50
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
 
@@ -228,13 +235,13 @@ def name_of(option: str) -> str:
 
 def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
-    return _value_problems(recipe, words, _number_fault)
+    return islice(_value_problems(recipe, words, _number_fault), _MOST_TOLD)
 
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
     values that only a shell knows are not checked."""
-    yield from _value_problems(recipe, words, _name_fault)
+    yield from islice(_value_problems(recipe, words, _name_fault), _MOST_TOLD)
     if message := _name_fault("model", model(words) or ""):
         yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
 
@@ -266,6 +273,8 @@ def _number_fault(name: str, value: str) -> str:
     if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
         return "expected a whole number"
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+        if len(value) > 18:
+            return "expected a number of at most 18 characters"
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         return "" if float(value) >= least else f"expected {least} or more"
     with suppress(ValueError):
@@ -276,6 +285,10 @@ def _number_fault(name: str, value: str) -> str:
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A note for each option that is repeated with another value: vLLM takes the last one."""
+    return islice(_contradictions(recipe, words), _MOST_TOLD)
+
+
+def _contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
     latest: dict[str, tuple[str, str]] = {}
@@ -339,7 +352,7 @@ _JOINS_MACHINES = re.compile(
     rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
     r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
 )
-_EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
+_EMPTY_LINE = re.compile(r"^[ \t\r]*+(?:\\[ \t\r]*+)?\n", re.MULTILINE)
 
 # Words before a command, and commands that change only the shell.
 _GRAMMAR = frozenset(
@@ -501,7 +514,11 @@ def _parsed(
     used = shell.keys(units)
     given, options = ({}, []) if misread else _overridden(recipe, used, overrides)
     own = {key: value for key, value in _values(recipe, backend, used).items() if key not in given}
-    text = _without(shell.filled(units, own), _EMPTY_LINE)
+    filled = [*islice(shell.filled(units, own), shell.LONGEST_ARGUMENT + 1)]
+    if len(filled) > shell.LONGEST_ARGUMENT:
+        message = f"`command`: with its values filled in, it is longer than {shell.LONGEST_ARGUMENT >> 10} KiB"
+        return shell.scan(()), {}, [], (Problem(recipe.location("command"), message),)
+    text = _without(filled, _EMPTY_LINE)
     if recipe.version == 1 and backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
     parsed = shell.scan(text)
@@ -511,7 +528,8 @@ def _parsed(
         if (fault := _value_fault(placeholder, {**own, **given}))
     ]
     wrong += parsed.wrong or (() if wrong else shell.unquotable(parsed, given))
-    problems = [Problem(_in_command(recipe, each.written, each.offset), each.message) for each in (*misread, *wrong)]
+    told = islice((*misread, *wrong), _MOST_TOLD)
+    problems = [Problem(_in_command(recipe, each.written, each.offset), each.message) for each in told]
     if not wrong and not parsed.commands:
         problems.append(Problem(recipe.location("command"), "`command`: the text contains no command"))
     return parsed, given, options, tuple(problems)

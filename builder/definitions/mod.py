@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
+from builder.base.files import zip_errors
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
 from builder.definitions.fields import canonical, checked, conflict_mark, decoded
+from builder.definitions.shell import LONGEST_ARGUMENT
 
 if TYPE_CHECKING:
     import zipfile
@@ -332,10 +334,14 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
     paths: list[Path] = []
-    for parent, folders, names in os.walk(folder):
+    unread: list[OSError] = []
+    for parent, folders, names in os.walk(folder, onerror=unread.append):
         links = [name for name in folders if Path(parent, name).is_symlink()]
         paths += [Path(parent, name) for name in (*names, *links) if name not in left_out]
         folders[:] = set(folders) - set(left_out)
+    for error in unread:
+        inside = os.path.relpath(error.filename, folder)
+        wrong.append(Problem(Location(f"{shown}/{inside}"), f"this folder cannot be read: {error.strerror}"))
     for path in sorted(paths):
         inside = path.relative_to(folder).as_posix()
         try:
@@ -354,7 +360,6 @@ def read_zip(path: Path, shown: str) -> ModContents:
     """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
     Raises FileProblemsError with every problem: paths that leave it, links, encryption, files that are too large."""
     import zipfile
-    import zlib
 
     files: dict[str, PlainFile] = {}
     wrong: list[Problem] = []
@@ -373,7 +378,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                     # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
                     files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
                 room -= entry.file_size
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
+    except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
     require_no_problems(wrong)
     # NAME/ if everything is in that one folder.
@@ -492,7 +497,8 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
 
 def _wrong_copy(copy: FileCopy, mod_name: str) -> Iterator[tuple[str, str]]:
     """The problems of ``copy``, each with its key."""
-    hidden = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{copy.to}/".startswith(f"{folder}/")]
+    plain = re.sub(r"/(?:\.?/)+", "/", f"{copy.to}/")
+    hidden = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if plain.startswith(f"{folder}/")]
     if ".." in copy.to.split("/"):
         yield "to", f"{copy.to}: a path cannot contain `..`"
     elif hidden and hidden[0] in HOST_MOUNTS:
@@ -510,7 +516,7 @@ def _wrong_copy(copy: FileCopy, mod_name: str) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_files(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
-    files = {file.path for file in mod.files}
+    files = {file.path: file.content for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
     named: list[tuple[YamlPath, str]] = [(("run",), mod.run)] if mod.run else []
     named += [(("check", index, "run"), check.run) for index, check in enumerate(mod.checks) if check.run]
@@ -521,6 +527,8 @@ def _wrong_files(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
             yield at, f"{name} leaves the mod's folder; copy the file into the mod"
         elif name not in files and not (at[0] == "files" and name in folders):
             yield at, f"no file {name} in mods/{mod.name}"
+        elif at[0] == "check" and (b"\0" in files[name] or len(files[name]) >= LONGEST_ARGUMENT):
+            yield at, f"a check is text of less than {LONGEST_ARGUMENT >> 10} KiB"
 
 
 def _wrong_ranges(mod: Mod) -> Iterator[tuple[YamlPath, str]]:

@@ -36,6 +36,7 @@ CHECKPOINT = "checkpoint:"
 """Begins the `model` of a recipe that serves a checkpoint of the project."""
 
 SCHEMA = SCHEMAS / "recipe.schema.json"
+_LARGEST = 64 << 10  # characters: a thousand lines
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,9 @@ def read_recipe(project: Project, path: Path) -> ParsedRecipe:
 
 def parse_recipe(text: str, file: str) -> ParsedRecipe:
     """Reads the text of a recipe, which errors call ``file``, together with all its problems."""
+    if len(text) > _LARGEST:
+        message = f"a recipe has at most {_LARGEST:,} characters, but this file has {len(text):,}"
+        return ParsedRecipe(None, (Problem(Location(file), message),))
     parsed, is_as_typed = _parsed(text, file)
     if not is_as_typed and (changed := pasted_problem(text, file)):
         return ParsedRecipe(None, (changed,))
@@ -356,7 +360,7 @@ _APOSTROPHE = r"(?<=[^\W\d_])[‘’´](?=[^\W\d_])"  # noqa: RUF001
 
 _FENCES = (
     re.compile(r"\A(\s*)(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE),
-    re.compile(r"^(?:```|~~~)[ \t]*(\s*)\Z", re.MULTILINE),
+    re.compile(r"^(?:```|~~~)[ \t]*+(\s*+)\Z", re.MULTILINE),
 )
 
 _KEY = re.compile(r"([A-Za-z_]+)[ \t]*:(?=[ \t]|$)")

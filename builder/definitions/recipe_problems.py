@@ -40,6 +40,9 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     if recipe.solo_only and recipe.cluster_only:
         place = recipe.location("cluster_only")
         collected.append(Problem(place, "`solo_only` and `cluster_only` cannot be combined"))
+    if recipe.max_nodes and recipe.min_nodes > recipe.max_nodes:
+        message = f"`max_nodes` is {recipe.max_nodes}, but at least {recipe.min_nodes} machines are required"
+        collected.append(Problem(recipe.location("max_nodes"), message))
     for index, text in enumerate(recipe.volumes):
         if reason := container.fault(text):
             collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
@@ -387,7 +390,7 @@ def _block_size(
 ) -> Iterator[Problem]:
     """A block of the KV cache that a step of the scheduler cannot fill."""
     sizes = ((used and used.value) or "" for used in map(options.get, ("block-size", "max-num-batched-tokens")))
-    block, batch = (int(text) if text.isascii() and text.isdecimal() else None for text in sizes)
+    block, batch = map(command.whole_number, sizes)
     release = facts.vllm_release
     if block is None or batch is None or block <= batch or (release and release >= _TAKES_LARGE_BLOCKS):
         return

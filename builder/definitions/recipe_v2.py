@@ -217,11 +217,8 @@ def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:
 
 
 # Values may hold the placeholders of others, and are filled until nothing changes.
-_PLACEHOLDER = re.compile(r"\{.*?\}")
 NAMED = r"\{([a-z][a-z0-9_-]*)\}"
 """What looks like a placeholder, whether or not there is a value for it."""
-# Linux takes no longer argument of a program (MAX_ARG_STRLEN).
-_LONGEST = 128 << 10
 
 
 def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
@@ -242,10 +239,11 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
     that is longer than any argument may be."""
     parts: list[str] = []
     length = at = 0
-    for match in _PLACEHOLDER.finditer(template):
-        parts += (template[at : match.start()], replacing.get(match[0].strip("{}"), match[0]))
+    for match in shell.IN_BRACES.finditer(template):
+        key = match[0].strip("{}") if match[0].endswith("}") else ""
+        parts += (template[at : match.start()], replacing.get(key, match[0]))
         at, length = match.end(), length + len(parts[-2]) + len(parts[-1])
-        if length > _LONGEST:
+        if length > shell.LONGEST_ARGUMENT:
             raise ValueError("its values, with all placeholders filled in, are longer than 128 KiB")
     return "".join((*parts, template[at:]))
 

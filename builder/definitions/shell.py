@@ -27,6 +27,10 @@ _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]
 
 Scalar = str | int | float | bool | None
 
+LONGEST_ARGUMENT = 128 << 10
+"""Linux takes no longer argument of a program (MAX_ARG_STRLEN), and so no longer command of a shell."""
+_WIDEST = 1000  # characters that a format such as `{port:>8}` may make of a value
+
 
 @dataclass(frozen=True)
 class Placeholder:
@@ -74,6 +78,10 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
     return tuple(units), tuple(wrong)
 
 
+IN_BRACES = re.compile(r"\{[^}\n]*+\}?")
+"""A text in braces; without the last one, the rest of a line that has none, which begins none either."""
+
+
 def parse_plain_placeholders(
     template: str, keys: Collection[str]
 ) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
@@ -85,9 +93,9 @@ def parse_plain_placeholders(
         for at, char in enumerate(template)
         if char == "\0"
     ]
-    for match in re.finditer(r"\{.*?\}|[\s\S]", template):
+    for match in re.finditer(rf"{IN_BRACES.pattern}|[\s\S]", template):
         written, key = match[0], match[0].strip("{}")
-        if len(written) > 1 and key in keys:
+        if len(written) > 1 and written.endswith("}") and key in keys:
             units.append(Unit(Placeholder(key, written, match.start()), match.start()))
         else:
             units += (Unit(char, at) for at, char in enumerate(written, match.start()))
@@ -123,6 +131,8 @@ def text_of(placeholder: Placeholder, value: Scalar) -> str:
     Raises ValueError where the value does not take the placeholder's format."""
     if value is None:
         value = str(value)
+    if any(len(number) > 4 or int(number) > _WIDEST for number in re.findall("[0-9]+", placeholder.spec)):
+        raise ValueError(f"a format can ask for at most {_WIDEST} characters")
     if placeholder.conversion:
         value = Formatter().convert_field(value, placeholder.conversion)
     elif placeholder.spec and isinstance(value, str):
@@ -190,9 +200,11 @@ _COMMENTED_OPTIONS = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*-)")
 # A `{` of which bash may make several words: an unquoted `,` or `..` follows in its word.
 # https://www.gnu.org/software/bash/manual/bash.html#Brace-Expansion
 _BRACE_EXPANSION = re.compile(
-    r"""\{(?:\\[\s\S]|'[^']*'|"(?:\\[\s\S]|[^"\\])*"|(?!\.\.)[^\\'", \t\n|&;<>()])*(?:,|\.\.)"""
+    r"""\{(?:\\[\s\S]|'[^']*'|"(?:\\[\s\S]|[^"\\])*"|(?!\.\.)[^\\'", \t\n|&;<>()]){0,500}(?:,|\.\.)"""
 )
 _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
+_ONLY_BLANKS, _BLANKS_TO_END = re.compile(r"\s*\Z"), re.compile(r"[ \t]+(?:\n|\Z)")
+_DEEPEST = 100  # constructs within each other
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
@@ -302,6 +314,10 @@ class _Reader:
         """Takes the opening of a construct."""
         at = self.at
         self._put("mark" if opened in _QUOTES else "text", length, expands=opened not in _QUOTES)
+        if len(self.stack) == _DEEPEST:
+            self._report(at, opened, f"more than {_DEEPEST} quotes and substitutions are nested here")
+            self.at, self.stack = len(self.units), []
+            return
         self.stack.append((opened, at))
 
     def _in_double(self, char: str, following: str) -> None:
@@ -348,11 +364,10 @@ class _Reader:
             self._put("text", expands=char in "*?[" or tilde or bool(brace))
 
     def _backslash(self, following: str) -> None:
-        rest = self.text[self.at + 1 :]
-        if not rest.strip():
+        if _ONLY_BLANKS.match(self.text, self.at + 1):
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
-        elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
+        elif following != "\n" and _BLANKS_TO_END.match(self.text, self.at + 1):
             ends = "it continues the command only if it is the last character of its line"
             self._report(self.at, "\\", f"spaces follow the backslash; {ends}")
             self._put("gap")

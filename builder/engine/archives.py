@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files
+from builder.base import files, records
 from builder.base.errors import TransferError
 from builder.engine import client
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
@@ -94,14 +94,14 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
     attestations. Raises ValueError, KeyError or TypeError for an invalid manifest or several images, and whatever
     ``get`` raises."""
-    content = json.loads(get(top.digest))
+    content = records.parse_json(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
     for entry in content["manifests"] if top.media_type in INDEX_TYPES else [top.json]:
         if entry["mediaType"] in INDEX_TYPES:
             raise ValueError("its index contains another index")
         own = descriptor(entry)
-        value = json.loads(get(own.digest))
+        value = records.parse_json(get(own.digest))
         manifest = Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
         sizes |= {blob.digest: blob.size for blob in (own, manifest.config, *manifest.layers)}
         if not is_attestation(entry):
@@ -171,7 +171,7 @@ def save_archive(
                     large.add(digest)
                     receive(digest, info.size, iter(partial(file.read, _CHUNK), b""))
                 elif file and info.name == INDEX:
-                    top = descriptor(json.loads(file.read())["manifests"][0])
+                    top = descriptor(records.parse_json(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
         raise TransferError(
             "the engine stopped while it was sending the image",
@@ -238,7 +238,7 @@ def name_image(folder: Path, top: Descriptor, name: str) -> None:
     """Lists an image, whose blobs the folder has, in the folder's index as ``name``."""
     with files.locked(folder / ".lock"):
         try:
-            entries = json.loads(files.read_plain_file(folder / INDEX, _LARGEST_MANIFEST))["manifests"]
+            entries = records.parse_json(files.read_plain_file(folder / INDEX, _LARGEST_MANIFEST))["manifests"]
         except (OSError, ValueError, KeyError, TypeError):
             entries = []
         entries = [entry for entry in entries if entry.get("digest") != top.digest]

@@ -173,9 +173,15 @@ def disk_size(endpoint: Endpoint, name: str) -> int:
 
 
 def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
-    with suppress(EngineMissingError):
-        return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json"))
-    return None
+    """The image of this name or id; None if the engine has none, also for a text that no image can be called."""
+    try:
+        return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json")) if reference else None
+    except EngineMissingError:
+        return None
+    except EngineHTTPError as error:
+        if "invalid reference format" in error.explanation:
+            return None
+        raise
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:

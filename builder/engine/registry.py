@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from builder.base import http_client
+from builder.base import http_client, records
 from builder.base.errors import SourceError, TransferError
 from builder.engine import archives, images, machine
 from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
@@ -156,7 +155,7 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
     with _session(endpoint, repository) as session:
         for _ in range(_PAGES):
             answer = session.get("tags/list?" + urlencode({"n": _PAGE, **({"last": last} if last else {})}))
-            listed = answer.json().get("tags") or ()
+            listed = records.parse_json(answer.content).get("tags") or ()
             every |= dict.fromkeys(tag for tag in listed if _TAG.fullmatch(tag))
             # Only the place to go on is taken from the link: the registry chooses no address for us.
             link = re.search(r"<([^>]*)>", answer.headers.get("link", ""))
@@ -250,13 +249,13 @@ def _described(session: _RegistrySession, digest: str, platform: str) -> dict[st
 def _image(session: _RegistrySession, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
     digest for ``platform``; both empty if it has none for it."""
-    manifest = session.get(f"manifests/{version}").json()
+    manifest = records.parse_json(session.get(f"manifests/{version}").content)
     if isinstance(manifest.get("manifests"), list):
         entry = next((each for each in manifest["manifests"] if _is_for(each.get("platform"), platform)), None)
         if entry is None:
             return {}, {}
-        manifest = session.get(f"manifests/{_digest(entry)}").json()
-    configuration = session.get(f"blobs/{_digest(manifest['config'])}").json()
+        manifest = records.parse_json(session.get(f"manifests/{_digest(entry)}").content)
+    configuration = records.parse_json(session.get(f"blobs/{_digest(manifest['config'])}").content)
     return (manifest, configuration) if _is_for(configuration, platform) else ({}, {})
 
 
@@ -285,7 +284,7 @@ def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Re
         content = answer.content
         if f"sha256:{sha256(content).hexdigest()}" != digest:
             raise ValueError(digest)
-        manifest = json.loads(content)
+        manifest = records.parse_json(content)
         for entry in manifest.get("manifests", ()):
             download_image(endpoint, repository, _digest(entry), receive)
         for blob in () if "manifests" in manifest else (manifest["config"], *manifest["layers"]):
@@ -328,7 +327,7 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
             )
     except http_client.NoAnswerError as error:
         raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise SourceError(f"the server at {repository} does not behave like a registry", hint=_HINT) from None
 
 
@@ -356,7 +355,8 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
         raise http_client.NoAnswerError(message)
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
-    token = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token").json()
+    answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+    token = records.parse_json(answer.content)
     return f"Bearer {token.get('token') or token['access_token']}"
 
 

@@ -8,6 +8,7 @@ keywords that the schema uses. Every scalar is text to it, so it reads `pattern`
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -94,13 +95,26 @@ def _check(schema: dict[str, Any]) -> Check:
 
 
 def _scalar(schema: dict[str, Any]) -> Check:
-    matches = re.compile(schema.get("pattern", ".*"), re.DOTALL).fullmatch
+    pattern = schema.get("pattern", ".*")
+    matches, has_time = re.compile(pattern, re.DOTALL).fullmatch, _TIME in pattern
 
     def check(data: Data, place: Place, wrong: Problems) -> None:
-        if not (isinstance(data, str) and matches(data)):
+        if not (isinstance(data, str) and matches(data) and (not has_time or _is_moment(data))):
             wrong.append(_expected(schema["description"], data, place))
 
     return check
+
+
+# The part of a pattern that says no more of a time than its digits: the day and the hour have to exist, too.
+_TIME = "[0-9]{2}T[0-9]{2}"
+
+
+def _is_moment(text: str) -> bool:
+    """True if the time at the end of ``text`` is one, with years before and after it."""
+    try:
+        return 1 < datetime.fromisoformat(text.rpartition(" ")[2]).year < 9999
+    except ValueError:
+        return False
 
 
 def _either(needed: list[str], then: Check, otherwise: Check) -> Check:

@@ -116,7 +116,8 @@ def _is_mod(path: Path) -> bool:
 # The launcher there allows blanks beside the sign, which bash does not, and blanks within a value without quotes.
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)", re.ASCII)
 _PART = re.compile(
-    r"""(?P<end>\s+\#.*|\s*$) | '(?P<literal>[^']*)' | "(?P<quoted>(?:\\.|[^"\\])*)" | \\(?P<escaped>.) | [^'"]""",
+    r"""(?P<end>\s+\#.*|\s*$) | '(?P<literal>[^']*)' | "(?P<quoted>(?:\\.|[^"\\])*)" | \\(?P<escaped>.)
+    | \s++ | [^'"]""",
     re.VERBOSE,
 )
 _EXPANSION = re.compile(r"\$[A-Za-z_0-9{(@*#?$!-]|`")

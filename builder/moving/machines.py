@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import queue
 import re
 import shlex
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from builder.base import hub_cache, machine_record, processes
+from builder.base import hub_cache, machine_record, processes, records
 from builder.base.errors import BuilderError, NodeError
 from builder.base.events import Diagnosis, Message, ignore
 from builder.base.words import did_you_mean
@@ -300,7 +299,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         values.setdefault(key, []).append(value)
     links = [value.split(" ", 2) for value in values.get("link", ())]
     try:
-        interfaces = tuple(_interface(entry) for entry in json.loads(values["addresses"][0]))
+        interfaces = tuple(_interface(entry) for entry in records.parse_json(values["addresses"][0]))
         clock = float(values["time"][0])
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:

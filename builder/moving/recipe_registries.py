@@ -226,7 +226,8 @@ class _Making:
         self.profile = _mapping(profiles, hardware)
         generation = self.profile.get("generation") or self.profile.get("gpu_generation")
         self.generation = str(generation[0] if isinstance(generation, list) and generation else generation)
-        self.gpus = self.profile["gpu_count"] if isinstance(self.profile.get("gpu_count"), int) else 1
+        count = self.profile.get("gpu_count")
+        self.gpus = count if isinstance(count, int) and count > 0 else 1
         self.variants = _mapping(self.data, "variants")
         self.variant_key = variant
         if variant not in self.variants:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tempfile
+import zlib
 from dataclasses import dataclass
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 from builder.base import records, tar_stream, words
 from builder.base.errors import BuilderError, TransferError
@@ -123,6 +125,9 @@ def take(
 # the files and, first, what is recorded of them.
 
 
+_MOST_UNPACKED = 200  # times the size of a packed layer
+
+
 def _reference(registry: Registry, name: ImageName, digest: str) -> str:
     return f"{registry.repository(name)}:{digest.replace(':', '-')}.caches"
 
@@ -187,17 +192,15 @@ def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image
         digest = manifest_digest(workspace.engine, _reference(registry, name, image.digest))
         if digest is None:
             return
-        with tempfile.TemporaryFile() as file:
-            _download_layer(workspace, registry.repository(name), digest, file)
-            is_packed = file.read(2) == b"\x1f\x8b"  # the classic image store packs what it pushes
-            file.seek(0)
-            with cast("IO[bytes]", gzip.open(file) if is_packed else file) as content:
-                members = tar_stream.members(content)
-                caches = records.parse(b"".join(tar_stream.pieces(content, members[_ABOUT])), TravelingCaches)
-                for path, (size, _, _) in caches.files.items():
-                    _require(is_welcome(path) and members[path].size == size, f"{path} is not a compile-cache file")
-                take(workspace, name, caches, lambda path: tar_stream.pieces(content, members[path]))
-    except (BuilderError, OSError, EOFError, ValueError, KeyError) as error:
+        with tempfile.TemporaryFile() as layer, tempfile.TemporaryFile() as unpacked:
+            _download_layer(workspace, registry.repository(name), digest, layer)
+            content = unpacked_layer(layer, unpacked)
+            members = tar_stream.members(content)
+            caches = records.parse(b"".join(tar_stream.pieces(content, members[_ABOUT])), TravelingCaches)
+            for path, (size, _, _) in caches.files.items():
+                _require(is_welcome(path) and members[path].size == size, f"{path} is not a compile-cache file")
+            take(workspace, name, caches, lambda path: tar_stream.pieces(content, members[path]))
+    except (BuilderError, OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         workspace.report(Message(f"the compile caches of {name} were not taken: {error}"))
 
 
@@ -217,6 +220,22 @@ def _download_layer(workspace: Workspace, repository: str, digest: str, file: IO
         content.update(piece)
     _require(f"sha256:{content.hexdigest()}" in blobs, "the registry sent content with another digest")
     file.seek(0)
+
+
+def unpacked_layer(layer: IO[bytes], unpacked: IO[bytes]) -> IO[bytes]:
+    """A layer whose parts can be read by their offsets: the file ``layer`` itself, or ``unpacked``, with its content,
+    where it is packed, as the classic image store pushes it. Raises ValueError for a layer that unpacks without end."""
+    is_packed = layer.read(2) == b"\x1f\x8b"
+    layer.seek(0)
+    if not is_packed:
+        return layer
+    most = (1 << 20) + _MOST_UNPACKED * os.fstat(layer.fileno()).st_size
+    with gzip.open(layer) as content:
+        while piece := content.read(1 << 20):
+            unpacked.write(piece)
+            _require(unpacked.tell() <= most, "they unpack to far more than compile caches do")
+    unpacked.seek(0)
+    return unpacked
 
 
 def _require(fits: bool, message: str) -> None:

@@ -54,10 +54,10 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
         raise UsageError(f"images.lock has no image `{text}`", hint=_HINT)
     if not colon or number == "latest":
         number = str(record.current or "")
-    if not number.isdecimal() or int(number) not in record.numbers:
+    if not number.isdecimal() or len(number) > 18 or int(number) not in record.numbers:
         shown = sorted(record.numbers, reverse=True)
         numbers = ", ".join(map(str, shown[:10])) + (" …" if len(shown) > 10 else "")
-        lacking = f"number {number}" if number else "current number"
+        lacking = f"number {number[:20]}" if number else "current number"
         raise UsageError(f"{repository_name} has no {lacking}", hint=f"its numbers: {numbers}")
     return ImageName(repository_name, int(number)), record.numbers[int(number)]
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import re
 import shutil
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.base import http_client, records
 from builder.base.errors import EngineError, SourceError, UsageError
@@ -258,7 +257,7 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
 
 def _listed(text: str) -> list[tuple[str, str]]:
     try:
-        data: Any = json.loads(text)
+        data = records.parse_json(text)
     except ValueError:
         links = re.findall(r'<a [^>]*href="[^"]*?/?([^/"#]+)#sha256=([0-9a-f]{64})"[^>]*>', text)
         return [(name, sha256) for name, sha256 in links if name.endswith(".whl")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -263,22 +264,26 @@ def render_dockerfile(
         "mods": mods,
         "workspace": WORKSPACE,
     }
+    failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
     try:
         text = environment.get_template(own).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
         raise _problem(Location(own), f"the part {error.name} does not exist") from None
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        # An expression in a template may fail in any way that Python can.
+    except failures as error:
         raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
         raise _problem(Location(own), f"the template does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
+# An expression in a template may fail in any way that Python can: Jinja computes constants when it reads them.
+_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
+
+
 def _problem(location: Location, message: object) -> FileProblemsError:
-    return FileProblemsError((Problem(location, f"template: {message}"),))
+    return FileProblemsError((Problem(location, f"template: {str(message) or type(message).__name__}"),))
 
 
 def require_parsed(definition: ImageDefinition) -> None:
@@ -293,6 +298,8 @@ def require_parsed(definition: ImageDefinition) -> None:
                 environment.get_template(name)
         except jinja2.TemplateSyntaxError as error:
             raise _problem(Location(_file(name), error.lineno), error.message) from None
+        except _FAILURES as error:
+            raise _problem(Location(_file(name)), error) from None
 
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
@@ -605,6 +612,22 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
                 yield f"nobody else can repeat this build: the checkout {source.checkout} of {name} {why}"
 
 
+def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iterator[str]:
+    """A warning for each file of ``mods`` that takes the place of another mod's, unless it says that it comes after."""
+    latest: dict[str, str] = {}
+    for mod in (*parent_mods, *mods):
+        files = {file.path for file in mod.files}
+        for copy in mod.copies:
+            into = re.fullmatch(r"(.*/)?\.|.*/", copy.to)
+            name = posixpath.basename(copy.staged) if into else ""
+            place = posixpath.normpath(posixpath.join(WORKSPACE, copy.to, name))
+            owner = latest.get(place, mod.name)
+            if copy.is_remote or copy.source in files:
+                if owner != mod.name and mod in mods and owner not in mod.after:
+                    yield f"mod {mod.name} replaces {place}, which mod {owner} puts there"
+                latest[place] = mod.name
+
+
 def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe | None) -> tuple[str, ...]:
     """The warnings about the ``mods`` of one image, after those of its parents, and about its recipe: what is not
     pinned, what is ignored, and variables that a mod sets to another value than one before it; the last one wins."""
@@ -627,6 +650,7 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
                     f"mod {mod.name} sets {name} to {value!r} instead of {before!r}, which mod {owner} sets"
                 )
             latest[name] = (value, mod.name)
+    messages += _replaced_files(parent_mods, mods)
     if recipe and recipe.ignored_build_args:
         ignored = " ".join(recipe.ignored_build_args)
         messages.append(f"{recipe.file}: build_args have no effect here and are ignored: {ignored}")

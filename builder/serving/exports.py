@@ -337,7 +337,7 @@ def render_opencode(recipe: Recipe, command: ServeCommand, address: str) -> str:
 
 def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
     max_model_len = commands.option(command.words, "--max-model-len") or ""
-    context = int(max_model_len) if max_model_len.isascii() and max_model_len.isdecimal() else DEFAULT_CONTEXT
+    context = commands.whole_number(max_model_len) or DEFAULT_CONTEXT
     # Every model takes text; images, if the command names them and does not set their number to 0.
     images = commands.option(command.words, "--limit-mm-per-prompt") or ""
     has_none = re.search(r"image\W*[=:]\W*0\b", images) or "--language-model-only" in command.words

@@ -99,15 +99,17 @@ _KNOWN = (
 # What libraries and the kernel write. Python then has no error, or one that only says that a library had one.
 _NATIVE = re.compile(
     r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
-    r"|Fatal Python error: .*|\S+: error while loading shared libraries: .*|\S*: symbol lookup error: .*"
+    r"|Fatal Python error: .*|(?<!\S)\S+: error while loading shared libraries: .*"
+    r"|(?<!\S)\S*: symbol lookup error: .*"
     r"|!+ Segfault encountered !+.*|Segmentation fault.*|Bus error.*|Illegal instruction.*|ptxas (?:fatal|error) .*"
-    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|.*[Ee]xec format error.*|NVRM: .*"
-    r"|.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
+    r"|(?:double free or corruption|free\(\): |corrupted |malloc\(\): ).*|^.*[Ee]xec format error.*|NVRM: .*"
+    r"|^.*Watchdog caught collective operation timeout.*|No available shared memory broadcast block found in \d+.*"
     r"|(?:Engine core proc|Worker proc|RayWorkerProc) .*died unexpectedly.*|ERROR:\s+\[Errno \d+\] .*"
-    r"|nvcc fatal .*|\S+: fatal error: .*|(?:^|\d )Killed\b.*|.*oom-kill.*|.*[Oo]ut of memory: Killed process.*"
+    r"|nvcc fatal .*|(?<!\S)\S+: fatal error: .*|(?:^|\d )Killed\b.*|^.*oom-kill.*"
+    r"|^.*[Oo]ut of memory: Killed process.*"
 )
 # A compiler's message is below the error that announces it.
-_COMPILER = re.compile(r"ptxas (?:fatal|error) .*|nvcc fatal .*|\S+: fatal error: .*")
+_COMPILER = re.compile(r"ptxas (?:fatal|error) .*|nvcc fatal .*|(?<!\S)\S+: fatal error: .*")
 _BELOW = 15
 # Errors that follow from another error: they count only if there is no other.
 _CONSEQUENCE = re.compile(
@@ -307,6 +309,7 @@ _CHOICES = (
 _ONE = frozenset({"CUDA graphs", KV_TOKENS, "KV cache type", "quantization", "model runner", "FlashAttention"})
 _TELLING = re.compile(r"\bUsing |\bSelected |with config: |udagraph|KV cache size|Unknown vLLM")
 _MOST_VALUES, _LONGEST_VALUE = 20, 120
+_LONGEST_LINE = 20_000  # characters; vLLM's whole configuration takes a quarter of that
 
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -315,7 +318,7 @@ def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The choices in a log by their names, each value once, as several processes write the same."""
     chosen: dict[str, list[str]] = {}
     for line in lines:
-        text = line.rpartition("\r")[2].rstrip()
+        text = line.rpartition("\r")[2].rstrip()[:_LONGEST_LINE]
         for name, pattern in _CHOICES if _TELLING.search(text) else ():
             if match := re.search(pattern, text):
                 value = (match[1] if match.lastindex == 1 else f"{match[1]} ({match[2]})")[:_LONGEST_VALUE]

@@ -127,7 +127,10 @@ def date_of(repository: GitRepository, commit: str) -> str:
 
 
 def _rfc3339(seconds: str) -> str:
-    return words.timestamp_of(datetime.fromtimestamp(int(seconds), UTC))
+    try:
+        return words.timestamp_of(datetime.fromtimestamp(int(seconds), UTC))
+    except (ValueError, OverflowError, OSError):
+        raise SourceError(f"a commit has no valid date: {seconds[:40] or 'none'} seconds after 1970") from None
 
 
 def next_version(version: str) -> str:

@@ -26,7 +26,7 @@ DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--
 DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
 DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
 
-_HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@.*")
+_HUNK = re.compile(r"@@ -(?P<start>[0-9]{1,9})(?:,(?P<old>[0-9]{1,9}))? \+[0-9]+(?:,(?P<new>[0-9]{1,9}))? @@.*")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,7 +140,8 @@ def _releases(repository: GitRepository) -> list[Release]:
     for line in run_checked(repository, ["for-each-ref", _FORMAT, "refs/tags"]).text.splitlines():
         tag, created, committed = line.split("\t")
         # A light tag has no date but its commit's; an annotated one may be older than a commit that it was moved to.
-        if seconds := [int(text) for text in (created, committed) if text]:
+        seconds = [int(text) for text in (created, committed) if text]
+        with suppress(ValueError, OverflowError, OSError):  # none, or a year that no calendar has
             releases[tag] = Release(tag, datetime.fromtimestamp(max(seconds), UTC))
     return [releases[tag] for tag in _newest_first(releases)]
 

@@ -212,7 +212,7 @@ def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
     """Returns the first digits (7 to 40) of the commit that a wheel names, or None. Raises SourceError."""
     with open_wheel(address, ca_file) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
-        matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
+        matches = [_COMMIT.search(_read(archive, name).decode("utf-8", "replace")) for name in names]
     return next((match[1] for match in matches if match), None)
 
 
@@ -235,11 +235,18 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
             return contents
     with open_wheel(wheel.address, ca_file) as archive:
         members = {re.sub(r"^[^/]+\.data/(?:purelib|platlib)/", "", name): name for name in archive.namelist()}
-        contents = {path: archive.read(members[path]) for path in paths if path in members}
+        contents = {path: _read(archive, members[path]) for path in paths if path in members}
     for path, content in contents.items():
         files.write_state(_file(folder, path), content)
     files.write_state(folder / "names", "\n".join(members).encode())
     return contents
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> bytes:
+    """The content of a file, which may be packed a thousand times smaller: no more than its size is read."""
+    if (size := archive.getinfo(name).file_size) > _LARGEST:
+        raise zipfile.BadZipFile(f"{name} in it has {size:,} bytes, but at most {_LARGEST:,} are read")
+    return archive.read(name)
 
 
 def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
@@ -294,10 +301,11 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
 @contextlib.contextmanager
 def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
+    errors: tuple[type[Exception], ...] = (*files.zip_errors(), NoAnswerError)
     try:
         with contextlib.ExitStack() as stack:
             yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
-    except (OSError, zipfile.BadZipFile, NoAnswerError) as error:
+    except errors as error:
         raise SourceError(f"the wheel {address} cannot be read: {error}") from None
 
 

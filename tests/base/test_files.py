@@ -693,3 +693,15 @@ def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".file.1.2").symlink_to(tmp_path / "theirs")
     files.write_atomically(tmp_path / "file", b"x")
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_nothing_takes_the_place_of_a_device_or_a_pipe(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "link"):
+        before = (tmp_path / name).lstat()
+        with pytest.raises(OSError, match="not a regular file"):
+            write(tmp_path / name, b"x")
+        assert os.path.samestat((tmp_path / name).lstat(), before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]

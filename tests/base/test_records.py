@@ -111,3 +111,13 @@ def test_a_journal_belongs_to_one_process_and_says_what_is_wrong_in_it(tmp_path:
         journal().read()
     journal().remove()
     assert journal().read() is None
+
+
+def test_a_whole_number_that_no_other_number_is_as_large_as() -> None:
+    with pytest.raises(records.RecordError, match="expected a number"):
+        records.parse("1" + "0" * 400, float)
+
+
+def test_json_that_is_nested_too_deeply() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        records.parse_json("[" * 100_000)

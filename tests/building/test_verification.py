@@ -37,7 +37,8 @@ esac
 DOCKERFILE = f"""\
 FROM --platform=$BUILDPLATFORM {BASE} AS here
 COPY --chmod=755 python3 /usr/bin/python3
-RUN mkdir -p {WORKSPACE} && echo 'a tool_call' > {WORKSPACE}/chat.jinja
+RUN mkdir -p {WORKSPACE} && echo 'a tool_call' > {WORKSPACE}/chat.jinja && \
+  printf '{{%% if a %%}}\\n{{%% endfi %%}}\\n' > {WORKSPACE}/broken.jinja
 FROM scratch
 COPY --from=here / /
 """
@@ -184,3 +185,27 @@ def test_another_platform_that_cannot_run_here_is_reported(
 ) -> None:
     _, messages, _ = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
     assert f"checks not run: this engine is {host} and does not emulate {foreign}" in messages
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "is_there"),
+    [("a tool_call\n", True), ("tool_call\n", True), ("reasoning\n", False), ("a tool_call\nmore", False)],
+)
+def test_a_text_of_several_lines_is_one_text(
+    endpoint: Endpoint, make: Make, host: str, text: str, is_there: bool
+) -> None:
+    if is_there:
+        assert len(check(endpoint, make(host), host, host, contains(text))) == 2
+        return
+    with pytest.raises(BuildFailedError, match="chat.jinja lacks"):
+        check(endpoint, make(host), host, host, contains(text))
+
+
+@pytest.mark.long
+def test_a_template_that_no_jinja_takes(endpoint: Endpoint, make: Make, host: str) -> None:
+    check(endpoint, make(host), host, host, templates=("chat.jinja",))
+    with pytest.raises(BuildFailedError) as caught:
+        check(endpoint, make(host), host, host, templates=("broken.jinja",))
+    told = "check chat-template:\nrecipes/r.yaml:7:30: line 2 of broken.jinja: Encountered unknown tag 'endfi'."
+    assert caught.value.message.startswith(told)

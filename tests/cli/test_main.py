@@ -465,3 +465,20 @@ def test_its_exit_code_is_its_own() -> None:
 
     kinds = [kind for kind in errors.BuilderError.__subclasses__() if kind.exit_code == SystemFailureError.exit_code]
     assert kinds == [SystemFailureError]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("builder help list >&-", 0, ""),
+        ("builder list >&-", 2, "no project found"),
+        ("PYTHONIOENCODING=latin-1 builder help recipes check", 0, "\\u2026"),
+        ("mkdir gone && cd gone && rmdir ../gone && builder list", 2, "the current folder no longer exists"),
+    ],
+)
+def test_odd_surroundings_are_no_bug(tmp_path: Path, command: str, code: int, told: str) -> None:
+    argv = ["bash", "-c", f'builder() {{ {sys.executable} -m builder "$@"; }}; {command}']
+    environ = {**os.environ, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
+    done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, told in done.stdout + done.stderr) == (code, True), done
+    assert "Traceback" not in done.stderr

@@ -14,10 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from builder.base import words
+from builder.base.errors import SourceError
 from builder.engine import images, transfer
 from builder.engine import registry as engine_registry
 from builder.lock import lock_file
-from tests import projects, registries, shared
+from tests import projects, registries, shared, web_server
 from tests.commands import bisect_trials
 from tests.conftest import BASE
 
@@ -353,3 +354,11 @@ def test_the_day_among_64_that_broke_it_is_found(
         assert least <= front.sent - sent <= 1.3 * least
         assert kills >= 8 + 1
         assert bisect_trials.left_over(endpoint, small) == []
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"<html>", b'{"tags": [1e999]}', b"null", b'{"tags": 1'])
+def test_what_is_no_answer_of_a_registry(endpoint: Endpoint, content: bytes) -> None:
+    with web_server.serving() as web:
+        web.files["/v2/x/tags/list"] = content
+        with pytest.raises(SourceError, match="does not behave like a registry"):
+            engine_registry.tags(endpoint, f"{web.url.removeprefix('http://')}/x")

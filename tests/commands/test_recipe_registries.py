@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -278,6 +279,16 @@ def test_a_hostile_recipe_of_vllm_is_refused(registries: Registries, change: tup
     with pytest.raises(BuilderError):
         registries.add("vllm:House/Garden-27B")
     assert not (registries.project.recipes / "garden-27b.yaml").exists()
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_gpu_counts_as_one_with_one(registries: Registries) -> None:
+    text = (PUBLISHED / "taxonomy.yaml").read_text(encoding="utf-8")
+    changed = re.sub(r"gpu_count: *\d+", "gpu_count: 0", text)
+    assert changed != text
+    registries.vllm.commit(MAIN, "Hostile", {"taxonomy.yaml": changed})
+    registries.add("vllm:House/Garden-27B")
+    assert "--tensor-parallel-size 1" in " ".join(command.render_command(registries.read("garden-27b"), {}).words)
 
 
 @pytest.mark.slow

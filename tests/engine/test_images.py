@@ -197,3 +197,9 @@ def test_fingerprints_are_remembered(endpoint: Endpoint, repository: str, build:
     cache.write_text("damaged")
     assert images.fingerprints(endpoint, [image], cache) == expected
     assert images.fingerprints(endpoint, [], cache) == {}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["", "a b", "UPPER", "-x", "a:b:c"])
+def test_what_no_image_can_be_called_is_in_no_engine(endpoint: Endpoint, name: str) -> None:
+    assert images.inspect_image(endpoint, name) is None

@@ -345,3 +345,10 @@ def test_reader_and_schema_agree_on_every_change(full: Lock) -> None:
         assert VALIDATOR.is_valid(data) == is_read(data), change
         tried += 1
     assert tried > 5_000
+
+
+@pytest.mark.parametrize("day", ["2026-13-01", "2026-02-29", "2026-04-31", "0000-01-01", "0001-01-01", "9999-12-31"])
+def test_a_day_that_no_calendar_has(day: str) -> None:
+    assert not checking.is_a("time", f"{day}T00:00:00Z")
+    assert not checking.is_a("time", "2026-01-01T25:00:00Z")
+    assert checking.is_a("time", "2024-02-29T23:59:59.5Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import tar_stream
 from builder.base.errors import TransferError
 from builder.base.project import Project
 from builder.definitions.container import compile_cache
@@ -197,3 +199,23 @@ def test_copy_sends_them_to_a_node_after_the_image(
         with containers.running(node.endpoint, f"{repository}:1", labels=labels, mounts=mounts) as container:
             found = container.run(["find", "/compiled", "-type", "f"], timeout=60).output
     assert {path.removeprefix("/compiled/") for path in found.split()} == files(Path(folder))
+
+
+def test_a_layer_that_a_registry_has_packed(tmp_path: Path) -> None:
+    with (tmp_path / "tar").open("w+b") as plain:
+        writer = tar_stream.Writer(plain)
+        writer.add("triton/b", b"b" * 30_000)
+        writer.finish()
+    content = (tmp_path / "tar").read_bytes()
+    for packed in (content, gzip.compress(content)):
+        (tmp_path / "layer").write_bytes(packed)
+        with (tmp_path / "layer").open("rb") as layer, (tmp_path / "unpacked").open("w+b") as unpacked:
+            read = traveling_caches.unpacked_layer(layer, unpacked)
+            assert b"".join(tar_stream.pieces(read, tar_stream.members(read)["triton/b"])) == b"b" * 30_000
+    (tmp_path / "layer").write_bytes(gzip.compress(bytes(10_000_000)))
+    with (
+        (tmp_path / "layer").open("rb") as layer,
+        (tmp_path / "unpacked").open("w+b") as unpacked,
+        pytest.raises(ValueError, match="far more than compile caches do"),
+    ):
+        traveling_caches.unpacked_layer(layer, unpacked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,6 +221,9 @@ def test_a_template_has_what_the_definition_and_its_pins_say(tmp_path: Path) -> 
     [
         ("FROM {{ base }}\nRUN {{ args.nothing }}\n", "Dockerfile.j2:2:1: template: 'dict object' has no attribute"),
         ("FROM {{ base }}\n{% if %}\n", "Dockerfile.j2:2:1: template: Expected an expression"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}\n", "Dockerfile.j2:1:1: template: maximum recursion depth"),
+        (f"{{{{ {'(' * 5000}1{')' * 5000} }}}}\n", "Dockerfile.j2:1:1: template: "),
+        ("{{ 10 ** 5000 }}\n", "Dockerfile.j2:1:1: template: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, message: str) -> None:
@@ -229,6 +233,8 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
     with pytest.raises(FileProblemsError) as caught:
         make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
     assert str(caught.value).startswith(f"dockerfiles/small/{message}")
+    with suppress(FileProblemsError):  # what fails only when it is rendered can be read
+        making.require_parsed(definition)
 
 
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
@@ -296,3 +302,15 @@ def test_a_patch_is_applied_with_what_it_strips_and_stands_in_the_labels(strip: 
     pin = labels.pins["tf5"].sources["vllm"]
     assert isinstance(pin, GitPin)
     assert [replace(each, head="") for each in pin.patches] == [patch]
+
+
+def test_a_file_that_takes_the_place_of_another_mods_is_told(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    text = "description: x\nfiles: [{from: %s, to: %s}]\n"
+    for name, source, to in (("a", "c.jinja", "."), ("b", "c.jinja", "/workspace/vllm/"), ("e", "t", ".")):
+        projects.add_mod(tmp_path, name, "", {"c.jinja": name, "t/x": ""}, text % (source, to))
+    projects.add_mod(tmp_path, "d", "", {"d": "d"}, text % ("d", "./c.jinja") + "after: [b]\n")
+    mods = {name: mod.load_mod(project, name) for name in "abde"}
+    told = "mod b replaces /workspace/vllm/c.jinja, which mod a puts there"
+    assert collect_warnings((), (mods["a"], mods["b"], mods["d"], mods["e"]), None) == (told,)
+    assert collect_warnings((mods["a"],), (mods["b"],), None) == (told,)

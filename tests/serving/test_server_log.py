@@ -396,3 +396,10 @@ def _is_of(version: str, since: str, until: str) -> bool:
 
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".") if part]
+
+
+@pytest.mark.parametrize("line", ["x" * 300_000, "(" * 300_000, "a: " * 100_000, "with config: " * 20_000])
+def test_a_long_line_is_read_like_any_other(line: str) -> None:
+    assert server_log.trouble([line]) == server_log.crash_cause([line]) == ""
+    assert server_log.read_choices([line]) == {}
+    assert server_log.trouble([f"{line} oom-kill:"]).endswith("oom-kill:")

@@ -6,13 +6,12 @@ The key is shown and written nowhere (`redaction.learn`). Other programs get it 
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.base import http_client, redaction
+from builder.base import http_client, records, redaction
 from builder.base.errors import ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
 from builder.definitions import command
@@ -129,7 +128,7 @@ class ServedModel:
 def ask_served_model(address: str, key: str = "") -> ServedModel:
     """The model that the server at ``address`` answers for. Raises MeasuringError."""
     try:
-        listing = json.loads(get(f"{address}/models", key=key))
+        listing = records.parse_json(get(f"{address}/models", key=key))
         model = listing["data"][0]
         context = model.get("max_model_len")
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
@@ -154,7 +153,7 @@ def post(
     """The answer to a request for the model at ``url``, of ``largest`` bytes at most. Raises NoAnswerError."""
     content = _sent("POST", url, served.key, seconds, {"model": served.name, **body}, largest)
     try:
-        parsed = json.loads(content)
+        parsed = records.parse_json(content)
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
     if not isinstance(parsed, dict):
@@ -179,7 +178,7 @@ def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterato
             if text == "[DONE]":
                 return
             try:
-                event = json.loads(text)
+                event = records.parse_json(text)
             except ValueError as error:
                 raise NoAnswerError(str(error)) from None
             if isinstance(event, dict):

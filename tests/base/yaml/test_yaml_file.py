@@ -68,6 +68,10 @@ def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
         ("a: !!set {b}\n", "f:1:4: the tag `!!set` is not allowed here"),
         ("a: =\n", "f:1:4: the tag `!!value` is not allowed here"),
         (f"a: {'9' * 5000}\n", "f:1:4: this number has more than 40 digits"),
+        (f"a: {'1:' * 500}1.5\n", "f:1:4: this number has more than 40 digits"),
+        ("a: 0x_\n", "f:1:4: `0x_` is not a number that can be used here; if it is text, quote it"),
+        ("a: [1, 1.0e+400]\n", "f:1:8: `1.0e+400` is not a number that can be used here"),
+        ("a: .nan\n", "f:1:4: `.nan` is not a number that can be used here"),
     ],
 )
 def test_what_is_not_yaml_is_refused_with_its_location(text: str, message: str) -> None:

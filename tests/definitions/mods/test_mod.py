@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -737,3 +738,58 @@ def test_a_long_script_is_read_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     facts(tmp_path, "systemctl " * 20_000 + "\n" + "echo a$b " * 20_000 + "|\n" + "git -c x " * 20_000 + "\n")
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_packed_file_that_was_damaged_is_refused(tmp_path: Path, packing: int) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w", compression=packing) as archive:
+        archive.writestr("run.sh", b"true\n" * 1000)
+    content = bytearray((tmp_path / "m.zip").read_bytes())
+    content[42:60] = b"\xff" * 18
+    (tmp_path / "m.zip").write_bytes(content)
+    (message,) = zip_problems(tmp_path / "m.zip")
+    assert message.startswith("mods/m.zip:1:1: this zip file cannot be read: ")
+
+
+def test_a_name_in_a_zip_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    content = zipped(tmp_path / "m.zip", {"é": b""}).read_bytes()
+    (tmp_path / "m.zip").write_bytes(content.replace("é".encode(), b"\xff\xfe"))
+    (message,) = zip_problems(tmp_path / "m.zip")
+    assert message.startswith("mods/m.zip:1:1: this zip file cannot be read: ")
+
+
+@pytest.mark.parametrize("content", ["echo \0\n", f"# {'x' * 200_000}\n"])
+def test_a_check_that_no_shell_takes_is_refused(tmp_path: Path, content: str) -> None:
+    projects.add_mod(tmp_path, "m", "", {"a": "", "c.sh": content}, f"{CHECKED}{{run: c.sh}}]\n")
+    with pytest.raises(FileProblemsError, match=r"mods/m/mod.yaml:3:\d+: a check is text of less than 128 KiB"):
+        mod.load_mod(Project(tmp_path), "m")
+
+
+CHECKED = "description: x\nfiles: [{from: a, to: .}]\ncheck: ["
+
+
+@pytest.mark.parametrize("to", ["//dev/shm/x", "/./proc/x", "/root//.cache/./vllm/x"])
+def test_a_place_that_is_written_oddly_is_the_same(tmp_path: Path, to: str) -> None:
+    projects.add_mod(tmp_path, "m", "", {"a": ""}, f"description: x\nfiles: [{{from: a, to: {to}}}]\n")
+    with pytest.raises(FileProblemsError, match=r"does not keep files below|is mounted over"):
+        mod.load_mod(Project(tmp_path), "m")
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        projects.write(folder / "run.sh", "true\n")
+        projects.write(folder / "inner/a", "a")
+        folder.chmod(0o755)
+        (folder / "inner").chmod(0)
+        user = os.geteuid()
+        if user == 0:  # which may read everything
+            os.seteuid(65534)
+        try:
+            with pytest.raises(
+                FileProblemsError, match="mods/m/inner:1:1: this folder cannot be read: Permission denied"
+            ):
+                mod.read_folder(folder, "mods/m")
+        finally:
+            os.seteuid(user)
+            (folder / "inner").chmod(0o755)

@@ -338,3 +338,45 @@ def test_the_shipped_recipes_have_nothing_against_them() -> None:
             loaded, command.render_command(loaded, {}), recipe_problems.image_facts(project, loaded)
         )
         assert (name, wrong) == (name, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "defaults: {p: 8}\ncommand: vllm serve x --port {p:>999999999}\n",
+            "a format can ask for at most 1000 characters",
+        ),
+        (f"command: vllm serve x {'--a b ' * 20_000}\n", "a recipe has at most 65,536 characters"),
+        (f"defaults: {{a: {'x' * 2000}}}\ncommand: vllm serve x {'{a}' * 200}\n", "it is longer than 128 KiB"),
+        (f"command: vllm serve x {'{0} ' * 10_000}\n", "`{0}`: a placeholder is a plain key"),
+        (f"command: vllm serve x {'--port x ' * 5000}\n", "--port x: expected a port"),
+        (f"command: vllm serve x {'$(' * 20_000}\n", "more than 100 quotes and substitutions are nested here"),
+        (f"command: vllm serve x -tp {'9' * 5000}\n", "expected a number of at most 18 characters"),
+        (
+            f"command: vllm serve x --block-size {'9' * 5000} --max-num-batched-tokens 1\n",
+            "expected a number of at most 18",
+        ),
+        ("command: |\n  vllm serve x --hf-overrides '" + "{{" * 1000 + '\'"x"\n', "is not valid JSON"),
+        (f"description: é\n```{' ' * 50_000}x\n", "found character that cannot start any token"),
+        ("model: a/b\nrecipe_version: 2\nmin_nodes: 3\nmax_nodes: 2\ncommand: x\n", "at least 3 machines are required"),
+    ],
+)
+def test_what_would_take_all_time_or_memory_is_told_at_once(project: Project, text: str, told: str) -> None:
+    projects.write(project.recipes / "r.yaml", HEAD + text)
+    (checked,) = recipes.check_recipes(project, ("r",))
+    assert 1 <= len(checked.problems) <= 50
+    assert told in checked.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "command",
+    [f"|\n  vllm serve x \\\n  {' ' * 50_000}x", f"vllm serve x {'{{' * 20_000}", f"vllm serve x {chr(92) * 40_000}"],
+)
+def test_what_is_long_and_right_is_read(project: Project, command: str) -> None:
+    assert problems(project, f"{HEAD}command: {command}\n") == []
+
+
+def test_braces_that_never_end_are_read_in_version_2(project: Project) -> None:
+    text = f"recipe_version: 2\nmodel: a/b\ndefaults: {{k: v}}\n{HEAD}command: vllm serve {{k}} {'{' * 50_000}k\n"
+    assert command.render_command(load(project, text), {}).words == ("vllm", "serve", "v", "{" * 50_000 + "k")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -790,3 +791,13 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
 )  # fmt: skip
 def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str, absolute: str) -> None:
     assert absolute_url(parent, url) == absolute
+
+
+@pytest.mark.parametrize("seconds", ["99999999999999999", "", "x"])
+def test_a_commit_of_no_day(vllm: Vllm, place: GitRepository, seconds: str) -> None:
+    text = vllm.history.repository.git("cat-file", "commit", "main")
+    text = re.sub("(?m)^committer .*", f"committer A <a@b> {seconds} +0000", text) + "\n"
+    argv = ["git", "-C", str(place.path), "hash-object", "-t", "commit", "-w", "--stdin", "--literally"]
+    made = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
+    with pytest.raises(SourceError, match="a commit has no valid date"):
+        mirror.date_of(place, made.stdout.strip())

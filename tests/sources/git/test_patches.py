@@ -270,3 +270,7 @@ def test_more_or_no_folders_are_taken_off_the_names() -> None:
 def test_a_diff_that_breaks_off_ends_there() -> None:
     assert len(patches.diff_hunks(DIFF[:70])) == 1
     assert patches.diff_hunks(b"") == ()
+
+
+def test_a_hunk_at_a_line_that_no_file_has() -> None:
+    assert patches.diff_hunks(b"--- a/x\n+++ b/x\n@@ -" + b"9" * 5000 + b" +1 @@\n-a\n+b\n") == ()

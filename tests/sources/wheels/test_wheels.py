@@ -490,3 +490,29 @@ def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
     with serving(tmp_path / "files") as served:
         wheel = Wheel(f"{served.url}/{made.name}", sha256(made))
         assert wheels.read_requirements(tmp_path / "cache", wheel, None) == ("torch==2.11.0", "numpy")
+
+
+@pytest.mark.parametrize("mark", ["encrypted", "method", "name", "lzma", "size"])
+def test_a_wheel_of_others_that_cannot_be_read(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "vllm.whl"
+    with zipfile.ZipFile(path, "w", compression=zipfile.ZIP_LZMA if mark == "lzma" else zipfile.ZIP_STORED) as archive:
+        archive.writestr("vllm/_version.py", "commit_id = 'gabcdef0'\n" * 100)
+        archive.writestr("é", "")
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    if mark == "encrypted":
+        content[6] |= 1
+        content[entry + 8] |= 1
+    if mark == "method":
+        content[8] = content[entry + 10] = 99
+    if mark == "name":
+        content = content.replace("é".encode(), b"\xff\xfe")
+    if mark == "lzma":
+        content[50:70] = b"\xff" * 20
+    if mark == "size":
+        monkeypatch.setattr(wheels, "_LARGEST", 1000)
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match="cannot be read: "):
+        wheels.read_wheel_commit(path.as_uri(), None)
+    with pytest.raises(SourceError, match="cannot be read: "):
+        wheels.read_wheel_files(tmp_path / "cache", Wheel(path.as_uri(), "0"), ["vllm/_version.py"], None)
