@@ -6,8 +6,9 @@ what to do next (``hint``). Only the command line turns an error into text and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
+
+from builder.base.values import dataclass
 
 Verdict = Literal["ok", "warning", "error"]
 

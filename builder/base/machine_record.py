@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.base import processes, words
+from builder.base.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UnsafePathError, UsageError
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import ConflictError
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tarfile
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
+
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

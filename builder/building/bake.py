@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.definitions import configuration
 from builder.engine import images, machine
 from builder.plan import making as plan_bake

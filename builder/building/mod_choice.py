@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.files import is_abandoned, read_plain_file, write_atomically
+from builder.base.values import dataclass, replace
 from builder.definitions import image, recipe
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM

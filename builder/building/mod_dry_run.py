@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import FileProblemsError, Problem, SourceError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.definitions.mod import ModPatch, load_all, mod_names, read_script_facts, readable_mods, require_templates
 from builder.plan import rules
 from builder.sources import patches

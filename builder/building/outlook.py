@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import ConflictError
+from builder.base.values import dataclass
 from builder.building import bake
 from builder.definitions.image import build_jobs
 from builder.engine.machine import free_disk, read_build_machine

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from builder.base.values import dataclass, field
 
 if TYPE_CHECKING:
     from builder.engine.build_log import StepMemory

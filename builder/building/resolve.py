@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import mod_choice
 from builder.definitions import build_target, image, mod, recipe_problems
 from builder.engine import machine

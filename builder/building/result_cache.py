@@ -9,11 +9,11 @@ import hashlib
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, records
+from builder.base.values import dataclass
 from builder.building.request import BuildOutcome  # noqa: TC001 (the type of a record)
 from builder.engine import images
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError, FileProblemsError, SourceError
+from builder.base.values import dataclass
 from builder.definitions import command, recipe_problems
 from builder.lock.model import GitPin
 from builder.pins import vendored

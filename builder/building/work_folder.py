@@ -11,11 +11,11 @@ import re
 import secrets
 import shutil
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.files import folder_locked, nearest_existing, read_plain_file, write_atomically, write_plain_file
 from builder.base.project import below_project
+from builder.base.values import dataclass
 from builder.engine import containers, images
 from builder.numbers import claims, images_lock
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import BuilderError, FileProblemsError, TransferError, UsageError, require_no_problems
 from builder.base.events import Diagnosis, ignore
 from builder.base.redaction import redacted
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.building import mod_choice
 from builder.commands import explaining

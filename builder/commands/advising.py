@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import advisories, configuration
 from builder.definitions.advisories import AdvisorySet

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, TransferError, UsageError
 from builder.base.events import Diagnosis, Message
+from builder.base.values import dataclass
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer

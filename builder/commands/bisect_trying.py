@@ -11,7 +11,6 @@ import json
 import re
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
 from builder.commands import measuring, servers

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -23,6 +22,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.commands import bisect_trying, measuring, why
 from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial, subject_of

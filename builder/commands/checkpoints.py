@@ -6,12 +6,12 @@ import hashlib
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import conversion, planning
 from builder.lock import checkpoints_lock

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, field, replace
 from builder.commands import measuring, servers
 from builder.definitions import build_target
 from builder.evidence import requirements

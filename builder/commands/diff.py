@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError
+from builder.base.values import dataclass, field
 from builder.commands import listing
 from builder.definitions import recipe
 from builder.evidence import run_record

@@ -6,13 +6,13 @@ import inspect
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder import definitions, evidence, lock
 from builder.base import errors
 from builder.base.errors import BUG, INTERRUPTED
+from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from builder.base import files, tar_stream
 from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
 from builder.base.events import Message, Report, delayed_progress
+from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.engine import archives, images
 from builder.evidence import requirements

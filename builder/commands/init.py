@@ -6,7 +6,6 @@ import errno
 import platform
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from builder.base import files, processes, words
 from builder.base import project as projects
 from builder.base.errors import BuilderError, ConflictError, UsageError
 from builder.base.events import Diagnosis, ignore
+from builder.base.values import dataclass
 from builder.commands import keeping
 from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod

@@ -5,12 +5,12 @@ A pruned number stays on record. An image that is current, kept or paired is nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import ConflictError, ImageContentsError, ImageStateError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import mod_choice, work_folder
 from builder.engine import bake_run, images
 from builder.evidence import requirements

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import BuilderError, ConflictError, ImageStateError, UsageError
+from builder.base.values import dataclass, field, replace
 from builder.base.words import did_you_mean, parse_version
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock

@@ -7,12 +7,12 @@ None of them builds an image.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import EngineError, FileProblemsError, LockError, NewerLockError, NothingToDoError, SourceError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import mod_choice
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
 from builder.engine import images, machine

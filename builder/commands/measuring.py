@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message, WaitingStarted
+from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.commands import servers
 from builder.definitions import build_target, configuration, recipe

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from builder import definitions
 from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message, as_messages
+from builder.base.values import dataclass, replace
 from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image, recipe

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
 from builder.base.events import Diagnosis, Verdict
 from builder.base.machine_record import Machine
+from builder.base.values import dataclass
 from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL

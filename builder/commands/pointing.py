@@ -6,10 +6,10 @@ The promotion of an image does not change the image of any model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
+from builder.base.values import dataclass, replace
 from builder.evidence import requirements
 from builder.lock import checking, checkpoints_lock, lock_file
 from builder.numbers import claims, images_lock, pointers, status

@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import ImageStateError, LockError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
 from builder.engine import images, machine

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import as_messages
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.building import vllm_choices
 from builder.commands import mods

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.base.words import SERVER_LABEL
 from builder.engine import containers, images
 from builder.lock import lock_file

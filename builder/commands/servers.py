@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
+from builder.base.values import dataclass, replace
 from builder.definitions import command, configuration, container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers, machine

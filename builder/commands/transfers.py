@@ -6,13 +6,13 @@ import shutil
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache, words
 from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message, NodeEvent, Report, TransferProgress
+from builder.base.values import dataclass, replace
 from builder.definitions import build_target, command, configuration, recipe
 from builder.engine import transfer
 from builder.lock import checkpoints_lock, lock_file

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache, words
 from builder.base.errors import BuilderError, ImageStateError, SourceError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving

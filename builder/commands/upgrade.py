@@ -6,12 +6,12 @@ move of the pointers, the server, and the report. A killed upgrade continues fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, MeasuringError, NothingToDoError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest

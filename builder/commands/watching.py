@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from builder.base.errors import EngineError, LockError, UsageError
+from builder.base.values import dataclass
 from builder.engine import containers
 from builder.lab import upgrade_journal
 from builder.lock import lock_file

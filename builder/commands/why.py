@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from builder.base import machine_record, words
 from builder.base.errors import BuilderError, ConflictError, EngineError, NothingToDoError
 from builder.base.events import ignore
 from builder.base.machine_record import Machine
+from builder.base.values import dataclass, replace
 from builder.commands import diff
 from builder.definitions import configuration, container
 from builder.definitions.container import LABEL

@@ -11,13 +11,13 @@ import fnmatch
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import records, yaml_file
 from builder.base.errors import Problem, UsageError, require_no_problems
+from builder.base.values import dataclass, field
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked
 

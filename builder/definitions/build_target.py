@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, UsageError
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import image, recipe
 

@@ -7,12 +7,12 @@ Nothing on this page reads a tensor.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
+from builder.base.values import dataclass, field
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, read_text
 

@@ -6,12 +6,12 @@ When the command of one node ends, the guard ends the others. The engines then s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
+from builder.base.values import dataclass, replace
 from builder.definitions import command, configuration
 from builder.definitions.container import LABEL
 

@@ -11,12 +11,12 @@ import json
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
+from builder.base.values import dataclass, replace
 from builder.definitions import recipe_v2, shell
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from builder.base import hub_cache, redaction, words
 from builder.base.errors import Problem, UsageError, require_no_problems
+from builder.base.values import dataclass, field, replace
 from builder.definitions import command
 from builder.definitions.command import after_steps, reached_at
 from builder.definitions.configuration import RequestedOptions

@@ -6,13 +6,13 @@ The definition comes first, then its chain of parents, Python requirements, and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
+from builder.base.values import dataclass, field, replace
 from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions import source_patches
 from builder.definitions.fields import canonical, checked, read_text

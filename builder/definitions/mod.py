@@ -12,13 +12,13 @@ import os
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.files import zip_errors
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
 from builder.definitions.fields import canonical, checked, conflict_mark, decoded

@@ -10,13 +10,13 @@ import os
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
 from builder.base.project import below_project
+from builder.base.values import dataclass, field, replace
 from builder.base.words import RECIPE_FILE, did_you_mean
 from builder.definitions import configuration, recipe_v2
 from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import redaction
 from builder.base.errors import BuilderError, FileProblemsError, Problem, require_no_problems
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, container, image, mod, recipe_v2
 from builder.definitions.image import GitSource, WheelSource

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from string import Formatter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base.errors import UsageError
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

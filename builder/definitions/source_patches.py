@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
+from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,12 +8,12 @@ import json
 import re
 import tarfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files, records
 from builder.base.errors import TransferError
+from builder.base.values import dataclass
 from builder.engine import client
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
 from builder.engine.images import DIGEST, split_tag, with_registry

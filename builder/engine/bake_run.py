@@ -9,13 +9,13 @@ import re
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
 from builder.base.processes import tied_to_parent
+from builder.base.values import dataclass
 from builder.engine import client
 from builder.engine.build_log import (
     EXPORTING,

@@ -6,12 +6,12 @@ import codecs
 import re
 from base64 import b64decode
 from collections import deque
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from builder.base.errors import BaseGoneError, BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 from builder.base.redaction import redacted
+from builder.base.values import dataclass, field, replace
 from builder.engine.client import NO_ROOM, START_HINT, raw
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import json
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuildFailedError, ConflictError, ImageStateError
+from builder.base.values import dataclass
 from builder.engine import client
 from builder.engine.client import (
     DISK_SECONDS,

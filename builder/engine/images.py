@@ -8,13 +8,13 @@ import json
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
+from builder.base.values import dataclass
 from builder.base.words import sha256_of
 from builder.engine.client import (
     DISK_SECONDS,

@@ -9,13 +9,13 @@ import signal
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
+from builder.base.values import dataclass, field
 from builder.engine import containers, registry
 from builder.engine.client import EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from builder.base import machine_record, processes
 from builder.base.errors import BuilderError, EngineError, NodeError
 from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
+from builder.base.values import dataclass
 from builder.engine import client, containers
 from builder.engine.client import environment, request
 

@@ -12,7 +12,6 @@ import base64
 import ipaddress
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from builder.base import http_client, records
 from builder.base.errors import SourceError, TransferError
+from builder.base.values import dataclass
 from builder.engine import archives, images, machine
 from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
 

@@ -9,13 +9,13 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import TransferError
 from builder.base.processes import tied_to_parent
+from builder.base.values import dataclass, field
 from builder.engine import client, containers, images
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError, quoted, request, stream
 from builder.engine.images import DIGEST, split_tag

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
+from builder.base.values import dataclass, field, fields
 from builder.definitions import configuration
 from builder.definitions.recipe import load_recipe, recorded
 from builder.evidence import run_record, standing, statistics

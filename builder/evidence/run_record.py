@@ -14,7 +14,6 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -22,6 +21,7 @@ from builder.base import files, records, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.machine_record import Machine  # noqa: TC001 (the type of a record)
 from builder.base.project import below_project
+from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
 from builder.lock import checking
 from builder.lock.model import ImageName

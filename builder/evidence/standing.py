@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.base.hub_cache import is_commit
 from builder.base.machine_record import machine_changes
+from builder.base.values import dataclass
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
 from builder.evidence import run_record

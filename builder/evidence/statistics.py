@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, TypeAlias
+
+from builder.base.values import dataclass
 
 Judgement = Literal["better", "worse", "no difference"]
 Direction = Literal["higher", "lower"]

@@ -10,13 +10,13 @@ import difflib
 import hashlib
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report
+from builder.base.values import dataclass, field, replace
 from builder.base.words import parse_version
 from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target

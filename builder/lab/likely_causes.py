@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base import machine_record, words
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from builder.base.errors import ConflictError
 from builder.base.records import Journal
+from builder.base.values import dataclass
 from builder.lock import checking
 from builder.lock.model import ImageName, image_name
 

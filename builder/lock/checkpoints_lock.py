@@ -12,12 +12,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, hub_cache, records
 from builder.base.errors import LockError, NewerLockError
+from builder.base.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from builder.base.project import Project

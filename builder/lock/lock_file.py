@@ -10,12 +10,12 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
+from builder.base.values import dataclass
 from builder.lock import checking, closures, layout, text
 from builder.lock.checking import TAKE_BACK, lock_error
 from builder.lock.model import VERSION, ImageName, Lock

@@ -7,10 +7,10 @@ pointer leads to a number that exists (see ``Lock.broken_rules``). Times are RFC
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import words
+from builder.base.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

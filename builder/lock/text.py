@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.values import dataclass, field
 from builder.lock import layout
 from builder.lock.checking import END, TAKE_BACK, lock_error
 

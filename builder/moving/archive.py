@@ -12,7 +12,6 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from builder.base import records, tar_stream
 from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
 from builder.base.tar_stream import printable
+from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
 from builder.definitions.mod import FETCHED
 from builder.engine import archives

@@ -10,13 +10,13 @@ import posixpath
 import re
 import socket
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from builder.base import files, redaction, words
 from builder.base.errors import BuilderError, Location, Problem, UsageError
+from builder.base.values import dataclass, field
 from builder.definitions import cluster, configuration, container, mod, recipe
 from builder.definitions.fields import LARGEST_TEXT, env_text
 from builder.engine import images

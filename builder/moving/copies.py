@@ -8,7 +8,6 @@ import posixpath
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 from builder.base import records, yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import mod
 from builder.definitions.fields import LARGEST_TEXT, read_text

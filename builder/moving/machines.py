@@ -9,13 +9,13 @@ import shlex
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
 from builder.base.errors import BuilderError, NodeError
 from builder.base.events import Diagnosis, Message, ignore
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration
 from builder.engine import client as endpoints

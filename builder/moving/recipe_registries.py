@@ -10,12 +10,12 @@ import re
 import shlex
 import textwrap
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.definitions import configuration, recipe
 from builder.definitions.mod import PlainFile

@@ -5,7 +5,6 @@ A record is committed with the project. It tells which files the user has edited
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +13,7 @@ from builder import definitions
 from builder.base import files, records
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
 from builder.base.project import Project, below_project
+from builder.base.values import dataclass, replace
 from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition, image
 from builder.definitions import recipe as recipes

@@ -10,7 +10,6 @@ import json
 import os
 import tempfile
 import zlib
-from dataclasses import dataclass
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 from builder.base import records, tar_stream, words
 from builder.base.errors import BuilderError, TransferError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import archives, containers, images, machine, transfer
 from builder.engine.registry import download_image, manifest_digest

@@ -7,12 +7,12 @@ The build directory of an adopted image describes the image and cannot build it 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from builder.base import records
 from builder.base.errors import BuildFailedError, ImageContentsError, ImageStateError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, field, replace
 from builder.definitions import image
 from builder.engine import images
 from builder.engine.client import EngineHTTPError

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.files import read_plain_file
+from builder.base.values import dataclass
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import StagedFile
 

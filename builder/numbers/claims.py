@@ -11,12 +11,12 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import ImageStateError
+from builder.base.values import dataclass
 from builder.engine import containers, images
 from builder.lock.model import ImageName, Repository
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
+from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository

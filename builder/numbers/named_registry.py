@@ -5,11 +5,11 @@ number is set once, and never moved to other content.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import BuilderError, ImageStateError, TransferError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.definitions import configuration
 from builder.engine import archives, images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint

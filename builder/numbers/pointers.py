@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError
+from builder.base.values import dataclass, replace
 from builder.lock.model import ImageName, Lock, Model, Pairing
 
 if TYPE_CHECKING:

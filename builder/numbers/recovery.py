@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from builder.base import files, words
 from builder.base.errors import LockError, UsageError
 from builder.base.events import Message
 from builder.base.project import below_project
+from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.engine.images import split_tag
 from builder.lock import lock_file, merging, text

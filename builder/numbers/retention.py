@@ -6,11 +6,11 @@ Anything that another project or program could have made does not count as an or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from builder.base import files
+from builder.base.values import dataclass
 from builder.engine import images
 from builder.engine.images import repository
 from builder.lock.model import ImageName, Lock

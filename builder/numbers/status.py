@@ -6,11 +6,11 @@ Names as the user types them come first, then the states: present, missing, move
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import records
 from builder.base.errors import EngineError, UsageError
+from builder.base.values import asdict, dataclass, field
 from builder.engine import images
 from builder.lock.model import ImageName, Lock, NumberedImage
 

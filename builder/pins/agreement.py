@@ -7,10 +7,10 @@ which runs before anything is built.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import Location, SourceError
+from builder.base.values import dataclass, replace
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical

@@ -6,7 +6,6 @@ The copy is pulled where the engine has none; a build on that base needs it anyw
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from builder.base.errors import (
     TransferError,
 )
 from builder.base.events import Message, TransferProgress
+from builder.base.values import dataclass
 from builder.engine import containers, images, installed, registry, transfer
 from builder.engine.images import repository
 from builder.lock.model import LockedPackage, Version

@@ -9,12 +9,12 @@ import contextlib
 import functools
 import re
 import shutil
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import http_client, records
 from builder.base.errors import EngineError, SourceError, UsageError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource

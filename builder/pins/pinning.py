@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base import words
 from builder.base.errors import SourceError, UsageError
+from builder.base.values import dataclass, field, replace
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions import source_patches
 from builder.definitions.fields import canonical

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base.errors import SourceError
 from builder.base.events import Message, Report
+from builder.base.values import dataclass, field
 from builder.sources import mirror
 
 if TYPE_CHECKING:

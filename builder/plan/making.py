@@ -11,11 +11,11 @@ import json
 import posixpath
 import re
 import shlex
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem
+from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, read_script_facts
 from builder.definitions.source_patches import LOCAL_CHANGES

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base import records, words
 from builder.base.errors import FileProblemsError, Location, Problem
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions.fields import canonical
 from builder.definitions.image import BUILD_JOBS, PACKAGES_BUILT_FROM

@@ -12,13 +12,13 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.base import files, processes, records
 from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
 from builder.base.project import below_project
+from builder.base.values import dataclass
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
 from builder.lock import lock_file

@@ -8,11 +8,11 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, UsageError
+from builder.base.values import dataclass, replace
 from builder.definitions import command as commands
 from builder.definitions.container import STARTING_SECONDS
 from builder.serving.running import STARTED_BY

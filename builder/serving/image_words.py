@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +29,7 @@ from builder.base.errors import (
     require_no_problems,
 )
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, recipe_problems
 from builder.engine import containers, images, installed

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from builder.base import files, hub_cache
 from builder.base.errors import ConflictError, ImageStateError, SourceError, UnsafePathError, UsageError
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.definitions import recipe as recipes
 from builder.definitions.container import HOME

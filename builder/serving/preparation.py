@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from builder.base import hub_cache, redaction
 from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageHelpsError, SourceError, UsageError
 from builder.base.events import Message
+from builder.base.values import asdict, dataclass, field, replace
 from builder.definitions import cluster, command, configuration, container, mod
 from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.container import LABEL, PROGRAM, Mount

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +16,7 @@ from builder.base.errors import BuilderError, ConflictError, EngineError, NoImag
 from builder.base.events import Message
 from builder.base.machine_record import Machine
 from builder.base.redaction import redacted
+from builder.base.values import dataclass, field, replace
 from builder.definitions import cluster, command, container
 from builder.definitions.container import LABEL
 from builder.engine import containers

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from builder.base import records
 from builder.base.errors import EngineError, UsageError
+from builder.base.values import dataclass, field
 from builder.definitions import command, configuration, container
 from builder.definitions.cluster import RANK
 from builder.definitions.command import Backend  # noqa: TC001 (the type of a record)

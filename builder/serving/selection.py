@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ImageStateError, UsageError
+from builder.base.values import dataclass, replace
 from builder.definitions import build_target, image, recipe
 from builder.definitions.mod import name_of
 from builder.lock.model import ImageName, Lock, NumberedImage

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from builder.base.events import Stage
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,6 @@ import math
 import re
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
 from builder.engine import containers, machine

@@ -7,13 +7,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
 from builder.base.errors import SourceError
 from builder.base.processes import memory_file, tied_to_parent
+from builder.base.values import dataclass, field, replace
 
 # The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
 # Nothing of them enters a plan, a lock or an image: they say where packages come from, never which.

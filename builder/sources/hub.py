@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,6 +19,7 @@ from builder.base import files, hub_cache
 from builder.base.errors import ModelUnavailableError, SourceError
 from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
+from builder.base.values import dataclass
 from builder.sources import git
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import posixpath
 import re
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from shutil import rmtree
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 from builder.base import files, words
 from builder.base.errors import SourceError
 from builder.base.project import below_project
+from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean, parse_version
 from builder.lock.model import GitPin
 from builder.sources import git

@@ -6,12 +6,12 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import words
 from builder.base.errors import SourceError
+from builder.base.values import dataclass, replace
 from builder.sources import git
 from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_local, shorten
 

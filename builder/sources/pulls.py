@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import SourceError
+from builder.base.values import dataclass, field, replace
 from builder.sources import mirror, patches
 from builder.sources.git import GitRepository, MissingError, run_checked, run_local
 from builder.sources.patches import failures, touched_files

@@ -8,7 +8,6 @@ import re
 import threading
 import time
 import zipfile
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from builder.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError
+from builder.base.values import dataclass
 from builder.base.words import parse_version
 from builder.sources import git, mirror
 from builder.sources.git import GitRepository, printable, run_checked, run_local

@@ -10,13 +10,13 @@ import re
 import shutil
 import sys
 import zipfile
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, http_client, records, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass, replace
 from builder.base.words import parse_requirement
 from builder.definitions.fields import canonical
 from builder.definitions.image import Index, PythonRequirements

@@ -12,11 +12,11 @@ import functools
 import itertools
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError
+from builder.base.values import dataclass, field, replace
 from builder.building import bake
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.engine import images

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from builder.base.records import Journal, RecordError
+from builder.base.values import dataclass, replace
 from builder.lock import checking
 from builder.lock.model import ImageName
 

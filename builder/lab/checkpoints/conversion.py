@@ -12,13 +12,13 @@ import shutil
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, records
 from builder.base.errors import ConflictError, SourceError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
+from builder.base.values import dataclass, replace
 from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import planning

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from builder.base import hub_cache
 from builder.base.errors import FileProblemsError, Problem, SourceError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.definitions.checkpoint_definition import AddStep
 from builder.lab.checkpoints import tensors
 from builder.lab.checkpoints.tensors import SourceListing, listed

@@ -9,10 +9,10 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field, replace
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
+from builder.base.values import asdict, dataclass, field, replace
 from builder.base.words import did_you_mean
 from builder.definitions.checkpoint_definition import (
     AddStep,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
+from builder.base.values import dataclass, field
 from builder.evidence import statistics
 from builder.evidence.run_record import Evidence
 

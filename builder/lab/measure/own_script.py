@@ -11,11 +11,11 @@ import subprocess
 import time
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
+from builder.base.values import dataclass
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import outcome, served_model

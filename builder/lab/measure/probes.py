@@ -13,13 +13,13 @@ import json
 import random
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass
 from builder.definitions import configuration
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base import http_client, records, redaction
 from builder.base.errors import ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass, field, replace
 from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers, machine

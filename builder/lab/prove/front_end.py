@@ -9,13 +9,13 @@ import re
 import signal
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache, records, words
 from builder.base.errors import BuildFailedError, SourceError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.engine import containers, installed
 from builder.evidence import standing
 from builder.plan.plan_model import WORKSPACE

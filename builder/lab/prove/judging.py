@@ -9,9 +9,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from builder.base.values import dataclass, field, replace
 from builder.evidence import run_record
 from builder.evidence.run_record import Finding
 from builder.lab.prove import round_trips

@@ -9,10 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from builder.base.values import dataclass
 from builder.lab.prove.conversations import Conversation, tool_schemas
 
 if TYPE_CHECKING:

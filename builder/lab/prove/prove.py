@@ -8,7 +8,6 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
 from builder.base.events import Message
+from builder.base.values import dataclass, replace
 from builder.definitions import command
 from builder.definitions.command import option, options
 from builder.evidence import standing

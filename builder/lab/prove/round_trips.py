@@ -10,9 +10,9 @@ import html
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from builder.base.values import dataclass, replace
 from builder.evidence.run_record import Finding
 from builder.lab.prove.conversations import ParsedMessage, Question, Trip
 from builder.lab.prove.properties import cut, flatten, leaves

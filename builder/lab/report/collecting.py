@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
 from builder.base.events import Message
+from builder.base.values import dataclass
 from builder.evidence import requirements, standing
 from builder.evidence.run_record import figure_document
 from builder.lab import changes

@@ -10,13 +10,13 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import files, yaml_file
 from builder.base.errors import UsageError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass
 from builder.lab.measure import outcome, served_model
 
 if TYPE_CHECKING:

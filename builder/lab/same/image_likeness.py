@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from builder.base import records, words
 from builder.base.errors import MeasuringError
+from builder.base.values import dataclass, replace
 from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding
 from builder.lab.measure import outcome

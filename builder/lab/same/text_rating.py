@@ -14,13 +14,13 @@ import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.http_client import NoAnswerError
+from builder.base.values import dataclass, field, replace
 from builder.lab.measure import served_model
 from builder.lab.measure.outcome import MeasuringProgress
 from builder.lab.same import forced_texts
