@@ -115,7 +115,8 @@ def members(file: IO[bytes]) -> dict[str, Member]:
                 if not info.isdir():
                     files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
     except (tarfile.TarError, EOFError, OverflowError):
-        raise ValueError("it is not a tar file, or is cut off" if not files else "it is cut off or damaged") from None
+        damaged = "its content ends too early or is not a valid tar"
+        raise ValueError(damaged if files else "it is not a tar file, or is cut off") from None
     for name in files:
         if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
             raise ValueError(f"`{printable(above)}` is both a file and a folder in it")

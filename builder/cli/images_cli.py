@@ -81,7 +81,7 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
     if overview.engine_error:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
-        adopts = f"to give that image a number: `builder adopt {repository}`"
+        adopts = f"to keep the image that the tag points to now, give it a number: `builder adopt {repository}`"
         fault = f"{repository}:latest does not point to its current number"
         yield f"{fault}; the next build or rollback corrects the tag; {adopts}"
     for repository, owner in overview.foreign.items():

@@ -272,7 +272,7 @@ def _print_result(result: MigrationResult) -> None:
             listed = f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""
             print_result(f"{words.counted(len(names), kind)} copied{listed}")
     if result.settings_written:
-        print_result("builder.yaml was written; to test its nodes: `builder nodes check`")
+        print_result("builder.yaml was written; if it names nodes, test them: `builder nodes check`")
     for image in result.adopted:
         adopted = image.record.adopted
         print_result(f"{adopted.image if adopted else image.image} is now {image.image}")

@@ -400,7 +400,7 @@ _ADVICE: dict[int | None, str] = {
     errno.EROFS: "{folder} is mounted read-only: mount {folder} for writing, or move the project",
     errno.EIO: "check the disk that holds {folder} (`sudo dmesg` shows more)",
     errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
-    errno.EAGAIN: "the machine has too many processes: stop some, or raise the limit: `ulimit -u`",
+    errno.EAGAIN: "your user has too many processes: stop some, or raise the limit: `ulimit -u 8192`",
     errno.ENOMEM: "the machine has no memory left: stop programs that use much memory",
     **dict.fromkeys(_NETWORK, "check the network"),
 }

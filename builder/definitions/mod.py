@@ -678,7 +678,8 @@ def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool
         yield RunTimeUse("only prints text", "remove the mod; it changes nothing")
     if _DROP_CACHES in settings:
         loop = f"sudo sh -c 'while sleep 60; do sync; echo 3 > {_DROP_CACHES}; done'"
-        yield RunTimeUse(f"writes {_DROP_CACHES}", f"run this on the machine that serves while a model loads: `{loop}`")
+        instead = f"while a model loads, run this on the machine that serves it: `{loop}`"
+        yield RunTimeUse(f"writes {_DROP_CACHES}", instead)
     if others := [each for each in settings if each != _DROP_CACHES]:
         instead = "set it on each machine that serves, as root: in /etc/sysctl.d, or with systemd"
         yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", instead)

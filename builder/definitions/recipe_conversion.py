@@ -154,7 +154,7 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     if recipe.min_nodes > 2:
         yield f"`min_nodes` {recipe.min_nodes}: version 1 distinguishes only between one machine and several machines"
     if recipe.max_nodes and recipe.max_nodes > 1:
-        yield f"`max_nodes` {recipe.max_nodes}: version 1 has no limit"
+        yield f"`max_nodes` {recipe.max_nodes}: version 1 cannot limit the number of machines"
     for step in recipe.before:
         yield f"`pre_exec`: {textwrap.shorten(step, 70)}; put it into the `run.sh` of a mod"
     size = recipe.defaults.get("tensor_parallel")

@@ -527,6 +527,6 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
         piece, opaque = token.placeholder, token.context == "opaque"
         is_read = opaque or (evaluates and token.context != "comment")
         if piece and is_read and not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
-            where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it again"
+            where = "`$(…)`, backquotes or a here-document" if opaque else "a script with `eval`, `bash -c` or `[[`"
             message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
             yield CommandProblem(piece.written, piece.offset, message)

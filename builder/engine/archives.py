@@ -178,7 +178,10 @@ def save_archive(
             hint="`docker info` shows whether the engine runs; then run the command again",
         ) from None
     if top is None:
-        raise ValueError("the engine's archive is not an OCI image layout: the engine is older than Docker 25")
+        raise TransferError(
+            "the engine's archive is not an OCI image layout: the engine is older than Docker 25",
+            hint="update Docker to version 25 or later",
+        )
     image, named = read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
     if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):

@@ -63,7 +63,10 @@ def run_on_machine(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NodeError(f"{_name(host)} did not answer within {timeout:g} s") from None
+        if is_here(host):
+            raise NodeError(f"a command on this machine did not end within {timeout:g} s") from None
+        hint = f"check that the machine is on and not out of memory: `ssh {_login(host)}`"
+        raise NodeError(f"{_name(host)} did not answer within {timeout:g} s", hint=hint) from None
     except FileNotFoundError as error:
         message = f"this machine has no program `{error.filename}`"
         raise NodeError(message, hint="install the program, then run the command again") from None
@@ -78,9 +81,10 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
     if done.returncode != _SSH_FAILED or is_here(host):
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
-    hint = (
-        f"run `ssh {login}` once: compare the key that it shows, or use `ssh-copy-id {login}` if it asks for a password"
-    )
+    if re.search("(?i)permission denied|host key|authentication", done.stderr):
+        hint = f"run `ssh {login}` once: compare the key that it shows; for a password: `ssh-copy-id {login}`"
+    else:
+        hint = f"check that the machine is on, and its address in builder.yaml: `ssh {login}` must work"
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
 
 

@@ -289,7 +289,7 @@ def _verdict(run: Evidence | str) -> str:
 def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
-    words = {"unclear": "came to no verdict", "changed": "differs from the previous number"}
+    words = {"unclear": "reached no verdict", "changed": "differs from the previous number"}
     why = words.get(run.verdict, "failed") + first_finding(run.findings, run.verdict)
     return MissingEvidence(kind, name, why, failed=run.verdict != "unclear")
 

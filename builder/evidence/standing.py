@@ -120,7 +120,7 @@ def standing_of(
     if reasons := stale_reasons(proof, present("prove"), sets.get(("prove", proof.name))):
         return PairingStanding(model, "stale", "; ".join(reasons), proof)
     if proof.verdict == "unclear":
-        return PairingStanding(model, "unproven", "the last proof came to no verdict", proof)
+        return PairingStanding(model, "unproven", "the last proof reached no verdict", proof)
     by_verdict: dict[str, Standing] = {"pass": "proven", "changed": "changed", "fail": "failed"}
     return PairingStanding(model, by_verdict[proof.verdict], proof.accepted, proof)
 

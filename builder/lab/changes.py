@@ -427,7 +427,7 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
             yield f"{prefix}{edit}"
     deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory, present))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
-    yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
+    yield from (f"{path} is not part of this build" for path in build_directory.strays(directory))
 
 
 def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:

@@ -205,10 +205,15 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
                 hint="to move both together: `--update base`",
             )
         if name == "base" and ref is not None:
-            if images.split_day(str(definition.base))[1] or not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
+            if images.split_day(str(definition.base))[1]:
                 raise UsageError(
-                    f"`--update base={ref}`: expected a day such as 2026-09-20, or a tag of {definition.base}",
-                    hint=f"if the definition names a day, change it in dockerfiles/{definition.name}/image.yaml",
+                    f"`--update base={ref}`: the definition {definition.name} fixes the day of its base",
+                    hint=f"change the day in dockerfiles/{definition.name}/image.yaml",
+                )
+            if not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
+                raise UsageError(
+                    f"`--update base={ref}`: `{ref}` is neither a day nor a tag of {definition.base}",
+                    hint="name a day, such as base=2026-09-20, or a tag; `builder bases` lists the days",
                 )
         elif ref is not None and name in definition.wheel_sources:
             if parse_version(ref) is None:

@@ -270,7 +270,7 @@ def render_dockerfile(
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
-        raise _problem(Location(own), f"the part {error.name} does not exist") from None
+        raise _problem(Location(own), f"the template includes {error.name}, which does not exist") from None
     except failures as error:
         raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
@@ -609,7 +609,7 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
             changed = any(patch.name == LOCAL_CHANGES for patch in pin.patches)
             if changed or pin.git == source.git:
                 why = "has uncommitted changes" if changed else "is at a commit that none of its remotes has"
-                yield f"nobody else can repeat this build: the checkout {source.checkout} of {name} {why}"
+                yield f"others cannot repeat this build from image.yaml: the checkout {source.checkout} of {name} {why}"
 
 
 def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iterator[str]:

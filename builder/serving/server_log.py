@@ -81,7 +81,7 @@ _KNOWN = (
     ),
     KnownCause(
         r"(?i)address already in use",
-        "`--port N` uses another port; `builder status` shows the servers, `ss -ltnp` every program that uses a port",
+        "`--port N` uses another port; `builder status` shows the servers, `sudo ss -ltnp` all programs with a port",
     ),
     KnownCause(
         # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and

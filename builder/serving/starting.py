@@ -138,7 +138,7 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
         raise ConflictError(
             f"port {port} is already used on this machine",
-            hint=f"to see which program uses the port: `ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
+            hint=f"to see which program uses it: `sudo ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
         )
 
 

@@ -368,6 +368,6 @@ def _explained(
         advice = f"check the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
         return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses only the cache"
     if isinstance(error, OSError) and error.errno:
-        hint = f"make room, or set HF_HOME to a folder that you can write to, and {_AGAIN}"
+        hint = f"make room, and {_AGAIN}; with HF_HOME, another folder is used, and the download begins again"
         return SourceError, f"{error.filename or model}: {error.strerror}", hint
     return SourceError, f"{model} cannot be downloaded: {line}", _AGAIN

@@ -125,7 +125,7 @@ def choose_release(repository: GitRepository, days: int, now: datetime) -> Relea
             return ReleaseChoice(release, tuple(releases[:count]))
     address = repository.address.url
     if not releases:
-        raise SourceError(f"{address} has no release tag", hint="name the branch, tag or commit to use")
+        raise SourceError(f"{address} has no release tag", hint="set `ref` in image.yaml to a branch, tag or commit")
     raise SourceError(
         f"no release of {address} is at least {days} days old; "
         f"the newest are {', '.join(release.tag for release in releases[:3])}",

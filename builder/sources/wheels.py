@@ -342,9 +342,8 @@ class _RemoteFile(io.RawIOBase):
         self._at = 0
         length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
         if not length.isdecimal():
-            raise NoAnswerError(
-                "the server does not send the file's size (Content-Length), so parts of it cannot be read"
-            )
+            reason = "the server does not say how large the file is (Content-Length)"
+            raise NoAnswerError(f"{reason}; use an index that supports range requests")
         self._size = int(length)
 
     def seekable(self) -> bool:

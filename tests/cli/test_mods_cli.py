@@ -383,7 +383,7 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     assert second.startswith(
         "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, "
     )
-    assert "Instead: run this on the machine that serves while a model loads: `sudo sh -c '" in second
+    assert "Instead: while a model loads, run this on the machine that serves it: `sudo sh -c '" in second
 
 
 def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:

@@ -71,7 +71,7 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         (PROVE, (proof(OLD),), "prove: is stale: the image has different content"),
         (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
         (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the previous number"),
-        (PROVE, (proof(verdict="unclear"),), "prove: came to no verdict"),
+        (PROVE, (proof(verdict="unclear"),), "prove: reached no verdict"),
         (PROVE, (proof(subject=subject(NEW, model="Org/Other")),), "prove: has not been run"),
         (PROBE, (proof(), replace(probe(), name="other")), "probe long: has not been run"),
         (PROBE, (probe(verdict="fail", findings=runs.bench().findings),), "probe long: failed (calls at step 9 of 12)"),

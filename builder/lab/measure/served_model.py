@@ -133,9 +133,11 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         context = model.get("max_model_len")
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
         return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
-    except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except NoAnswerError as error:
         hint = "`builder status` shows whether the server answers; its key is read only from --api-key and VLLM_API_KEY"
-        raise MeasuringError(f"{address}/models does not list a model: {error}", hint=hint) from None
+        raise MeasuringError(f"{address} does not answer: {error}", hint=hint) from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise MeasuringError(f"{address}/models lists no model", hint="name the address of a vLLM server") from None
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:

@@ -181,7 +181,7 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
             if each.lost and telling:
                 yield Finding("turns", each.question.name, "pass", each.lost)
             if each.in_chunks and not each.broken:
-                text = f"in pieces of several tokens it is read differently, {each.in_chunks}"
+                text = f"when several tokens arrive at once, the parser reads this turn differently: {each.in_chunks}"
                 yield Finding("streamed", each.question.name, "pass", text)
 
 
