@@ -226,7 +226,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
         yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
     elif (proc / "driver/nvidia/version").exists():
-        message = "this machine has an NVIDIA GPU, but the engine has neither the nvidia runtime nor the GPU's CDI device"
+        message = "this machine has an NVIDIA GPU, but Docker has neither the nvidia runtime nor its CDI device"
         remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     if not engine.limits_memory:
