@@ -149,7 +149,7 @@ def test_quiet_says_nothing() -> None:
 
 def test_a_terminal_gets_a_clock_and_how_long_the_step_took_before() -> None:
     output = on_a_terminal()
-    assert "took 1 min 15 s before" in output
+    assert "took 1 min 15 s last time" in output
     assert "0:00:00" in output
     assert "1 min 01 s  [2/3] the vllm wheel" in output
     assert "0:00:00\x1b[0m exporting to image" in output  # of a step that has no time before

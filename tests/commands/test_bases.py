@@ -152,7 +152,7 @@ def test_a_base_that_vanished_is_taken_from_the_mirror(
             copy = f"{shown}:20260920@{digest}"
         builder("lock", "small")
         assert f"copied to {copy}" in builder("mirror", "small").stdout
-        assert "is already" in builder("mirror", f"{image}@2026-09-20").stdout
+        assert "already copied to" in builder("mirror", f"{image}@2026-09-20").stdout
         assert "ok" in builder("doctor", "--upstream").stdout
         registries.withdraw(theirs, NAME, digest)
         upstream = " ".join(builder("doctor", "--upstream").stdout.split())

@@ -237,7 +237,7 @@ def test_figures_of_another_machine_are_shown_and_not_compared(project: Project)
     add(project, FIRST, bench())
     add(project, SECOND, bench(version="llama-benchy 0.5.0"))
     output = run(project, "diff", "small:1", "small:2")
-    assert "not comparable: llama-benchy 0.4.0 and llama-benchy 0.5.0" in output
+    assert "not comparable: different tools: llama-benchy 0.4.0 and llama-benchy 0.5.0" in output
     assert "+0.0%" not in output
 
 

@@ -121,7 +121,7 @@ def test_a_server_whose_mods_were_never_applied_is_started_again(
     environ = {**os.environ, **kitchen.environ}
     words = ("run", "chat", "--try-mod", "lasts")
     killed = subprocess.Popen(command(kitchen.project, *words), env=environ, stderr=subprocess.DEVNULL)
-    while not (service := containers.find_container(endpoint, kitchen.name)):
+    while not ((service := containers.find_container(endpoint, kitchen.name)) and service.is_up):
         time.sleep(0.1)
     containers.execute(endpoint, service.id, ["sh", "-c", "until [ -e /workspace/begun ]; do sleep 0.1; done"], 30)
     killed.kill()

@@ -183,7 +183,7 @@ ASKED: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "refuses `--served-model-name`: expected at least one argument",
             "refuses `--port`: expected one argument",
             "the value of --hf-overrides is nested too deep",
-            "refuses `--max-model-len 9",
+            "99: expected a number of at most 18 characters",
             "has no option `--x`",
         ),
     ),

@@ -250,11 +250,11 @@ def _calls(content: Json) -> Iterator[Call]:
 def _earlier(tool_parser: str, reasoning_parser: str, tools: Sequence[str]) -> list[Json]:
     """An exchange before a turn, with a thought and a call where the parsers read such."""
     thought = {"reasoning": "The sky has to be asked."} if reasoning_parser else {}
-    asked = {"role": "user", "content": "And the sky"}
+    user = {"role": "user", "content": "And the sky"}
     if not tool_parser or "weather" not in tools:
-        return [asked, {"role": "assistant", "content": "It is clear", **thought}]
+        return [user, {"role": "assistant", "content": "It is clear", **thought}]
     called = {"role": "assistant", "content": "", "calls": {"weather": {"city": "Chur"}}, **thought}
-    return [asked, called, {"role": "tool", "content": "Clear"}, {"role": "assistant", "content": "It is clear"}]
+    return [user, called, {"role": "tool", "content": "Clear"}, {"role": "assistant", "content": "It is clear"}]
 
 
 def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Question:
