@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +243,8 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     packages = st.lists(st.builds(LockedPackage, parts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
         lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
-    times = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31)).map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
+    years = st.datetimes().filter(lambda time: 1 < time.year < 9999)
+    times = years.map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
     commits = st.integers(0, 2**160 - 1).map("{:040x}".format) | st.just("0123456789" * 4)
     digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
     numbers = st.integers(1, 10**9)
