@@ -170,10 +170,7 @@ def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
     body = {"messages": [message], "max_tokens": _ANSWER_TOKENS, "temperature": 0, "seed": 0}
     body["chat_template_kwargs"] = {"enable_thinking": False}  # templates that do not know it ignore it
     try:
-        # Templates that know no such setting ignore it.
-        answer = served_model.complete(
-            served, {**body, "chat_template_kwargs": {"enable_thinking": False}}, _ANSWER_SECONDS
-        )
+        answer = served_model.complete(served, body, _ANSWER_SECONDS)
         content = answer["choices"][0]["message"]["content"]
     except (NoAnswerError, LookupError, TypeError):
         return False
