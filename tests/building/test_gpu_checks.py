@@ -152,7 +152,7 @@ def test_a_torch_that_sees_no_card(endpoint: Endpoint, make: Callable[..., str])
 def test_a_card_without_memory_is_no_fault_of_the_image(endpoint: Endpoint, make: Callable[..., str]) -> None:
     card, messages = check(endpoint, make({**GB10, "BROKEN": "CUDA error: out of memory"}))
     assert card is None
-    assert "it ran out of memory" in messages[-1]
+    assert "the GPU ran out of memory" in messages[-1]
 
 
 @pytest.mark.long
