@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.sandbox import sandbox
+from builder.base import processes
 from builder.base.errors import MeasuringError
 from builder.base.events import ignore
 from builder.engine import client as endpoints
@@ -35,7 +36,6 @@ from builder.lab.measure import served_model
 from builder.lab.same import image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from tests import cpu_image
-from tests.commands.serving import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,7 +212,7 @@ def _print(title: str, found: Sequence[ImageLikeness], began: float) -> None:
 
 @contextmanager
 def _served(host: Host, variant: Variant) -> Iterator[ServedModel]:
-    port = free_port()
+    port = processes.free_port()
     with host.serve(variant, port) as ended:
         until = time.monotonic() + 600
         while True:

@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.engine import client, images, transfer
 from builder.engine.client import Endpoint
@@ -73,17 +74,10 @@ class Registry:
             self.process = None
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def registry(folder: Path, *, users: str = "") -> Iterator[Registry]:
     """A registry that keeps its images in ``folder``; with ``users`` (htpasswd) it asks for a login."""
-    instance = Registry(folder, free_port())
+    instance = Registry(folder, processes.free_port())
     auth = ""
     if users:
         projects.write(folder / "users", users)

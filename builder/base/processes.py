@@ -1,4 +1,4 @@
-"""This page starts child processes that end with the program, and reads files of /proc.
+"""This page starts child processes that end with the program, finds a free port, and reads files of /proc.
 
 Child processes come first. The files of /proc then give a machine's memory and its GPUs.
 """
@@ -6,6 +6,7 @@ Child processes come first. The files of /proc then give a machine's memory and 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -32,6 +33,19 @@ def tied_to_parent() -> list[str]:
     from shutil import which
 
     return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+def free_port() -> int:
+    """Returns a port on 127.0.0.1 that nothing uses now. It is below 32768, where Linux takes the ports of outgoing
+    connections (ip_local_port_range, ip-sysctl.rst): a server may take a minute to bind it."""
+    import random
+    import socket
+
+    while True:
+        port = random.randrange(20000, 32768)  # noqa: S311 (no secret)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 # Files of /proc that describe a machine's memory and its GPUs.

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import words
+from builder.base import processes, words
 from builder.base.errors import TransferError
-from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass, field
 from builder.engine import client, containers, images
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError, quoted, request, stream
@@ -189,9 +188,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
         if not Path("/proc", orphan["Labels"][LABEL]).exists():
             containers.remove_container(endpoint, orphan["Id"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = processes.free_port()
     container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_progress)
     try:
         try:
@@ -281,7 +278,7 @@ def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
 
     options = [*_OPTIONS, "-R", f"127.0.0.1:0:127.0.0.1:{port}"]
     process = subprocess.Popen(
-        [*tied_to_parent(), *client.ssh_argv(endpoint.host, options, [])],
+        [*processes.tied_to_parent(), *client.ssh_argv(endpoint.host, options, [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import hub_cache, redaction
+from builder.base import hub_cache, processes, redaction
 from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageHelpsError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.values import asdict, dataclass, field, replace
@@ -144,12 +143,9 @@ def prepare_candidate(workspace: Workspace, request: ServeRequest, image: ImageN
     """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has its own name and
     port beside the server of ``request``, and the engine never restarts it. Its measurements belong to the recipe: its
     port is not recorded as a setting of the user."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     # The model's own server has the published ports of the machine.
     options = replace(request.container, publish=())
-    beside = replace(request, overrides={**request.overrides, "port": port}, container=options)
+    beside = replace(request, overrides={**request.overrides, "port": str(processes.free_port())}, container=options)
     if isinstance(image, ImageName):
         prepared = prepare(workspace, replace(beside, image=image))
     else:

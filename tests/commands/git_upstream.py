@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.base import processes
 from tests import projects
 
 if TYPE_CHECKING:
@@ -91,9 +92,7 @@ def make_served(folder: Path, name: str) -> Path:
 def serving(folder: Path) -> Iterator[Upstream]:
     """A git daemon for all that is below ``folder/served``, with a first repository in it."""
     work = make_served(folder, "flashinfer")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = processes.free_port()
     argv = ["git", "daemon", "--export-all", f"--base-path={folder / 'served'}", "--listen=127.0.0.1", f"--port={port}"]
     with subprocess.Popen([*argv, "--reuseaddr"], stderr=subprocess.DEVNULL, start_new_session=True) as daemon:
         try:

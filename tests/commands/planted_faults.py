@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions import container
 from builder.definitions.container import LABEL
@@ -288,7 +289,7 @@ def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Itera
             upstream=upstream,
             commits=_history(upstream, holes=fault.holes),
             name=name,
-            port=serving.free_port(),
+            port=processes.free_port(),
             environ={
                 "PIP_INDEX_URL": f"{index.url}/simple",
                 "HF_ENDPOINT": "http://127.0.0.1:9",

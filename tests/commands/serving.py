@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions import container
 from tests import projects, shared, shipped_files
@@ -106,13 +106,6 @@ def kitchen(built: Project, root: Path, repository: str) -> Kitchen:
     name = container.container_name(shared.unique_name().removeprefix("builder-"))
     environ = {"HOME": str(root / "home"), "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": ""}
     environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # no model of these tests is anybody's
-    made = Kitchen(Project(root), repository, name, free_port(), environ)
+    made = Kitchen(Project(root), repository, name, processes.free_port(), environ)
     made.recipe()
     return made
-
-
-def free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-    return port

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from builder.base import words
+from builder.base import processes, words
 from builder.base.errors import SourceError
 from builder.engine import images, transfer
 from builder.engine import registry as engine_registry
@@ -250,7 +250,7 @@ def test_what_cannot_be_asked_is_said(published: Published, small: Project, buil
     registry, _ = published
     missing = builder("bases", f"{registry.address}/keeper/none", code=6).stderr
     assert "404" in missing
-    assert "cannot be read" in builder("bases", f"127.0.0.1:{registries.free_port()}/a/b", code=6).stderr
+    assert "cannot be read" in builder("bases", f"127.0.0.1:{processes.free_port()}/a/b", code=6).stderr
     with registries.registry(tmp_path, users=registries.HTPASSWD) as closed:
         assert "401" in builder("bases", f"{closed.address}/a/b", code=6).stderr
         login = base64.b64encode(b"tester:secret").decode()

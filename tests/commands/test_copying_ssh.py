@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint, environment
@@ -60,7 +61,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, node: 
     (folder / "keys").mkdir()
     for name in ("host", "person"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "keys" / name))
-    port = registries.free_port()
+    port = processes.free_port()
     projects.write(folder / "keys/sshd_config", SSHD_CONFIG.format(port=port))
     image = f"builder-test-sshd:{port}"
     projects.write(folder / "image/Dockerfile", SSHD)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions.container import COMPILED, LABEL
 from builder.engine import client, containers, images
@@ -24,7 +25,7 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from tests import json_outputs, program, projects
 from tests.commands import serving
-from tests.commands.serving import MODEL, Kitchen, free_port
+from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command, remove_all, run_command
 
 pytestmark = pytest.mark.engine
@@ -170,7 +171,7 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
 def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
-    port = free_port()
+    port = processes.free_port()
     builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
     before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     told = builder("rollback", MODEL).stdout
@@ -190,7 +191,7 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     assert after["Config"]["Cmd"] == before
     assert after["Config"]["Image"] == f"{kitchen.repository}:1"
 
-    other = free_port()
+    other = processes.free_port()
     builder("restart", MODEL, "--port", str(other))
     now = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     assert now == [str(other) if word == str(port) else word for word in before]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.base import machine_record
+from builder.base import machine_record, processes
 from builder.base.errors import ConflictError, ServeFailedError
 from builder.base.events import Message
 from builder.commands import servers
@@ -19,7 +19,7 @@ from builder.engine.client import Endpoint
 from builder.serving.preparation import ServeRequest
 from builder.serving.starting import shared_memory
 from tests import projects, spark_proc
-from tests.commands.serving import Kitchen, free_port
+from tests.commands.serving import Kitchen
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_a_second_server_beside_one_that_has_most_of_it(
     proc = spark_proc.write(tmp_path / "proc", available=20)
     servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
     use_gpu(kitchen)
-    kitchen.recipe("--gpu-memory-utilization 0.5", file="second", name=f"{kitchen.name}-b", port=free_port())
+    kitchen.recipe("--gpu-memory-utilization 0.5", file="second", name=f"{kitchen.name}-b", port=processes.free_port())
     with pytest.raises(ConflictError) as caught:
         servers.run_server(spark, ServeRequest("second", {}), detach=True, proc=proc)
     # Other tests may serve on this engine.

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base import processes
 from builder.definitions import container
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
 from tests import projects
-from tests.commands.serving import Kitchen, free_port
+from tests.commands.serving import Kitchen
 from tests.conftest import run_command
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def test_a_published_port_leads_to_a_server_with_a_network_of_its_own(
 
     file = kitchen.project.recipes / "chat.yaml"
     file.write_text(file.read_text().replace("--host 127.0.0.1", "--host 0.0.0.0"))
-    port = free_port()
+    port = processes.free_port()
     done = builder("run", "chat", "--publish", f"127.0.0.1:{port}:{kitchen.port}")
     assert f"http://127.0.0.1:{port}/v1\n" in done.stdout
     assert inspect(endpoint, kitchen.name)["HostConfig"]["NetworkMode"] == "bridge"

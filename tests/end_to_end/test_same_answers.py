@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects, shared
-from tests.commands.serving import free_port
 from tests.conftest import remove_all, run_command
 from tests.cpu_image import builder, project, run_in
 from tests.end_to_end.test_serving import MOD, MODEL, RECIPE, REVISION, TEMPLATE
@@ -48,7 +48,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
         ("Qwen3-0.6B-cpu", f"{repository}-served"),
         ("--host {host}", "--host {host} --enforce-eager"),
         ("max_model_len: 8192", "max_model_len: 2048"),
-        ("port: 8000", f"port: {free_port()}"),
+        ("port: 8000", f"port: {processes.free_port()}"),
         ("\nenv:\n", "\nenv:\n  HF_HUB_OFFLINE: 1\n"),
     )
     projects.write(made.root / RECIPE, text)
@@ -71,7 +71,9 @@ def put_model(endpoint: Endpoint, image: str, home: Path) -> None:
 
 
 def compared(cpu: Project, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run_command(cpu, "compare", "--json", *arguments, code=code, timeout=1200).stdout)
+    done = run_command(cpu, "compare", "--json", *arguments, code=code, timeout=1200)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
 
 
 def paired(cpu: Project) -> int:

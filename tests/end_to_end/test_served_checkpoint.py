@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects, shared
-from tests.commands.serving import free_port
 from tests.conftest import remove_all, run_command
 from tests.cpu_image import builder, project, run_in
 from tests.end_to_end.test_serving import MOD, RECIPE, TEMPLATE, chat
@@ -54,7 +54,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
         ("model: Qwen/Qwen3-0.6B", "model: checkpoint:mixed"),
         ("vllm serve Qwen/Qwen3-0.6B", "vllm serve {model} --enforce-eager"),
         ("max_model_len: 8192", "max_model_len: 4096"),
-        ("port: 8000", f"port: {free_port()}"),
+        ("port: 8000", f"port: {processes.free_port()}"),
     )
     projects.write(made.root / "recipes/mixed.yaml", text)
     for name in ("HF_HOME", "XDG_CACHE_HOME"):
@@ -71,7 +71,7 @@ def make(cpu: Project, folder: Path, layer: int) -> None:
 
 
 def served_answer(cpu: Project) -> str:
-    port = free_port()
+    port = processes.free_port()
     builder(cpu, "run", MODEL, "--port", str(port))
     said = chat(port)
     builder(cpu, "stop", MODEL)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers, images
@@ -22,7 +23,6 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
 from tests import program, projects, shared
-from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.lab.prove import planted
@@ -265,7 +265,7 @@ def served(
 
 @pytest.mark.usefixtures("second")
 def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path) -> None:
-    port = free_port()
+    port = processes.free_port()
     builder(cpu, "rollback", MODEL, "--to", "2")
     said = builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
     assert said.startswith(f"{served} serves from {first.repository}:2, ready after ")

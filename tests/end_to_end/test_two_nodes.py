@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from builder.base import processes
 from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers
@@ -22,7 +23,6 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from tests import cpu_image, linked, projects, shared
 from tests.commands import second_engine
-from tests.commands.serving import free_port
 from tests.conftest import remove_all, run_command
 from tests.linked import Linked
 
@@ -118,7 +118,7 @@ def test_two_nodes_answer_together_and_end_together(
 ) -> None:
     project, image = cpu
     configure(project, endpoint, link, linked.INTERFACE)
-    port = free_port()
+    port = processes.free_port()
     small = (*SMALL, "--port", str(port))
     done = builder("run", MODEL, "--node", "one", "--node", "two", *small, "--", "--enforce-eager")
     assert f"{image.repository}-served@one,two serves from {image}, ready after " in done.stdout
@@ -150,7 +150,7 @@ def test_a_wrong_interface_ends_both_with_the_lines_of_the_one_that_has_it(
 ) -> None:
     project, image = cpu
     configure(project, endpoint, link, "enp1s0f1np2")
-    small = (*SMALL, "--port", str(free_port()))
+    small = (*SMALL, "--port", str(processes.free_port()))
     done = builder("run", MODEL, "--node", "one", "--node", "two", *small, "--", "--enforce-eager", code=1)
     name = f"{image.repository}-served"
     assert f"{name} on node two ended before it answered" in " ".join(done.stderr.split())

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import processes
 from builder.base.errors import UsageError
 from builder.definitions import cluster, guard_script
 from builder.definitions.cluster import ClusterMember
 from builder.definitions.command import Backend
 from builder.definitions.configuration import Node
 from builder.definitions.recipe import Recipe
-from tests.commands.serving import free_port
 from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings
 from tests.serving.exports import settings as container_settings
@@ -274,7 +274,7 @@ Start = Callable[..., Guarded]
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return processes.free_port()
 
 
 @pytest.fixture
