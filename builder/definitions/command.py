@@ -105,6 +105,7 @@ def without(words: Sequence[str], name: str) -> tuple[str, ...]:
 # The places of options and their values in a recipe: in its command, or in the default that brings a value.
 
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_-]*)[^{}]*\}(?!\})")
+_SERVER = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\b")
 _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 
 
@@ -183,8 +184,10 @@ def of_text(recipe: Recipe, written: str) -> Location:
 
 
 def _offset(recipe: Recipe, used: UsedOption) -> int | None:
-    pattern = rf"(?<![\w-]){re.escape(used.option)}(?![\w-])"
-    offsets = [match.start() for match in re.finditer(pattern, recipe.command)]
+    pattern = re.compile(rf"(?<![\w-]){re.escape(used.option)}(?![\w-])")
+    begins = [match.start() for match in _SERVER.finditer(recipe.command)]
+    # What stands before it belongs to other programs.
+    offsets = [match.start() for match in pattern.finditer(recipe.command, begins[0] if len(begins) == 1 else 0)]
     return offsets[used.occurrence] if used.occurrence < len(offsets) else None
 
 
@@ -218,6 +221,9 @@ _LEAST = {
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
+# A whole number as Python reads it, or as vLLM has it besides: `8k`, `auto`. Some options also take parts of one.
+_AMOUNT = re.compile(r"auto|-?[0-9][0-9_]*(\.[0-9]+)?([kKmMgGtT]([iI]?[bB])?)?")
+_FRACTIONS = frozenset({"swap-space", "cpu-offload-gb"})
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -277,8 +283,11 @@ def _number_fault(name: str, value: str) -> str:
             return "expected a number of at most 18 characters"
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         return "" if float(value) >= least else f"expected {least} or more"
+    if name != _SHARE:
+        is_number = _AMOUNT.fullmatch(value) or (name in _FRACTIONS and re.fullmatch(r"[0-9.]+(e[0-9]+)?", value))
+        return "" if is_number else "expected a number"
     with suppress(ValueError):
-        if name != _SHARE or 0 < float(value) <= 1:
+        if 0 < float(value) <= 1:
             return ""
     return "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
@@ -358,7 +367,12 @@ _EMPTY_LINE = re.compile(r"^[ \t\r]*+(?:\\[ \t\r]*+)?\n", re.MULTILINE)
 _GRAMMAR = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
 )
-_OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait"})
+_OF_THE_SHELL = frozenset(
+    {"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait", "esac"}
+)
+# A variable that is set, and the items of one that is a list; the head of a loop or a choice.
+_SETS = re.compile(r"[A-Za-z_]\w*\+?=")
+_HEADS = frozenset({"for", "case", "select"})
 
 
 @dataclass(frozen=True)
@@ -437,7 +451,14 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
     server = next((each for each in commands if _is_server(each)), commands[0])
     inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
     own = (list(dropwhile(_GRAMMAR.__contains__, each)) for each in commands if each is not server)
-    return tuple(dict.fromkeys([" ".join(each) for each in own if each and each[0] not in _OF_THE_SHELL] + inside))
+    return tuple(dict.fromkeys([" ".join(each) for each in own if _runs_a_program(each)] + inside))
+
+
+def _runs_a_program(words: Sequence[str]) -> bool:
+    if not words or words[0] in _OF_THE_SHELL:
+        return False
+    only_prepares = words[0] in _HEADS or words[0].startswith("-") or all(map(_SETS.match, words))
+    return not only_prepares or bool(re.search(r"\$\(|`", " ".join(words)))
 
 
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
@@ -481,7 +502,7 @@ def _completed(
     """The command as bash reads it, the values typed for its keys, the arguments to append, and all words together."""
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
-    words = shell.words(parsed, given)
+    words = shell.words(shell.server_alone(parsed), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
     options += extra if backend == "ray" else without(extra, BACKEND)

