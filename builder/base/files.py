@@ -436,6 +436,21 @@ _HERE = -100
 _RENAME_EXCHANGE = 2
 
 
+@contextmanager
+def fresh_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside ``target``, for the block to fill and to put in its place; otherwise it is gone when the
+    block ends. A killed process leaves ``.NAME.new``, which the next one replaces. Raises OSError."""
+    import shutil
+
+    fresh = target.with_name(f".{target.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
 def put_folder_in_place(fresh: Path, target: Path) -> None:
     """Makes ``fresh`` the folder ``target``, which does not exist yet. If they are on two disks, a killed process
     leaves a partial copy beside ``target``, which `remove_unfinished` removes. Raises OSError."""

@@ -38,7 +38,7 @@ def decoded(content: bytes, file: str) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         location = Location(file, content.count(b"\n", 0, error.start) + 1)
-        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+        raise FileProblemsError((Problem(location, "not UTF-8 text; save the file as UTF-8"),)) from None
     if conflict := conflict_mark(content, file):
         raise FileProblemsError((conflict,))
     return text.replace("\r\n", "\n").replace("\r", "\n")

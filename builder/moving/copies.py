@@ -6,7 +6,6 @@ import hashlib
 import json
 import posixpath
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +13,7 @@ from urllib.parse import unquote
 
 from builder.base import records, yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
-from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
+from builder.base.files import fresh_folder, locked, read_plain_file, replace_folder, write_atomically
 from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import mod
@@ -379,19 +378,18 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
         with locked(project.state / "copies.lock"):
             if read_copy_files(project, kind, name) != before:
                 raise ConflictError(f"{kind} {name} changed while this command ran", hint="run the command again")
-            fresh = place.with_name(f".{place.name}.new")
-            shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
-            if before != files:
+            if kind == "recipe" and before != files:
                 place.parent.mkdir(parents=True, exist_ok=True)
-                if kind == "recipe":
-                    write_atomically(place, files[0].content)
-                else:
-                    for file in files:
+                write_atomically(place, files[0].content)
+            elif kind == "mod":
+                with fresh_folder(place) as fresh:  # also removes what a killed process left
+                    for file in files if before != files else ():
                         path = fresh / file.path
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(file.content)
                         path.chmod(0o755 if file.executable else 0o644)
-                    replace_folder(fresh, place)
+                    if before != files:
+                        replace_folder(fresh, place)
         if planned.origin:
             write_origin(project, kind, name, planned.origin)
         else:
