@@ -94,6 +94,8 @@ SERVER_LABEL = "builder.serve"
 
 # A name may become an argument, or a part of a command that a message proposes.
 DEFINITION = r"(?![.-])[^/\\\x00-\x1f\x7f\"'`$;&|<>(){}\[\]*?#!]+"
+# Repositories of images that have no number yet, which are removed by their names.
+RESERVED_REPOSITORY = r"builder-(?:work|bisect-.*)"
 RECIPE_FILE = r"(?![-~])(?!(?:.*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+"
 
 

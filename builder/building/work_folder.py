@@ -92,7 +92,8 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
     own_id = claims.project_identity(project).id
     project.work.mkdir(parents=True, exist_ok=True)
     while True:
-        name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
+        # Docker's tags have at most 128 characters.
+        name = f"{repository.replace('/', '_')[:100]}-{secrets.token_hex(6)}"
         work = WorkFolder(name, project.work / name, own_id)
         work.path.mkdir()
         try:

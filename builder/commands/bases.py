@@ -16,7 +16,7 @@ from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer
 from builder.engine.registry import PublishedImage
-from builder.lock import lock_file, text
+from builder.lock import checking, lock_file, text
 from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
 
@@ -183,6 +183,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
             )
         yield recorded.adopted.digests[0], image
         return
+    _named(images.split_day(name)[0])
     reference = registry.on_day(workspace.engine, name)
     if re.search(f"@{images.DIGEST}$", reference):
         yield reference, None
@@ -286,8 +287,16 @@ def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]
 
 def _repository(workspace: Workspace, name: str) -> str:
     if name not in definitions.definition_names(workspace.project):
-        return images.repository(images.split_day(name)[0])
+        return _named(images.split_day(name)[0])
     base = definitions.load_image(workspace.project, name, machine.platform(workspace.engine)).base
     if base is None:
         raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
     return images.repository(images.split_day(base)[0])
+
+
+def _named(reference: str) -> str:
+    """The repository of an image. Raises UsageError for a text that names none, which no registry need be asked."""
+    repository = images.repository(reference)
+    if not checking.is_a("repository", repository) and not repository.startswith("["):  # an address of version 6
+        raise UsageError(f"`{reference}` is not the name of an image", hint="write a name such as vllm/vllm-openai")
+    return repository

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.values import dataclass, field, replace
-from builder.base.words import DEFINITION, did_you_mean
+from builder.base.words import DEFINITION, RESERVED_REPOSITORY, did_you_mean
 from builder.definitions import source_patches
 from builder.definitions.fields import canonical, checked, read_text
 
@@ -198,6 +198,8 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     written = data.get("sources", {})
+    if re.fullmatch(RESERVED_REPOSITORY, data["repository"]):
+        yield ("repository",), f"{data['repository']} is reserved for images that are being made: choose another name"
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     for name in (name for name, source in sources.items() if "from" in data and source == BaseSource()):

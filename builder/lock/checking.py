@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
-TAKE_BACK = "restore the committed file: `git checkout -- images.lock`, or rebuild it with `builder lock --recover`"
-CORRECT = "correct these lines, or restore the committed file with `git checkout -- images.lock`"
+# With HEAD git takes a file also in an unfinished merge, and one whose damage was added already.
+TAKE_BACK = (
+    "restore the committed file: `git checkout HEAD -- images.lock`, or rebuild it with `builder lock --recover`"
+)
+CORRECT = "correct these lines, or restore the committed file with `git checkout HEAD -- images.lock`"
 MERGE = (
     "`builder lock --merge` keeps what both sides built, and renumbers one image where both gave the same number; to"
     " keep one side only: `git checkout --ours images.lock` or `--theirs`"

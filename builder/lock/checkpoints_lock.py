@@ -165,7 +165,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     if type(version) is int and version > VERSION:
         message = f"{file} has version {version}, which this version of builder cannot read"
         raise NewerLockError(message, hint="update builder")
-    hint = f"restore the committed file: `git checkout -- {file}`; older versions: `git log -p {file}`"
+    hint = f"restore the committed file: `git checkout HEAD -- {file}`; older versions: `git log -p {file}`"
     raise LockError(f"{file}{place}: the file is damaged: {damage}", hint=hint)
 
 

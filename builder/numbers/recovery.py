@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError, UsageError
+from builder.base.errors import LockError, NewerLockError, UsageError
 from builder.base.events import Message
 from builder.base.project import below_project
 from builder.base.values import dataclass, replace
@@ -67,7 +67,16 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
     def side(stage: int) -> Lock:
         content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
-        return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
+        try:
+            return (
+                lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
+            )
+        except NewerLockError:
+            raise
+        except LockError as error:
+            whole = "--theirs" if stage == 2 else "--ours"
+            hint = f"to keep the other version: `git checkout {whole} {RECORD}`; then `builder lock --recover`"
+            raise LockError(error.message, hint=hint) from None
 
     return side(1), side(2), side(3)
 

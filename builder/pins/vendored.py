@@ -87,7 +87,7 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
             f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock",
-            hint=f"restore it: `git checkout -- {file}`",
+            hint=f"restore it: `git checkout HEAD -- {file}`",
         )
     return content
 

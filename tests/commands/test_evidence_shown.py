@@ -195,7 +195,7 @@ def test_verify_tells_evidence_that_was_edited(project: Project) -> None:
     path.write_text(path.read_text().replace('"fail"', '"pass"'))
     (discrepancy,) = (each for each in about.verify_project(workspace) if "evidence" in each.message)
     assert (discrepancy.subject, discrepancy.kind) == ("small:2", "edited")
-    assert discrepancy.remedy == f"`git checkout -- {path.relative_to(project.root)}`"
+    assert discrepancy.remedy == f"`git checkout HEAD -- {path.relative_to(project.root)}`"
 
 
 def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project: Project) -> None:

@@ -615,7 +615,9 @@ def test_a_project_may_have_no_recipes(recipes_check_project: Project) -> None:
 def test_a_file_that_is_no_text_is_one_problem(recipes_check_project: Project) -> None:
     (recipes_check_project.recipes / "r.yaml").write_bytes(b"name: x\n\xff\n")
     (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
-    assert [str(problem) for problem in checked.problems] == ["recipes/r.yaml:2:1: not UTF-8 text; save the file as UTF-8"]
+    assert [str(problem) for problem in checked.problems] == [
+        "recipes/r.yaml:2:1: not UTF-8 text; save the file as UTF-8"
+    ]
 
 
 def test_a_path_that_is_nothing_is_refused_with_the_nearest(recipes_check_project: Project) -> None:
