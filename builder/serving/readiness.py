@@ -180,7 +180,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     if _is_own(project, server):
         if selected.recipe.model:
             hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
-        hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
+        hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
@@ -215,12 +215,18 @@ def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> 
     return path, lines
 
 
-def _rollback_hint(project: Project, name: str | None) -> str:
+def rollback_hint(project: Project, name: str | None) -> str:
+    """The way back from an image that does not serve the model ``name``; none to one that did not serve it either."""
     from builder.evidence import requirements
 
     lock = lock_file.read_lock(project.lock)
     model = lock.models.get(name or "")
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
+        image = lock.image(before.image)
+        start = recorded_starts(project, name).get(image.fingerprint) if image else None
+        if start and start.outcome == "replaced":
+            same = f"{before.image}, the image before, did not serve {name} either"
+            return f"{same}; `builder why {name}` shows what changed"
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
