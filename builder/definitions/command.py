@@ -410,7 +410,8 @@ def render_command(
     parsed, given, appended, words = _completed(recipe, overrides, extra, backend, place)
     require_no_problems(name_problems(recipe, words))
     fixed, exports = _environment(recipe, backend)
-    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
+    is_script = parsed.needs_shell or shell.within_shell(parsed, given) is not None
+    argv = shell.script(parsed, given, appended) if parsed.needs_shell else (*shell.words(parsed, given), *appended)
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
@@ -420,7 +421,7 @@ def render_command(
     return ServeCommand(
         argv=argv,
         env=fixed,
-        is_script=parsed.needs_shell,
+        is_script=is_script,
         words=words,
         port=port(words),
         host=option(words, "--host"),
@@ -502,13 +503,19 @@ def _completed(
     """The command as bash reads it, the values typed for its keys, the arguments to append, and all words together."""
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
-    words = shell.words(shell.server_alone(parsed), given)
+    inner = shell.within_shell(parsed, given)
+    words = shell.words(shell.server_alone(inner or parsed), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
     options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
+    if inner and options:
+        message = f"{recipe.file}: its command starts a shell, so builder cannot add further arguments"
+        raise UsageError(
+            message, hint="write the command without `bash -c`: builder starts a shell where one is needed"
+        )
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options), (*words, *options)

@@ -504,6 +504,19 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     raise UsageError(message, hint='write "$@" in the command where the arguments belong')
 
 
+_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
+
+
+def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> ParsedCommand | None:
+    """The script of a command that only starts another shell for it, such as ``bash -c '…'``; None of any other."""
+    if len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS:
+        arguments = words(parsed, values)
+        for flag, script in pairwise(arguments):
+            if re.fullmatch("-[a-z]*c", flag):
+                return scan(Unit(char, 0) for char in script)
+    return None
+
+
 def server_alone(parsed: ParsedCommand) -> ParsedCommand:
     """The one command of a script that starts vLLM: other programs have options of the same names. The whole script
     where no command does, or several do."""

@@ -660,6 +660,18 @@ def test_only_the_options_of_the_server_count(tmp_path: Path) -> None:
     assert problem.startswith("r.yaml:5:52: --max-model-len 1,2: ")
 
 
+def test_a_command_in_a_shell_of_its_own_is_read_and_gets_no_arguments_that_it_would_lose(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, 'bash -lc "exec vllm serve m --port 9000 --seed x"')
+    rendered = command.render_command(recipe, {})
+    assert rendered.argv == ("bash", "-lc", "exec vllm serve m --port 9000 --seed x")
+    assert (rendered.port, rendered.model, rendered.is_script) == (9000, "m", True)
+    (problem,) = map(str, recipe_problems.recipe_problems(recipe))
+    assert problem == "r.yaml:4:50: --seed x: expected a number"
+    with pytest.raises(UsageError, match="its command starts a shell") as caught:
+        command.render_command(recipe, {"port": "1"})
+    assert "without `bash -c`" in caught.value.hint
+
+
 def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
     recipe = recipe_texts.make(
         tmp_path, "vllm serve x --max-model-len 1 \\\n --a \\\n --max_model_len=2 -tp 1 --no-a -tp 1"
