@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -33,6 +34,26 @@ def tied_to_parent() -> list[str]:
     from shutil import which
 
     return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+def read_ahead(stream: IO[str]) -> Iterator[str]:
+    """The lines of ``stream`` as they come. A thread takes them at once, whatever the reader does meanwhile, so that no
+    child process waits for it; it closes the stream at its end."""
+    from queue import SimpleQueue
+    from threading import Thread
+
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def take() -> None:
+        try:
+            with stream:
+                for line in stream:
+                    lines.put(line)
+        finally:
+            lines.put(None)
+
+    Thread(target=take, daemon=True).start()
+    return iter(lines.get, None)
 
 
 def free_port() -> int:

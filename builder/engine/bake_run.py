@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
-from builder.base.processes import tied_to_parent
+from builder.base.processes import read_ahead, tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client
 from builder.engine.build_log import (
@@ -76,9 +76,11 @@ def run_buildx(
             encoding="utf-8",
             errors="replace",
         )
+        # BuildKit cancels a build whose messages nobody takes for some seconds, as while a terminal is paused.
+        messages, process.stderr = process.stderr, None
         with process:
             try:
-                for line in process.stderr or ():
+                for line in read_ahead(messages) if messages else ():
                     if (message := client.parse_json_line(line)) is None:
                         other_lines.append(line.rstrip("\n"))
                         log.write_line(line)
@@ -99,7 +101,7 @@ def run_buildx(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
+    """Ends a process that still runs: interrupts, waits, kills. Its output is read ahead, so it cannot block."""
     import signal
     import subprocess
 
@@ -108,7 +110,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
     try:
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_STOP_WAIT)
+            process.wait(timeout=_STOP_WAIT)
     finally:
         process.kill()
 
