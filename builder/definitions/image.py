@@ -214,11 +214,30 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: set the Python version under `python`"
-    as_of = data.get("python", {}).get("as_of", AS_OF_TODAY)
-    try:
-        date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
-    except ValueError:
-        yield ("python", "as_of"), f"{as_of} is not a date"
+    yield from _wrong_days(data)
+    yield from _repeated_packages(data, sources)
+
+
+def _wrong_days(data: dict[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    written = {("python", "as_of"): data.get("python", {}).get("as_of", ""), ("base",): data.get("base", "")}
+    for path, text in written.items():
+        day = text.rpartition("@")[2]
+        try:
+            date.fromisoformat(day if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day) else "2000-01-01")
+        except ValueError:
+            yield path, f"{day} is not a date"
+
+
+def _repeated_packages(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    """The packages that are to come from two indexes."""
+    wheels = (source for source in sources.values() if isinstance(source, WheelSource) and source.index)
+    owners = {wheel.package: "its source" for wheel in wheels}
+    for number, index in enumerate(data.get("python", {}).get("indexes", ())):
+        for place, package in enumerate(index["packages"]):
+            if other := owners.get(canonical(package)):
+                path = ("python", "indexes", number, "packages", place)
+                yield path, f"{package} already comes from the index of {other}"
+            owners[canonical(package)] = index["url"]
 
 
 def _version_problem(name: str, written: dict[str, Any]) -> str:

@@ -106,6 +106,27 @@ def test_what_is_not_a_mapping_is_refused(tmp_path: Path, text: str, message: st
     assert problems(tmp_path, text)[0].startswith(message)
 
 
+def test_a_package_comes_from_one_index_and_a_day_exists(tmp_path: Path) -> None:
+    text = """\
+repository: small
+description: x
+platform: host
+base: debian@2026-13-45
+sources: {vllm: {wheel: vllm, index: "https://a.org/x"}}
+python:
+  version: "3.12"
+  packages: []
+  indexes:
+    - {url: "https://b.org/x", packages: [six, vLLM]}
+    - {url: "https://c.org/x", packages: [Six]}
+"""
+    assert problems(tmp_path, text) == [
+        "dockerfiles/small/image.yaml:4:1: 2026-13-45 is not a date",
+        "dockerfiles/small/image.yaml:10:48: vLLM already comes from the index of its source",
+        "dockerfiles/small/image.yaml:11:43: Six already comes from the index of https://b.org/x",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "is_reserved"), [("builder-work", True), ("builder-bisect-1a", True), ("builder-workshop", False)]
 )
