@@ -81,9 +81,11 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     image, stayed = lock.image(to), lock.image(origin)
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both already in the lock")
-    with _scratch_folder(project) as folder:
+    scratch = project.state / _SCRATCH
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
         destination = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, folder), destination]
+        candidates = [*_candidates(project, origin, scratch), destination]
         moved_from = _matching(candidates, image)
         if moved_from and moved_from != destination:
             with _new_directory(project, moved_from, to) as directory:
@@ -94,6 +96,8 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):
                 pass
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return moved_from is not None
 
 
@@ -104,19 +108,6 @@ def remove_unfinished(project: Project) -> None:
     for pattern in (".*.new", files.aside_of(Path("*")).name):
         for folder in project.builds.glob(f"*/{pattern}"):
             shutil.rmtree(below_project(project.builds, folder), ignore_errors=True)
-
-
-@contextmanager
-def _scratch_folder(project: Project) -> Iterator[Path]:
-    """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
-    process left there goes."""
-    folder = project.state / _SCRATCH
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
