@@ -109,8 +109,7 @@ class Evidence:
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
     vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
     of the tool's whole output (`raw_answers`). ``accepted`` is the note with which changes were accepted as
-    meant; the verdict then is ``pass``. ``foreign`` is not empty for a run of others that came with an archive of an
-    earlier version: it counts for nothing. ``sequence`` is its place among the runs of its number, which clocks have no
+    meant; the verdict then is ``pass``. ``sequence`` is its place among the runs of its number, which clocks have no
     part in; `add_run` gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
 
@@ -130,7 +129,6 @@ class Evidence:
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     raw: str | None = None
     accepted: str = ""
-    foreign: str = ""
     sequence: int = 0
     file: str = field(default="", compare=False)
 
@@ -160,8 +158,6 @@ _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"
 _FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")
 _TOLD = 3  # problems of one file: the first say enough
-# What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
-_OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
@@ -232,8 +228,9 @@ def _decoder() -> json.JSONDecoder:
 
 
 def _digest(data: Mapping[str, Any]) -> str:
-    """The digest of the data whatever its layout is: git and editors change line ends and indentation."""
-    kept = {name: value for name, value in data.items() if name not in _OF_THE_COPY}
+    """The digest of the data whatever its layout is, since git and editors change line ends and indentation, and
+    whatever its place among the runs of its number is."""
+    kept = {name: value for name, value in data.items() if name != "sequence"}
     plain = json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(plain.encode()).hexdigest()
 
@@ -315,10 +312,9 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
     text = evidence_text(evidence).encode()
     try:
-        parse_evidence(text, "evidence")
+        _, digest = parse_evidence(text, "evidence")
     except FileProblemsError as error:
         raise ValueError(f"evidence of {name}: {error.message}") from None
-    digest = evidence_identity(evidence)
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
@@ -382,8 +378,7 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     problems: list[Problem] = []
     for each in names:
         try:
-            run = read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}")
-            runs += [] if run.foreign else [run]
+            runs.append(read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}"))
         except OSError as error:
             problems.append(Problem(Location(f"{shown}/{each}"), error.strerror or str(error)))
         except FileProblemsError as error:
