@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from builder.base.errors import Problem
-    from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
@@ -70,15 +69,12 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
             "the run used options that are not in the recipe" if then.overrides else "the run did not use these options"
         )
     if then.machine and present.machine:
-        yield from _of_machine(then.machine, present.machine)
+        parts = {"GPU", "driver"} if then.machine.gpu or present.machine.gpu else {"processor"}
+        changes = machine_changes(then.machine, present.machine)
+        yield from (f"the machine changed: {change}" for change in changes if change.part in parts)
     if _differ(evidence.set, set_now):
         sets = {"prove": "the conversations", "bench": "the profile", "same": "the texts"}
         yield f"{sets.get(evidence.kind, 'the probe')} changed"
-
-
-def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
-    parts = {"GPU", "driver"} if then.gpu or now.gpu else {"processor"}
-    return (f"the machine changed: {change}" for change in machine_changes(then, now) if change.part in parts)
 
 
 def _differ(then: str | None, now: str | None) -> bool:

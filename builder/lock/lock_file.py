@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
-    from builder.lock.text import Comments
 
 
 # The journal: which number is being given, or which pointer moved, at this moment. images.lock is the record, and
@@ -254,7 +253,7 @@ class LockWriter:
         lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(line for _, line in broken))
-        text = dump_lock(lock, _comments(commented or self._content or b""))
+        text = dump_lock(lock, comments_of((commented or self._content or b"").decode(errors="replace")))
         content = text.encode()
         stored = {(file.path, file.digest) for file in closures.of_lock(self.lock)}
         new = {file.path: file.content for file in closures.of_lock(lock) if (file.path, file.digest) not in stored}
@@ -284,13 +283,6 @@ class LockWriter:
         if read_bytes(self._path) != self._content:
             message = f"{self._path.name} changed while it was being updated, by git or an editor"
             raise LockError(message, hint="nothing was written: run the command again")
-
-
-def _comments(content: bytes) -> Comments:
-    try:
-        return comments_of(content.decode())
-    except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
-        return {}
 
 
 def _settle(root: Path, lock: Lock) -> None:
@@ -325,10 +317,7 @@ def writing(
     Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
     written. A symbolic link is followed.
     """
-    try:
-        real = path.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(f"the link {path} cannot be followed: {error}", hint="replace the link with the file") from None
+    real = Path(os.path.realpath(path))
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
