@@ -155,7 +155,6 @@ SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, independent of the others"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
-_FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")
 _TOLD = 3  # problems of one file: the first say enough
 
@@ -163,25 +162,22 @@ _TOLD = 3  # problems of one file: the first say enough
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
     """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
     statistics."""
-    data = {name: value for name, value in records.plain(evidence).items() if value or name in _ALWAYS}
+    data = _filled(records.plain(evidence))
     data.pop("file", None)
     data["seconds"] = float(evidence.seconds)
-    subject = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    data["subject"] = subject = _filled(data["subject"])
     if evidence.subject.machine:
-        subject["machine"] = _known(subject["machine"])
+        subject["machine"] = _filled(subject["machine"])
     if evidence.subject.workers:
-        subject["workers"] = list(map(_known, subject["workers"]))
-    data["subject"] = subject
+        subject["workers"] = list(map(_filled, subject["workers"]))
     if evidence.figures:
         data["figures"] = list(map(figure_document, evidence.figures))
     return {"format": FORMAT, **data}
 
 
-def _known(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """A machine without what is not known. The first facts of it that were recorded are always there, so that the
-    identity of an earlier run stays."""
-    facts = machine.items()
-    return {name: value for name, value in facts if value or name in _FIRST_FACTS or (name == "cma" and value == 0)}
+def _filled(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block without what is empty or not known. A machine may have no CMA at all: that is known."""
+    return {name: value for name, value in block.items() if value or name in _ALWAYS or (name == "cma" and value == 0)}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
