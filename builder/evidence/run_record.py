@@ -189,13 +189,9 @@ def evidence_text(evidence: Evidence) -> str:
     return json.dumps(evidence_document(evidence), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def evidence_identity(evidence: Evidence) -> str:
-    """The SHA-256 of a run, in hex digits: the same for each copy of it, wherever it came from."""
-    return _digest(evidence_document(evidence))
-
-
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """The evidence in the content of ``file``, and its identity. Raises FileProblemsError with the faults."""
+    """The evidence in the content of ``file``, and its identity: a SHA-256 in hex digits, the same for each copy.
+    Raises FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
         if not (faults := list(_faults(data))):
@@ -314,17 +310,15 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
-    path = target / file_name(evidence, digest)
+    path = target / _file_name(evidence, digest)
     files.make_folder(target)
     below_project(project.evidence, target)
     files.write_atomically(path, text)
     return path
 
 
-def file_name(evidence: Evidence, digest: str = "") -> str:
-    """The name of a run's file; ``digest`` is its identity, if known already."""
+def _file_name(evidence: Evidence, digest: str) -> str:
     started = evidence.started.replace("-", "").replace(":", "")
-    digest = digest or evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
 
 
@@ -397,7 +391,7 @@ def read_run(name: str, content: bytes, shown: str) -> Evidence:
     fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not a valid name of an evidence file"
     if _NAME.fullmatch(name) and len(content) <= LARGEST:
         evidence, digest = parse_evidence(content, shown)
-        if name == file_name(evidence, digest):
+        if name == _file_name(evidence, digest):
             return replace(evidence, file=name)
         fault = "its content does not match the digest in its name: it was changed after it was written"
     raise FileProblemsError((Problem(Location(shown), fault),), hint=HINT)

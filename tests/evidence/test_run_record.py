@@ -17,7 +17,7 @@ from builder.base.machine_record import Machine
 from builder.evidence import run_record
 from builder.evidence.run_record import Evidence, Figure, Subject
 from tests import spark_tree
-from tests.evidence.runs import bench, proof
+from tests.evidence.runs import bench, identity, proof
 from tests.spark_tree import Tree
 
 
@@ -95,10 +95,10 @@ def test_the_schema_is_one_and_takes_what_is_written() -> None:
 
 def test_the_identity_is_that_of_the_run_wherever_its_copy_is_and_however_it_is_laid_out() -> None:
     evidence = bench()
-    assert run_record.evidence_identity(replace(evidence, sequence=9)) == run_record.evidence_identity(evidence)
-    assert run_record.evidence_identity(replace(evidence, verdict="fail")) != run_record.evidence_identity(evidence)
+    assert identity(replace(evidence, sequence=9)) == identity(evidence)
+    assert identity(replace(evidence, verdict="fail")) != identity(evidence)
     compact = json.dumps(json.loads(run_record.evidence_text(evidence))).replace("\n", "\r\n")
-    assert run_record.parse_evidence(compact.encode(), "file")[1] == run_record.evidence_identity(evidence)
+    assert run_record.parse_evidence(compact.encode(), "file")[1] == identity(evidence)
 
 
 @pytest.mark.parametrize(

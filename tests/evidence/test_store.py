@@ -21,7 +21,7 @@ from builder.evidence import run_record
 from builder.evidence.run_record import Figure, Finding
 from builder.lock.model import ImageName
 from tests import projects
-from tests.evidence.runs import NAME, SUBJECT, bench, proof
+from tests.evidence.runs import NAME, SUBJECT, bench, identity, proof
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def files(project: Project) -> list[str]:
 def test_a_run_is_one_file_named_after_its_moment_and_content(project: Project) -> None:
     evidence = proof()
     path = run_record.add_run(project, NAME, evidence)
-    digest = run_record.evidence_identity(evidence)[:8]
+    digest = identity(evidence)[:8]
     place = f"evidence/vllm-node-tf5/7/20261120T220000Z-prove-behaviour-{digest}.json"
     assert path.relative_to(project.root) == Path(place)
     assert run_record.of_image(project, NAME) == (replace(evidence, sequence=1),)
