@@ -310,14 +310,14 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
-    path = target / _file_name(evidence, digest)
+    path = target / file_name(evidence, digest)
     files.make_folder(target)
     below_project(project.evidence, target)
     files.write_atomically(path, text)
     return path
 
 
-def _file_name(evidence: Evidence, digest: str) -> str:
+def file_name(evidence: Evidence, digest: str) -> str:
     started = evidence.started.replace("-", "").replace(":", "")
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
 
@@ -391,7 +391,7 @@ def read_run(name: str, content: bytes, shown: str) -> Evidence:
     fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not a valid name of an evidence file"
     if _NAME.fullmatch(name) and len(content) <= LARGEST:
         evidence, digest = parse_evidence(content, shown)
-        if name == _file_name(evidence, digest):
+        if name == file_name(evidence, digest):
             return replace(evidence, file=name)
         fault = "its content does not match the digest in its name: it was changed after it was written"
     raise FileProblemsError((Problem(Location(shown), fault),), hint=HINT)
