@@ -19,18 +19,8 @@ from builder.base.project import below_project
 from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.engine.images import split_tag
-from builder.lock import lock_file, merging, text
-from builder.lock.model import (
-    ImageName,
-    Lock,
-    Model,
-    NumberedImage,
-    Pairing,
-    shown_base,
-    shown_mods,
-    shown_pulls,
-    shown_versions,
-)
+from builder.lock import lock_file, merging, model, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
@@ -270,16 +260,16 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         input_hash=image_labels.input_hash,
         size=size,
         recipe=image_labels.recipe,
-        versions=shown_versions(image_labels.versions),
-        mods=shown_mods(image_labels.mods),
-        pulls=shown_pulls(image_labels.pins.values()),
-        base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
+        versions=model.shown_versions(image_labels.versions),
+        mods=model.shown_mods(image_labels.mods),
+        pulls=model.shown_pulls(image_labels.pins.values()),
+        base=model.shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)
     for definition, pins in image_labels.pins.items():
         part = part.with_pins(definition, details.platform, pins)
-    for position, model in enumerate(image_labels.models):
+    for position, served in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
         revision = image_labels.revision if position == 0 else None
-        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision, since=built)))
+        part = part.with_model(served, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part
