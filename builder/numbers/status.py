@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
 
 
@@ -149,7 +148,12 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
             if by_name.get(ImageName(name, repository.current or 0)) == "present"
             and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
         ]
-        owners = _owners(workspace, elsewhere) if elsewhere else {}
+        owners = {}
+        if elsewhere:
+            from builder.numbers import claims
+
+            own = claims.existing_identity(workspace.project)
+            owners = {name: claims.owner_of_latest(workspace.engine, own, name) for name in elsewhere}
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
     stray = tuple(name for name, owner in owners.items() if owner is None)
@@ -158,14 +162,6 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     with suppress(records.RecordError):
         upstream = records.record(UpstreamAnswers, images.load_cache(workspace.project.engine_cache).get(_UPSTREAM, {}))
     return ImageOverview(_rows(lock, by_name, upstream.only_here), stray, "", foreign, upstream)
-
-
-def _owners(workspace: Workspace, repositories: Collection[str]) -> dict[str, ProjectIdentity | None]:
-    """The other project that has the ``latest`` of each repository, if one has."""
-    from builder.numbers import claims
-
-    own = claims.existing_identity(workspace.project)
-    return {name: claims.owner_of_latest(workspace.engine, own, name) for name in repositories}
 
 
 def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:

@@ -207,7 +207,7 @@ def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) ->
     (going,) = conversion.find_leftovers(project, environ, ())
     assert (going.name, going.revision) == ("hybrid", first.name.revision)
     assert 0 < going.size < 10_000  # the weights are the other's, too
-    conversion.remove_leftovers(going)
+    conversion.remove_leftovers(going.paths)
     assert not first.folder.exists()
     assert checkpoints.build_checkpoint(kitchen.workspace(), "hybrid").seconds is None
     assert all(path.exists() for path in second.folder.iterdir())
@@ -222,7 +222,7 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     (left / "model.part").write_bytes(b"x" * 5000)
     (going,) = conversion.find_leftovers(kitchen.project, kitchen.workspace().environment, ())
     assert (going.revision, going.size, going.title) == ("", 5000, "the unfinished build of hybrid")
-    conversion.remove_leftovers(going)
+    conversion.remove_leftovers(going.paths)
     assert not left.exists()
 
 
