@@ -57,9 +57,9 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: the definition's request, the files of it that were used, and the commit that this led to."""
+    """A source: the definition's request (``asked``), the files of it that were used, and the commit that this led to."""
 
-    requested: str
+    asked: str
     files: Mapping[FileText, RecordedFile]
     commit: CommitText | None = None
 

@@ -33,7 +33,7 @@ RECORD: dict[str, Any] = {
     "tensors": 1,
     "mods": ["enable-hybrid-int4fp8"],
     "folder": "~/models",
-    "sources": {"all": {"requested": "hf: Org/Small@main", "files": {"x": {"size": 1}}}},
+    "sources": {"all": {"asked": "hf: Org/Small@main", "files": {"x": {"size": 1}}}},
     "files": {"config.json": {"size": 1, "digest": f"sha256:{'d' * 64}"}},
 }
 
@@ -58,9 +58,9 @@ def test_a_record_is_read() -> None:
         {"files": {"a\nb": {"size": 1}}},
         {"files": {"a": {"size": 1, "digest": "sha256:../../x"}}},
         {"files": {"a": {"size": 1, "more": 1}}},
-        {"sources": {"all": {"requested": "x", "files": {"../x": {"size": 1}}}}},
-        {"sources": {"all": {"requested": "x", "commit": "../x", "files": {}}}},
-        {"sources": {"../all": {"requested": "x", "files": {}}}},
+        {"sources": {"all": {"asked": "x", "files": {"../x": {"size": 1}}}}},
+        {"sources": {"all": {"asked": "x", "commit": "../x", "files": {}}}},
+        {"sources": {"../all": {"asked": "x", "files": {}}}},
         {"folder": "relative"},
         {"folder": "/a:/etc"},
         {"folder": "~root/x"},
