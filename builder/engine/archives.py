@@ -92,8 +92,7 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations. Raises ValueError, KeyError or TypeError for an invalid manifest or several images, and whatever
-    ``get`` raises."""
+    attestations. Raises ValueError, KeyError or TypeError for any other content, and whatever ``get`` raises."""
     content = records.parse_json(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
@@ -152,10 +151,9 @@ def save_archive(
     on_bytes: Callable[[int], None],
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
-    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest. The classic image
-    store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError if the
-    engine stops midway; ValueError, KeyError and TypeError if the archive does not hold exactly the blobs that its
-    manifest names."""
+    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest, whose layers are
+    unpacked ones on the classic store. Raises TransferError if the engine stops midway; ValueError, KeyError and
+    TypeError if the archive does not hold exactly the blobs that its manifest names."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
     top: Descriptor | None = None
@@ -224,17 +222,23 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
     if path.is_file() and path.stat().st_size == size:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = hashlib.sha256()
+    message = f"a part of the image arrived damaged: it does not match {digest}"
+    damaged = TransferError(message, hint="run the command again")
     with files.written_large_file(path, replace=True) as file:
-        for piece in pieces:
-            content.update(piece)
+        for piece in verified(pieces, digest, damaged):
             file.write(piece)
             if file.tell() > size:
-                break
-        if f"sha256:{content.hexdigest()}" != digest:
-            raise TransferError(
-                f"a part of the image arrived damaged: it does not match {digest}", hint="run the command again"
-            )
+                raise damaged
+
+
+def verified(pieces: Iterable[bytes], digest: str, damaged: Exception) -> Iterator[bytes]:
+    """Passes the pieces of a content on. Raises ``damaged`` after the last one, unless the content has this digest."""
+    content = hashlib.sha256()
+    for piece in pieces:
+        content.update(piece)
+        yield piece
+    if f"sha256:{content.hexdigest()}" != digest:
+        raise damaged
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:

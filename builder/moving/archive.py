@@ -129,21 +129,18 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     digest as it is read; the iterator raises TransferError where they differ."""
     small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(archive.top, archive.image, tag)}
 
-    def verified(digest: str, member: Member) -> Iterator[bytes]:
-        digest_of_content = sha256()
+    def content_of(digest: str, member: Member) -> Iterator[bytes]:
+        mismatch = damaged(path, f"the content of {digest} does not match its digest")
         try:
-            for piece in tar_stream.pieces(file, member):
-                digest_of_content.update(piece)
-                yield piece
+            yield from archives.verified(tar_stream.pieces(file, member), digest, mismatch)
         except ValueError as error:
             raise damaged(path, str(error)) from None
         except OSError as error:
             raise unreadable(path, error) from None
-        if f"sha256:{digest_of_content.hexdigest()}" != digest:
-            raise damaged(path, f"the content of {digest} does not match its digest")
 
     contents: list[tuple[str, int, Iterable[bytes]]] = [
-        (archives.blob_name(digest), member.size, verified(digest, member)) for digest, member in archive.blobs.items()
+        (archives.blob_name(digest), member.size, content_of(digest, member))
+        for digest, member in archive.blobs.items()
     ]
     contents += [(name, len(content), [content]) for name, content in small.items()]
     return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
