@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files, records
+from builder.base import files, records, tar_stream
 from builder.base.errors import TransferError
 from builder.base.values import dataclass
 from builder.engine import client
@@ -119,6 +119,17 @@ def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
     blobs = [blob_name(layer.digest) for layer in image.layers]
     docker = [{"Config": blob_name(image.config.digest), "RepoTags": [tag], "Layers": blobs}]
     return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps(docker).encode()}
+
+
+def packed(
+    top: Descriptor, image: Manifest, tag: str, blobs: Iterable[tuple[str, int, Iterable[bytes]]]
+) -> tuple[int, Iterator[bytes]]:
+    """The size in bytes and the content of an archive that an engine loads as ``tag``. Each of the ``blobs`` is given
+    by its digest, its size and its pieces."""
+    files = {LAYOUT: LAYOUT_CONTENT, **index_files(top, image, tag)}
+    contents = [(blob_name(digest), size, pieces) for digest, size, pieces in blobs]
+    contents += [(name, len(content), [content]) for name, content in files.items()]
+    return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
 
 
 # Images as archives that an engine loads and saves, over its API. https://docs.docker.com/reference/api/engine/

@@ -168,9 +168,8 @@ def bake_targets(
 ) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
     are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
-    whole environment of the build, with its secrets; ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an
-    interruption the names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
+    whole environment of the build, with its secrets. Raises BuildFailedError, and EngineError if the engine stopped:
+    the names are then removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)

@@ -128,12 +128,11 @@ def running(
     read_only: bool = False,
 ) -> Iterator[Container]:
     """Starts a container of ``image`` without a network that only sleeps, for `Container.run`, and removes it in every
-    case, also on ^C. ``mounts`` maps folders of the engine's machine to their paths inside and makes those that are
-    missing; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what
-    it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does
-    not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in ``/tmp`` alone. A process that is
-    killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError
-    for a missing image."""
+    case, also on ^C. ``mounts`` maps folders of the engine's machine, which are made if they are missing, to their
+    paths inside; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``memory`` is
+    in bytes, 0 for all. The image's own entrypoint does not run, but ``entrypoint`` runs each command. With
+    ``read_only``, it can write in ``/tmp`` alone. `remove_labelled` removes what a killed process left. Raises
+    ImageStateError for a missing image."""
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
@@ -259,10 +258,9 @@ _STOP_SLACK = 60
 @dataclass(frozen=True)
 class Service:
     """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
-    image of that name at the time. ``status`` is the engine's word (created, running, restarting, exited …), so is
-    ``health`` (starting, healthy, unhealthy), which is empty without a health check. ``started`` is RFC 3339;
-    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end, and ``out_of_memory`` is True
-    if the kernel killed it for memory."""
+    image at the time. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty)
+    are the engine's words; ``started`` is RFC 3339; ``restarts`` counts the engine's own restarts; ``exit_code`` is
+    that of the last end, and ``out_of_memory`` is True if the kernel killed it for memory."""
 
     id: str
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -154,32 +154,24 @@ def _engine_version(endpoint: Endpoint) -> str:
 
 def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
     """The output of each of the programs that ends by itself, without an error, within so many ``seconds``."""
-    end = time.monotonic() + seconds
-    started = {}
-    for name, argv in machine_record.PROGRAMS.items():
-        try:
-            started[name] = subprocess.Popen(
-                [*argv],
+    from concurrent.futures import ThreadPoolExecutor
+
+    def run(argv: Sequence[str]) -> str:
+        with suppress(OSError, subprocess.TimeoutExpired, subprocess.CalledProcessError):
+            return subprocess.run(
+                argv,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 env=dict(environ),
                 text=True,
                 errors="replace",
-            )
-        except OSError:  # it is not there
-            continue
-    outputs = {}
-    for name, process in started.items():
-        with process:
-            try:
-                output, _ = process.communicate(timeout=max(end - time.monotonic(), 0.001))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                continue
-            if process.returncode == 0:
-                outputs[name] = output
-    return outputs
+                timeout=seconds,
+                check=True,
+            ).stdout
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(machine_record.PROGRAMS, pool.map(run, machine_record.PROGRAMS.values()), strict=True))
 
 
 def _script(places: Sequence[str]) -> str:
@@ -200,28 +192,19 @@ def _files_of(output: str) -> dict[str, str]:
 _MEMINFO = Path("/proc/meminfo")
 
 
-@dataclass(frozen=True)
-class MachineResources:
-    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None if that
-    cannot be seen. ``data_root`` is the folder of the engine's images if it is on this machine, else empty."""
-
-    processors: int
-    total: int
-    free: int | None
-    data_root: str
-
-
-def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | None:
-    """Returns the resources of the machine that builds; None if another one than the engine's does."""
+def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] | None:
+    """Returns the processors of the machine that builds, its free memory (None if that cannot be seen) and all of it in
+    bytes, and the folder of the engine's images if it is on this machine. None if another one than the engine's
+    builds."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
     total, free, data_root = int(info.get("MemTotal") or 0), None, ""
-    sizes = processes.sizes(processes.text(meminfo))
+    sizes = processes.sizes(processes.text(_MEMINFO))
     # A socket of this machine may lead into a virtual machine.
     if endpoint.host.startswith("unix://") and sizes.get("MemTotal") == total and "MemAvailable" in sizes:
         free, data_root = sizes["MemAvailable"], str(info.get("DockerRootDir") or "")
-    return MachineResources(int(info.get("NCPU") or 1), total, free, data_root)
+    return int(info.get("NCPU") or 1), free, total, data_root
 
 
 def free_disk(data_root: str) -> int | None:

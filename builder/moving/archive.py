@@ -127,7 +127,6 @@ def unreadable(path: Path, error: OSError) -> TransferError:
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
     digest as it is read; the iterator raises TransferError where they differ."""
-    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(archive.top, archive.image, tag)}
 
     def content_of(digest: str, member: Member) -> Iterator[bytes]:
         mismatch = damaged(path, f"the content of {digest} does not match its digest")
@@ -138,12 +137,8 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
         except OSError as error:
             raise unreadable(path, error) from None
 
-    contents: list[tuple[str, int, Iterable[bytes]]] = [
-        (archives.blob_name(digest), member.size, content_of(digest, member))
-        for digest, member in archive.blobs.items()
-    ]
-    contents += [(name, len(content), [content]) for name, content in small.items()]
-    return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
+    blobs = ((digest, member.size, content_of(digest, member)) for digest, member in archive.blobs.items())
+    return archives.packed(archive.top, archive.image, tag, blobs)
 
 
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)

@@ -176,13 +176,9 @@ def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag:
     value = {"schemaVersion": 2, "mediaType": kind, "config": image.config.json, "layers": layers}
     manifest = json.dumps(value).encode()
     top = archives.Descriptor(kind, words.sha256_of(manifest), len(manifest))
-    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(top, image, tag)}
-    small |= {archives.blob_name(image.config.digest): config, archives.blob_name(top.digest): manifest}
     layer.seek(0)
-    first = (tar_stream.head(archives.blob_name(digest), size), size, iter(partial(layer.read, 1 << 20), b""))
-    return tar_stream.streamed(
-        [first, *((tar_stream.head(name, len(content)), len(content), [content]) for name, content in small.items())]
-    )
+    small = [(image.config.digest, len(config), [config]), (top.digest, len(manifest), [manifest])]
+    return archives.packed(top, image, tag, [(digest, size, iter(partial(layer.read, 1 << 20), b"")), *small])
 
 
 def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage) -> None:
@@ -268,8 +264,7 @@ def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> t
     for path, (size, digest, at) in entries.items():
         message = f"{path} of the compile caches does not match its record"
         wrong = TransferError(message, hint="run the command again")
-        content = archives.verified(pieces(path), f"sha256:{digest}", wrong)
-        contents.append((path, size, at // _NANO, content))
+        contents.append((path, size, at // _NANO, archives.verified(pieces(path), f"sha256:{digest}", wrong)))
     for name, content in {_SUMS: sums.encode(), RECORD: compile_caches.record_text(entries)}.items():
         contents.append((name, len(content), 0, [content]))
     return tar_stream.streamed(

@@ -16,14 +16,14 @@ from builder.base.values import asdict, dataclass, field, replace
 from builder.definitions import cluster, command, configuration, container, mod
 from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.container import LABEL, PROGRAM, Mount
-from builder.engine import containers, images, installed
+from builder.engine import client, containers, images, installed
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted
 from builder.plan import rules
 from builder.plan.plan_model import WORKSPACE
-from builder.serving import compile_caches, model_weights, running
-from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, ServingEngine, StartOptions
+from builder.serving import compile_caches, model_weights
+from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ServerSettings:
 class PlannedContainer:
     """A container to create, and the engine to create it on; ``image_id`` is that engine's id of the checked image."""
 
-    engine: ServingEngine
+    engine: Endpoint
     settings: ContainerSettings
     image_id: str
 
@@ -118,10 +118,10 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     names = tuple(request.try_mods)
     options = StartOptions(request.overrides, tuple(request.extra), tuple(request.nodes), request.backend, typed, names)
     labels = {PROJECT: str(workspace.project.root), **options.labels}
-    engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
-    engines = engines or (ServingEngine(workspace.engine),)
+    engines = tuple(client.of_node(workspace.environment, node.name, node.engine) for node in planned.nodes)
+    engines = engines or (workspace.engine,)
     details, fingerprint = _require_image(selection, engines)
-    tried = _load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
+    tried = _load_tried(workspace, engines[0], names, selection.name) if names else ()
     entrypoint = tuple(details[0].config.get("Entrypoint", ()))
     keeps = serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     ready = []
@@ -131,7 +131,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         each = replace(each, labels={**each.labels, **labels, DIGEST: digest})
-        _require_usable(each, engine.endpoint, planned.options)
+        _require_usable(each, engine, planned.options)
         ready.append(PlannedContainer(engine, each, image.id))
     if not planned.nodes and workspace.engine.host.startswith("unix://"):
         require_model(planned.command, ready[0].settings, workspace.environment, selection.recipe.revision)
@@ -196,14 +196,13 @@ def settings(
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
-    number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
+    image: str | tuple[str, int] = selection.name
     compiled = None
-    if request.try_mods:  # the image's own compile caches stay without them
-        number = None
-    elif isinstance(selection, SelectedImage):
+    # The image's own compile caches stay without the mods that are tried.
+    if isinstance(selection, SelectedImage) and not request.try_mods:
         owner = compile_caches.shared_with(project, environ, selection.image)
-        compiled = (owner.repository, owner.number)
-    alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options, compiled)
+        image, compiled = (selection.image.repository, selection.image.number), (owner.repository, owner.number)
+    alike = container.settings(recipe, rendered, of_image, image, environ, options, compiled)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
     if together:
         members = list(zip(containers, together.members, strict=True))
@@ -323,7 +322,7 @@ def tried_mark(mods: Sequence[Mod]) -> str:
 # The checks of a plan: image, volumes, earlyoom, model.
 
 
-def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
+def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple[tuple[ImageDetails, ...], str]:
     """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks it or has another
     image of that name."""
     name = selection.name
@@ -331,7 +330,7 @@ def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> 
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
     details, problems = [], []
     for engine in engines:
-        image = images.inspect_image(engine.endpoint, name)
+        image = images.inspect_image(engine, name)
         if image is None:
             problems.append(f"{name} is missing from {f'node {engine.node}' if engine.node else 'this engine'}")
             continue

@@ -64,8 +64,6 @@ def wait_until_ready(
     A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
     server that this command started; a server that was running before goes on.
     """
-    from builder.serving import starting
-
     server = started.server
     # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
     service = server.head.service
@@ -101,7 +99,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
         report(Message(f"waiting for {server.name} for at most {most}"))
     while True:
         service, ended = _look(server)
-        lines = containers.container_log(head.engine.endpoint, service.id, after=after)
+        lines = containers.container_log(head.engine, service.id, after=after)
         after = lines[-1].written if lines else after
         for latest in filter(None, (server_log.of_line(line.text) for line in lines)):
             if latest != phase:
@@ -140,7 +138,7 @@ def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]
 
 def _states(server: RunningServer) -> list[Service]:
     """The present states of its containers. Raises ConflictError if the server was stopped."""
-    present = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
+    present = [containers.find_container(member.engine, member.service.id) for member in server.members]
     states = [state for state in present if state is not None]
     is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
     if is_ended or len(states) < len(present):
@@ -205,8 +203,8 @@ def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
-    lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
-    service = containers.find_container(member.engine.endpoint, member.service.id)
+    lines = [line.text for line in containers.container_log(member.engine, member.service.id)]
+    service = containers.find_container(member.engine, member.service.id)
     if service and service.exit_code:  # one that runs again has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     path = log_file(project, server.labels[LABEL], member.node)
@@ -338,10 +336,9 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> float:
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    # The file may hold anything: a limit that is not a number would never end the wait.
-    if start is None or not 0 < start.seconds < _LONGEST_START:
-        return 3600.0
-    return max(5 * start.seconds, LEAST_SECONDS)
+    # The file may hold anything: a limit without end would never end the wait.
+    is_known = start is not None and 0 < start.seconds < _LONGEST_START
+    return max(5 * start.seconds, LEAST_SECONDS) if start and is_known else 3600.0
 
 
 def record_answered(
@@ -444,7 +441,7 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
     server, now = started.server, words.now()
     machines = started.machines
     if not machines:
-        members = [(member.engine.endpoint, server.image) for member in server.members]
+        members = [(member.engine, server.image) for member in server.members]
         machines = tuple(each.result() for each in starting.begin_reading(members, workspace.environment))
     served = options_now(workspace, selection, server.labels)
     return StartFacts(now, now, machines, chosen_by(server), served, server.nodes)
@@ -454,7 +451,7 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
     """The choices of vLLM in the last start of a server, by the log of its head."""
     head = server.head
     try:
-        lines = containers.container_log(head.engine.endpoint, head.service.id, after=head.service.started)
+        lines = containers.container_log(head.engine, head.service.id, after=head.service.started)
     except EngineError:  # its log has another driver
         return {}
     return server_log.read_choices(line.text for line in lines)

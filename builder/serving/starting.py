@@ -123,7 +123,7 @@ def _bytes(size: str) -> int:
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
     """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
     (by name), uses its port."""
-    settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
+    settings, endpoint, port = prepared.head.settings, prepared.head.engine, prepared.port
     if not port:
         return
     on_port = tuple(service for service in containers.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up)
@@ -176,7 +176,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     for planned in prepared.containers:
         _begin_compiling(planned, report)
     created: list[ServerMember] = []
-    engines = [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers]
+    engines = [(planned.engine, planned.settings.image) for planned in prepared.containers]
     reading = begin_reading(engines, environ)
     try:
         for planned in prepared.containers:
@@ -204,15 +204,13 @@ def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str,
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
     """The containers that the server already has, in the order of its plan; None for a missing one."""
-    return tuple(
-        containers.find_container(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers
-    )
+    return tuple(containers.find_container(planned.engine, planned.settings.name) for planned in prepared.containers)
 
 
 def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
     for member in server.members:
-        containers.remove_container(member.engine.endpoint, member.service.id)
+        containers.remove_container(member.engine, member.service.id)
 
 
 def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod]) -> bool:
@@ -221,7 +219,7 @@ def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod])
         return True
     argv = ["test", "-e", tried_mark(tried)]
     try:
-        return containers.execute(planned.engine.endpoint, service.id, argv, _MARK_SECONDS).exit_code == 0
+        return containers.execute(planned.engine, service.id, argv, _MARK_SECONDS).exit_code == 0
     except EngineHTTPError:  # it ended at this moment, or the engine is starting it again
         return True
 
@@ -261,17 +259,17 @@ def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path |
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
     """Removes incomplete files of the compile caches of a container, unless a server uses them now."""
-    folder = local_compile_cache(planned.engine.endpoint, planned.settings.labels)
-    services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
+    folder = local_compile_cache(planned.engine, planned.settings.labels)
+    services = containers.labelled(planned.engine, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
         return
-    if removed := compile_caches.begin(planned.engine.endpoint, folder, planned.settings.image):
+    if removed := compile_caches.begin(planned.engine, folder, planned.settings.image):
         damaged = words.counted(len(removed), "incomplete or damaged file")
         report(Message(f"removed {damaged} from the compile caches; the server compiles what it lacks"))
 
 
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
-    settings, endpoint = planned.settings, planned.engine.endpoint
+    settings, endpoint = planned.settings, planned.engine
     # Mounted folders are made as the user: the engine would make them as root.
     for mount in settings.mounts if endpoint.host.startswith("unix://") else ():
         try:
@@ -296,7 +294,7 @@ def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> N
 
 def _start(member: ServerMember) -> None:
     try:
-        containers.start_service(member.engine.endpoint, member.service.id)
+        containers.start_service(member.engine, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
         if "gpu" in error.explanation.casefold():  # each release of Docker has its own words
@@ -373,10 +371,10 @@ def _shortage(
     planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
 ) -> tuple[str, str] | None:
     label = planned.settings.labels.get(GPU_MEMORY)
-    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) if label else None
+    memory = shared_with_gpu(planned.engine, planned.settings.image, proc) if label else None
     if label is None or memory is None:
         return None
-    up = [service for service in containers.labelled(planned.engine.endpoint, LABEL) if service.is_up]
+    up = [service for service in containers.labelled(planned.engine, LABEL) if service.is_up]
     ids = {service.id for service in leaving}
     ending = [of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
     available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
@@ -430,7 +428,7 @@ def fits_beside(prepared: PreparedServer) -> bool:
     not count as enough."""
     for planned in prepared.containers:
         settings = planned.settings
-        is_unknown = settings.gpus and shared_with_gpu(planned.engine.endpoint, settings.image) is None
+        is_unknown = settings.gpus and shared_with_gpu(planned.engine, settings.image) is None
         if planned.engine.node or is_unknown:
             return False
     try:
