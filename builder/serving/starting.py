@@ -6,9 +6,8 @@ import errno
 import math
 import re
 import socket
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from builder.base import machine_record, processes, words
 from builder.base.errors import (
@@ -20,7 +19,7 @@ from builder.base.errors import (
     UsageError,
 )
 from builder.base.events import Message
-from builder.base.values import dataclass
+from builder.base.values import dataclass, replace
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
 from builder.engine import containers, machine
@@ -322,28 +321,24 @@ _UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
 _PLACES = (f"proc/{processes.MEMORY}", f"proc/{processes.GPUS}")
 
 
-class MachineMemory(NamedTuple):
-    """The memory of a machine in bytes: all of it, and what the kernel can still give out."""
-
-    total: int
-    available: int
-
-
-def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
+def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machine | None:
     """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
     ``image``; None if its GPU has memory of its own, or the memory is unknown."""
-    if machine.is_here(endpoint.host):
-        return shared_memory(machine_record.parse_machine(machine_record.read_files({"proc": proc}, _PLACES), {}))
-    with suppress(BuilderError):
-        return shared_memory(machine_record.parse_machine(machine.read_in_container(endpoint, image), {}))
-    return None
-
-
-def shared_memory(record: Machine) -> MachineMemory | None:
-    """The memory of a machine with this record; None unless its GPU shares it."""
-    if not _UNIFIED.search(record.gpu) or not (record.memory and record.available):
+    is_here = machine.is_here(endpoint.host)
+    try:
+        files = (
+            machine_record.read_files({"proc": proc}, _PLACES)
+            if is_here
+            else machine.read_in_container(endpoint, image)
+        )
+    except BuilderError:
         return None
-    return MachineMemory(record.memory, record.available)
+    record = machine_record.parse_machine(files, {})
+    return record if shares_memory(record) else None
+
+
+def shares_memory(record: Machine) -> bool:
+    return bool(_UNIFIED.search(record.gpu) and record.memory and record.available)
 
 
 # The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
@@ -377,18 +372,18 @@ def _shortage(
     up = [service for service in containers.labelled(planned.engine, LABEL) if service.is_up]
     ids = {service.id for service in leaving}
     ending = [of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
-    available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
+    available = min(memory.memory, memory.available + sum(taken.of(memory.memory) for taken in ending))
     where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
     others = [service for service in up if service.id not in ids]
-    return memory_shortage(of_label(label), MachineMemory(memory.total, available), where, reserve, others)
+    return memory_shortage(of_label(label), replace(memory, available=available), where, reserve, others)
 
 
 def memory_shortage(
-    wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
+    wanted: GpuMemory, record: Machine, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and a remedy;
+    """The reason why ``wanted`` does not fit into the memory of a machine on which ``others`` serve, and a remedy;
     None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available."""
-    total = memory.total
+    total, available = record.memory, record.available
     needed = wanted.of(total)
     share = f"{needed / GIB:.1f} GiB"
     if not wanted.gibibytes:
@@ -399,14 +394,14 @@ def memory_shortage(
             f"the server would take {share} of the memory of {where}, and {left}",
             f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets the reserve; {_FORCE}",
         )
-    if needed > memory.available:
+    if needed > available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
         servers = " and ".join(name + (f" (GPU memory: {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
         beside = f" beside {servers}" if servers else ""
         return (
-            f"the server needs {share}, and {where} has {_gib(memory.available)} of memory available{beside}",
-            f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
+            f"the server needs {share}, and {where} has {_gib(available)} of memory available{beside}",
+            f"{stops}{_less(wanted, total, available)}; {_FORCE}",
         )
     return None
 
