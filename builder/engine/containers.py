@@ -100,8 +100,7 @@ def execute(
 
 
 def reading_labels() -> dict[str, str]:
-    """Labels for a container in which an image is read, which tell it from others; it ends by itself, should this
-    process be killed."""
+    """Labels for a container in which an image is read; should this process be killed, the container ends by itself."""
     return {"builder.reading": f"{os.getpid()}-{os.urandom(4).hex()}"}
 
 
@@ -169,8 +168,7 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key``,
-    ``key=value``)."""
+    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key[=value]``)."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []

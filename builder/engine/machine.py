@@ -114,8 +114,7 @@ def read_machine(
     seconds: float = PROGRAMS_SECONDS,
 ) -> Machine:
     """The record of the engine's machine. A machine that is reached neither here nor by ssh is read in a container of
-    ``image``. Whatever cannot be read is empty in it. ``BUILDER_ROOT`` names another folder than / to read in, on a
-    machine that keeps its files elsewhere."""
+    ``image``. Whatever cannot be read is empty. ``BUILDER_ROOT`` names another folder than / to read in."""
     version = _engine_version(endpoint)
     if is_here(endpoint.host):
         architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
@@ -193,9 +192,8 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] | None:
-    """Returns the processors of the machine that builds, its free memory (None if that cannot be seen) and all of it in
-    bytes, and the folder of the engine's images if it is on this machine. None if another one than the engine's
-    builds."""
+    """Returns the processors of the engine's machine, its free (None if unknown) and total memory in bytes, and the
+    folder of the engine's images if it is on this machine. None if another machine builds."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)

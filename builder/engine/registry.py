@@ -68,8 +68,7 @@ def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
 
 
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry; None if the registry has no such image. Raises TransferError
-    if it does not answer, or refuses the login."""
+    """Returns the digest of ``reference`` in its registry; None if that has no such image. Raises TransferError."""
     try:
         return str(describe(endpoint, reference, WAIT)["Descriptor"]["digest"])
     except EngineHTTPError as error:
@@ -354,8 +353,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
-    """False if the engine speaks to the registry without TLS: on this machine, and if its configuration says so
-    (``insecure-registries``)."""
+    """False if the engine speaks to the registry without TLS: on this machine, and for ``insecure-registries``."""
     configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
     if index := (configuration.get("IndexConfigs") or {}).get(host):
         return bool(index.get("Secure", True))

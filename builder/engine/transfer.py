@@ -268,8 +268,7 @@ def require_route(endpoint: Endpoint) -> None:
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
     """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
-    node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
-    as `require_route` does, and if ssh fails."""
+    node on this machine needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port

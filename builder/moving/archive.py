@@ -1,9 +1,7 @@
-"""An archive is one file with a numbered image and everything that the project records of it.
-
-It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
-of images.lock, compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its
-sha256: the image, and the sha256 of the other files in the folder. Anyone may have made an archive, so the
-reader checks it before it keeps any file."""
+"""An archive is one file with a numbered image and everything that the project records of it. It is a tar of an OCI
+image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt of images.lock,
+compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its sha256: the image, and
+the sha256 of the other files. Anyone may have made an archive, so all is checked."""
 
 from __future__ import annotations
 

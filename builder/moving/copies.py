@@ -50,8 +50,7 @@ class CopyAddress:
 
 def parse_address(text: str) -> CopyAddress:
     """Parses an address as typed; ``//`` ends the repository's part. A branch with a slash in its name cannot be given
-    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for an address that names no
-    repository, and for a path that leaves it."""
+    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for what is no such address."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -183,8 +182,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
 
 
 def entries_of_recipe(content: bytes, key: str) -> tuple[str, ...]:
-    """The entries of a list of a recipe (``mods``, ``volumes``); none where it cannot be read, which
-    `builder recipes check` reports."""
+    """The entries of a list of a recipe (``mods``, ``volumes``); none where `builder recipes check` reports a fault."""
     data = None
     with suppress(FileProblemsError, UnicodeDecodeError):
         data = yaml_file.load(content.decode("utf-8-sig"), "")
@@ -219,8 +217,7 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 class PlannedCopy:
     """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own. ``before``
     are the files that it replaces, ``previous`` their origin, if any; ``edited`` are those changed since they were
-    copied; ``is_shipped`` if they came with this program, and nobody edited them. ``reason`` says why nothing can be
-    copied."""
+    copied; ``is_shipped`` if they came with this program, unedited. ``reason`` says why nothing can be copied."""
 
     kind: Kind
     name: str
@@ -282,8 +279,7 @@ def mods_at(upstream: Upstream) -> tuple[str, ...]:
 
 
 def recipes_at(upstream: Upstream) -> tuple[str, ...]:
-    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
-    SourceError."""
+    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``."""
     wanted = upstream.address.path
     everything = sorted(path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES))
     recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything
@@ -370,8 +366,7 @@ def compare_copy(
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
     """Makes a copy as planned, all of its files or none, and then records its origin: after a kill between the two, the
-    next update writes the record. Raises ConflictError where the files have changed since the plan, or cannot be
-    written."""
+    next update writes the record. Raises ConflictError where files changed since the plan, or cannot be written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:

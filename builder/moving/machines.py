@@ -53,8 +53,7 @@ def ask_machines(
     report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns by node its result or its BuilderError. A node that has not answered
-    after so many ``seconds`` is left: its thread ends with the process, as it does after ^C. Reports which nodes are
-    waited for."""
+    after so many ``seconds`` is left: its thread ends with the process. Reports which nodes are waited for."""
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
     def work_on(node: str, engine: Endpoint) -> None:

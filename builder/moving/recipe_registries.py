@@ -1,7 +1,5 @@
-"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe.
-
-vLLM's own recipes are one of them, and take another form here.
-"""
+"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe. vLLM's own
+recipes are one of them, and take another form here."""
 
 from __future__ import annotations
 
@@ -116,8 +114,7 @@ def plan_vllm_recipe(
 def plan_vllm_recipe_again(
     project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify
 ) -> PlannedCopy | None:
-    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's.
-    Raises as `plan_vllm_recipe` does."""
+    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
         return None

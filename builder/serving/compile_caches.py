@@ -1,8 +1,6 @@
 """Compile caches: folders on this machine with what an image compiled while it served (`container.COMPILE_CACHES`).
-
-They belong to the inputs of the compilation, so a number whose template alone changed starts warm. Numbers with the
-same key share the folder of the first one that served. No file is used that the record of complete files lacks.
-"""
+Numbers whose compilation has the same inputs share the folder of the first one that served: a number whose template
+alone changed starts warm. No file is used that the record of complete files lacks."""
 
 from __future__ import annotations
 

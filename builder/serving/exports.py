@@ -208,8 +208,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: the names by which its server knows it, its image and container, and the port of
-    the machine."""
+    """A model that a router leads to: the names by which its server knows it, its image, its container and its port."""
 
     model: str
     served: tuple[str, ...]
@@ -245,8 +244,7 @@ def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
 
 
 def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
-    """Returns the configuration; ``address`` is the servers' host for the proxy. LiteLLM chooses among entries of one
-    name, so each name is of one model."""
+    """Returns the configuration; ``address`` is the servers' host for the proxy. Each name is of one model."""
     host = f"[{address}]" if ":" in address else address
     further = _further_names(models)
     entries = [

@@ -1,7 +1,6 @@
 """The words of an image's own vLLM on recipes: options that it lacks, values that it refuses, variables nothing reads.
-
-vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the image,
-and may be deleted."""
+vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the
+image."""
 
 from __future__ import annotations
 
@@ -170,8 +169,7 @@ def key_of(asked_words: Mapping[str, Any]) -> str:
 def require_accepted(
     workspace: Workspace, image: str, recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str]
 ) -> None:
-    """Raises FileProblemsError if the vLLM of ``image`` refuses the recipe with what was typed. An image whose vLLM
-    does not answer refuses nothing."""
+    """Raises FileProblemsError if the vLLM of ``image`` answers, and refuses the recipe with what was typed."""
     with suppress(ImageStateError, ImageContentsError, BuildFailedError):
         answers = ask_image(workspace, image, [recipe], overrides, extra)
         require_no_problems(each for answer in answers.values() for each in problems(recipe, answer, ()))

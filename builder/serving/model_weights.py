@@ -1,8 +1,5 @@
-"""The weights of a model that is served: their revision, a checkpoint of the project in their place, and their copies
-on nodes.
-
-A pairing records the revision. For a checkpoint that is ``NAME@REVISION``, so that image and weights move together.
-"""
+"""The weights of a model that is served: their revision, which a pairing records, a checkpoint of the project in their
+place (``NAME@REVISION``, so that image and weights move together), and their copies on nodes."""
 
 from __future__ import annotations
 
@@ -110,9 +107,8 @@ def pairing_source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision for a model's pairing, before the lock is held. The recipe is the ``named``
-    one, else that of the present pairing, else the only one for the model and the repository or the image
-    ``adopted``."""
+    """Finds the recipe and the revision for a model's pairing. The recipe is the ``named`` one, else that of the
+    present pairing, else the only one for the model and the repository or the image ``adopted``."""
     serving, recorded = named, lock.models[model].pairing.recipe if model in lock.models else None
     if named is None and recorded:
         with suppress(UnsafePathError):

@@ -109,8 +109,7 @@ class PreparedServer:
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` replaces the
-    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError if the model is not
-    available."""
+    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError without the model."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -285,8 +284,7 @@ exec "$@"
 
 def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], image_name: str) -> tuple[Mod, ...]:
     """The mods ``names`` in the order in which they are applied to an image of ``engine``. Raises FileProblemsError for
-    one that does not fit the others or what is installed; UsageError for an unknown one, and for one that can only act
-    on the machine."""
+    one that does not fit, UsageError for an unknown one and for one that can only act on the machine."""
     project = workspace.project
     mods = mod.load_all(project, names)
     for each in mods:
@@ -363,8 +361,7 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
-    """Raises UsageError for a missing volume (on another machine the engine reports it), ImageStateError if the image
-    lacks earlyoom."""
+    """Raises UsageError for a missing volume of this machine, ImageStateError if the image lacks earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
             raise UsageError(

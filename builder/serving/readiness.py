@@ -59,11 +59,9 @@ def wait_until_ready(
     workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: float | None = None
 ) -> float:
     """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
-    machine has failed after ``crashes`` crashes. ``limit``, in seconds, ends the wait for a candidate.
-
-    A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
-    server that this command started; a server that was running before goes on.
-    """
+    machine has failed after ``crashes`` crashes, a candidate after ``limit`` seconds. A server that never answers is
+    removed, its log and its options are kept, and ServeFailedError says why. ^C stops a server that this command
+    started."""
     server = started.server
     # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
     service = server.head.service
@@ -307,8 +305,7 @@ class OptionsInUse:
 @dataclass(frozen=True)
 class StartFacts:
     """The facts under which an image answered, for the first time ``at`` and for the ``last`` time (RFC 3339 UTC).
-
-    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine has no node. ``chosen`` is what
+    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine is no node. ``chosen`` is what
     vLLM chose by itself."""
 
     at: str
@@ -458,8 +455,7 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
 
 
 def options_now(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> OptionsInUse:
-    """The options of a server with these labels, or of the recipe alone without labels. Raises FileProblemsError,
-    UsageError."""
+    """The options of a server with these labels, or of the recipe alone. Raises FileProblemsError, UsageError."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     typed = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SelectedImage:
     """A recipe and the numbered image that serves it. The ``reason``: the recipe names the number (``numbered``), the
-    model is ``paired`` with it, it was ``adopted`` from the name in the recipe, or it is ``current`` in its
-    repository."""
+    model is ``paired`` with it, it was ``adopted`` from the name in the recipe, or it is ``current``."""
 
     recipe: Recipe
     image: ImageName

@@ -1,7 +1,5 @@
-"""The meaning of a vLLM log: the cause of a server's end, the phases of its start, and what vLLM chose by itself.
-
-Everything is recognised by patterns for single lines. Other lines are ignored.
-"""
+"""The meaning of a vLLM log, line by line: the cause of a server's end, the phases of its start, and what vLLM
+chose."""
 
 from __future__ import annotations
 

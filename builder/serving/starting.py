@@ -419,8 +419,7 @@ def _gib(size: int) -> str:
 
 
 def fits_beside(prepared: PreparedServer) -> bool:
-    """True if a server may run beside what is being served. Unknown memory (of a node, or of a GPU with its own) does
-    not count as enough."""
+    """True if a server may run beside what is being served. Unknown memory does not count as enough."""
     for planned in prepared.containers:
         settings = planned.settings
         is_unknown = settings.gpus and shared_with_gpu(planned.engine, settings.image) is None
