@@ -15,14 +15,12 @@ from builder.base import files, records, tar_stream
 from builder.base.errors import TransferError
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
+from builder.engine.client import NO_ROOM, NO_ROOM_HINT, Endpoint, quoted, stream
 from builder.engine.images import DIGEST, split_tag, with_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from builder.engine.client import Endpoint
 
 
 # The OCI image layout: blobs named by their digests, and manifests that refer to one another.

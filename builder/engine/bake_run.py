@@ -26,7 +26,7 @@ from builder.engine.build_log import (
     StepProgress,
     build_error,
 )
-from builder.engine.client import environment, request
+from builder.engine.client import Endpoint, environment, request
 from builder.engine.images import remove_image
 from builder.engine.machine import INSTALL_HINT
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.build_log import StepFinished, StepMemory
-    from builder.engine.client import Endpoint
 
 
 _STOP_WAIT = 5.0

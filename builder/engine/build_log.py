@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from builder.base.errors import BaseGoneError, BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass, field, replace
-from builder.engine.client import NO_ROOM, START_HINT, raw
+from builder.engine.client import NO_ROOM, START_HINT, Endpoint, raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from builder.engine.client import Endpoint
 
 
 # What the steps that compile print (dockerfiles/_parts/wheels.j2).

@@ -17,13 +17,12 @@ from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.base.values import dataclass, field
 from builder.engine import containers, registry
-from builder.engine.client import EngineHTTPError, EngineTimeoutError
+from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Container
 
 

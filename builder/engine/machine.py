@@ -16,12 +16,10 @@ from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client, containers
-from builder.engine.client import environment, request
+from builder.engine.client import Endpoint, environment, request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from builder.engine.client import Endpoint
 
 
 # Programs on the machine of an engine: on this one, or by ssh.

@@ -18,13 +18,12 @@ from builder.base import http_client, records
 from builder.base.errors import SourceError, TransferError
 from builder.base.values import dataclass
 from builder.engine import archives, images, machine
-from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
+from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError, quoted, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from builder.engine.archives import Descriptor, Receive
-    from builder.engine.client import Endpoint
 
 
 def credentials(reference: str) -> dict[str, str]:

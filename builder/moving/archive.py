@@ -16,13 +16,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from builder.base import records, tar_stream
 from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
-from builder.base.tar_stream import printable
+from builder.base.tar_stream import Member, Writer, printable
 from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
 from builder.definitions.mod import FETCHED
 from builder.engine import archives
 from builder.lock import lock_file, text
-from builder.lock.model import ImageName, Lock, Model, Repository
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
 from builder.moving import traveling_caches
 from builder.moving.traveling_caches import TravelingCaches
 from builder.numbers import build_directory
@@ -32,9 +32,7 @@ from builder.plan.plan_model import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from builder.base.tar_stream import Member, Writer
     from builder.engine.archives import Descriptor, Manifest
-    from builder.lock.model import NumberedImage
 
 
 FOLDER = "builder/"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
 from builder.base.errors import BuilderError, NodeError
-from builder.base.events import Diagnosis, Message, ignore
+from builder.base.events import Diagnosis, Message, Report, ignore
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import Node

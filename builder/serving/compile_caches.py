@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base import files, processes, records
 from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.model import Lock, NumberedImage
     from builder.numbers.build_directory import BuildPart
 
 

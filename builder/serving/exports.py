@@ -14,14 +14,13 @@ from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, UsageError
 from builder.base.values import dataclass, replace
 from builder.definitions import command as commands
-from builder.definitions.container import STARTING_SECONDS
+from builder.definitions.container import STARTING_SECONDS, ContainerSettings
 from builder.serving.running import STARTED_BY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from builder.definitions.command import ServeCommand
-    from builder.definitions.container import ContainerSettings
     from builder.definitions.recipe import Recipe
 
 

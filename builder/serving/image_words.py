@@ -32,7 +32,7 @@ from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, recipe_problems
 from builder.engine import containers, images, installed
-from builder.lock.model import GitPin, WheelPin
+from builder.lock.model import GitPin, Lock, WheelPin
 from builder.serving import selection
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 

@@ -16,7 +16,7 @@ from builder.base.words import did_you_mean
 from builder.definitions import recipe as recipes
 from builder.definitions.container import HOME
 from builder.lock import checkpoints_lock, lock_file
-from builder.serving.selection import SelectedImage
+from builder.serving.selection import SelectedImage, ServedImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import CheckpointName, CheckpointRevision, RecordedSource
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.workspace import Workspace
-    from builder.serving.selection import ServedImage
 
 
 # The revision of a model, and its pairing with an image.

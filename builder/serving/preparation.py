@@ -14,8 +14,8 @@ from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageH
 from builder.base.events import Message
 from builder.base.values import asdict, dataclass, field, replace
 from builder.definitions import cluster, command, configuration, container, mod
-from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
-from builder.definitions.container import LABEL, PROGRAM, Mount
+from builder.definitions.configuration import FILE, NOTHING_REQUESTED, Node, RequestedOptions
+from builder.definitions.container import LABEL, PROGRAM, ContainerOptions, ContainerSettings, Mount
 from builder.engine import client, containers, images, installed
 from builder.lock import lock_file
 from builder.lock.model import ImageName
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.definitions.command import Backend, ServeCommand
-    from builder.definitions.configuration import Node
-    from builder.definitions.container import ContainerOptions, ContainerSettings
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint

@@ -23,8 +23,8 @@ from builder.engine import containers
 from builder.evidence import standing
 from builder.lock import lock_file
 from builder.serving import server_log, starting
-from builder.serving.running import NODES, PROJECT, StartOptions, answers
-from builder.serving.selection import SelectedImage
+from builder.serving.running import NODES, PROJECT, RunningServer, ServerMember, StartOptions, answers
+from builder.serving.selection import SelectedImage, ServedImage
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from builder.engine.containers import Service
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.running import RunningServer, ServerMember
-    from builder.serving.selection import ServedImage
     from builder.serving.starting import StartedServer
 
 

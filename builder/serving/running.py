@@ -13,17 +13,15 @@ from builder.base.values import dataclass, field
 from builder.definitions import command, configuration, container
 from builder.definitions.cluster import RANK
 from builder.definitions.command import Backend  # noqa: TC001 (the type of a record)
-from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
+from builder.definitions.configuration import NOTHING_REQUESTED, Node, RequestedOptions
 from builder.definitions.container import ADDRESS, LABEL, PORT_INSIDE
 from builder.engine import containers
-from builder.engine.client import of_node
+from builder.engine.client import Endpoint, of_node
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from builder.base.project import Project
-    from builder.definitions.configuration import Node
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace

@@ -18,27 +18,24 @@ from builder.base.errors import (
     ServeFailedError,
     UsageError,
 )
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.values import dataclass, replace
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
 from builder.engine import containers, machine
-from builder.engine.client import EngineHTTPError
+from builder.engine.client import Endpoint, EngineHTTPError
 from builder.serving import compile_caches
-from builder.serving.preparation import tried_mark
+from builder.serving.preparation import PlannedContainer, PreparedServer, tried_mark
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.definitions.mod import Mod
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
-    from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
 
 
