@@ -7,9 +7,10 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from builder.base import files, records, tar_stream
 from builder.base.errors import TransferError
@@ -17,11 +18,6 @@ from builder.base.values import dataclass
 from builder.engine import client
 from builder.engine.client import NO_ROOM, NO_ROOM_HINT, Endpoint, quoted, stream
 from builder.engine.images import DIGEST, split_tag, with_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
 
 # The OCI image layout: blobs named by their digests, and manifests that refer to one another.
 # https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, image-index.md). The engine's own

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from builder.base.errors import EngineError
 from builder.base.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 _FAR_HINT = "check the address, and that Docker runs on that machine (`sudo systemctl start docker` there)"

@@ -8,8 +8,10 @@ import io
 import json
 import os
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuildFailedError, ConflictError, ImageStateError
@@ -29,9 +31,6 @@ from builder.engine.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import PurePosixPath
-
     from builder.engine.client import Endpoint
 
 

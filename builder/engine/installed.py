@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +21,6 @@ from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from builder.engine.containers import Container
 
 

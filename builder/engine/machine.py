@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
@@ -17,10 +18,6 @@ from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client, containers
 from builder.engine.client import Endpoint, environment, request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 # Programs on the machine of an engine: on this one, or by ssh.
 

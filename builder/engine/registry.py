@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +22,6 @@ from builder.engine import archives, images, machine
 from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError, quoted, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from builder.engine.archives import Descriptor, Receive
 
 

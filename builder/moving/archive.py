@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -30,8 +31,6 @@ from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     from builder.engine.archives import Descriptor, Manifest
 
 

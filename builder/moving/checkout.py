@@ -9,6 +9,7 @@ import ipaddress
 import posixpath
 import re
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,6 @@ from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
 from builder.sources import git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.configuration import Node
     from builder.definitions.recipe import Recipe

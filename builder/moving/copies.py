@@ -7,6 +7,7 @@ import json
 import posixpath
 import re
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,8 +26,6 @@ from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.lab.changes import FileChange
     from builder.sources.git import Notify

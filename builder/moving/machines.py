@@ -8,8 +8,10 @@ import re
 import shlex
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
@@ -22,9 +24,6 @@ from builder.engine import client as endpoints
 from builder.engine.machine import HERE, is_here, run_on_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import Node

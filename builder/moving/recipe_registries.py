@@ -7,6 +7,7 @@ import posixpath
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +22,6 @@ from builder.moving import copies
 from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.moving.copies import CopyAddress, PlannedCopy
     from builder.sources.git import Notify

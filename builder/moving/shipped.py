@@ -5,8 +5,9 @@ A record is committed with the project. It tells which files the user has edited
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import builder
 from builder import definitions
@@ -20,10 +21,6 @@ from builder.definitions import recipe as recipes
 from builder.definitions.mod import PlainFile, mod_names, name_of
 from builder.lock import closures, lock_file
 from builder.lock.model import Lock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 _PACKAGE = Path(builder.__file__).parent
 # pyproject.toml puts them there when a wheel is made.

@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import file_digest
 from itertools import count
@@ -28,8 +29,6 @@ from builder.serving import compile_caches
 from builder.serving.compile_caches import INSIDE, RECORD, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import ImageName, NumberedImage

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from builder.serving.selection import SelectedImage, ServedImage, for_recipe, se
 from builder.serving.starting import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.advisories import FactValue

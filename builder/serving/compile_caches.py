@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -25,8 +25,6 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     from builder.engine.client import Endpoint
     from builder.numbers.build_directory import BuildPart
 

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from builder.definitions.container import STARTING_SECONDS, ContainerSettings
 from builder.serving.running import STARTED_BY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
 

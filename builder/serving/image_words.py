@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -36,8 +36,6 @@ from builder.lock.model import GitPin, Lock, WheelPin
 from builder.serving import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace

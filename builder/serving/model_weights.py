@@ -4,6 +4,7 @@ place (``NAME@REVISION``, so that image and weights move together), and their co
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from builder.lock import checkpoints_lock, lock_file
 from builder.serving.selection import SelectedImage, ServedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.base.events import Report
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project

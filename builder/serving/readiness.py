@@ -6,9 +6,10 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import files, hub_cache, machine_record, records, redaction, words
@@ -28,9 +29,6 @@ from builder.serving.selection import SelectedImage, ServedImage
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.lock.model import Lock

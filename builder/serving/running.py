@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,8 +20,6 @@ from builder.engine import containers
 from builder.engine.client import Endpoint, of_node
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.lock.model import ImageName, Lock, Pairing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import adopted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.project import Project
     from builder.definitions.image import ServeSettings
     from builder.definitions.recipe import Recipe
