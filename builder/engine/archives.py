@@ -29,10 +29,7 @@ DOCKER_INDEX = "manifest.json"
 LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
 _BLOBS = "blobs/sha256/"
 _DIGEST = re.compile(DIGEST)
-INDEX_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
+INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 ReadBlob = Callable[[str], bytes]
 """Returns the content of a small blob, by its digest."""
 Receive = Callable[[str, int, "Iterator[bytes]"], None]
@@ -150,10 +147,7 @@ def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None
 
 
 def save_archive(
-    endpoint: Endpoint,
-    name: str,
-    receive: Receive,
-    on_bytes: Callable[[int], None],
+    endpoint: Endpoint, name: str, receive: Receive, on_bytes: Callable[[int], None]
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
     the number of bytes that the engine has sent. Returns the image's descriptor and its manifest, whose layers are

@@ -17,15 +17,7 @@ from builder.base.files import naming
 from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.build_log import (
-    EXPORTING,
-    BuildLog,
-    BuildProgress,
-    Event,
-    LayersPacked,
-    StepProgress,
-    build_error,
-)
+from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, LayersPacked, StepProgress, build_error
 from builder.engine.client import Endpoint, environment, request
 from builder.engine.images import remove_image
 from builder.engine.machine import INSTALL_HINT

@@ -287,12 +287,7 @@ def _canonical(name: str) -> str:
 
 
 def read_files(
-    endpoint: Endpoint,
-    image: str,
-    labels: Mapping[str, str],
-    package: str,
-    paths: Collection[str],
-    platform: str = "",
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], package: str, paths: Collection[str], platform: str = ""
 ) -> dict[str, bytes]:
     """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
     ``package`` (``vllm/config.py``). Raises as ``read`` does."""

@@ -103,10 +103,7 @@ _LARGEST_FILE = 65536
 
 
 def read_machine(
-    endpoint: Endpoint,
-    environ: Mapping[str, str],
-    image: str = "",
-    seconds: float = PROGRAMS_SECONDS,
+    endpoint: Endpoint, environ: Mapping[str, str], image: str = "", seconds: float = PROGRAMS_SECONDS
 ) -> Machine:
     """The record of the engine's machine. A machine that is reached neither here nor by ssh is read in a container of
     ``image``. Whatever cannot be read is empty. ``BUILDER_ROOT`` names another folder than / to read in."""

@@ -161,10 +161,7 @@ def machine_facts(machine: Machine) -> NewFacts:
 
 
 def advise(
-    project: Project,
-    facts: NewFacts,
-    of_image: Callable[[], NewFacts] = dict,
-    config: Configuration | None = None,
+    project: Project, facts: NewFacts, of_image: Callable[[], NewFacts] = dict, config: Configuration | None = None
 ) -> tuple[Diagnosis, ...]:
     """The advisories that these ``facts`` and those ``of_image`` match, without the silenced ones. If both have a fact,
     that of ``facts`` counts."""

@@ -248,10 +248,7 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
     entries = [
         {
             "model_name": name,
-            "litellm_params": {
-                "model": f"hosted_vllm/{model.served_as}",
-                "api_base": f"http://{host}:{model.port}/v1",
-            },
+            "litellm_params": {"model": f"hosted_vllm/{model.served_as}", "api_base": f"http://{host}:{model.port}/v1"},
             "model_info": {"image": model.image},
         }
         for model in models
