@@ -170,15 +170,12 @@ def save_archive(
                 elif file and info.name == INDEX:
                     top = descriptor(records.parse_json(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
-        raise TransferError(
-            "the engine stopped while it was sending the image",
-            hint="`docker info` shows whether the engine runs; then run the command again",
-        ) from None
+        message = "the engine stopped while it was sending the image"
+        hint = "`docker info` shows whether the engine runs; then run the command again"
+        raise TransferError(message, hint=hint) from None
     if top is None:
-        raise TransferError(
-            "the engine's archive is not an OCI image layout: the engine is older than Docker 25",
-            hint="update Docker to version 25 or later",
-        )
+        message = "the engine's archive is not an OCI image layout: the engine is older than Docker 25"
+        raise TransferError(message, hint="update Docker to version 25 or later")
     image, named = read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
     if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):

@@ -163,10 +163,9 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
     docker: Any = _json(meta).get("Endpoints")
     docker = docker.get("docker") if isinstance(docker, dict) else None
     if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
-        raise EngineError(
-            f"the docker context `{name}` (from {origin}) does not exist or names no engine",
-            hint="`docker context ls` lists all contexts: name one of them, or `default` for this machine's engine",
-        )
+        message = f"the docker context `{name}` (from {origin}) does not exist or names no engine"
+        hint = "`docker context ls` lists all contexts: name one of them, or `default` for this machine's engine"
+        raise EngineError(message, hint=hint)
     tls = contexts / "tls" / folder / "docker"
     verify = not docker.get("SkipTLSVerify", False)
     return Endpoint(docker["Host"], _PLUGIN, f"context {name}, from {origin}", str(tls) if tls.is_dir() else "", verify)
@@ -243,10 +242,8 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
     except ValueError as error:
         raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
     if address.scheme != "tcp" or not address.hostname:
-        raise EngineError(
-            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
-            hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
-        )
+        message = f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine"
+        raise EngineError(message, hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST")
     port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
     connection = socket.create_connection((address.hostname, port), timeout=timeout)
     return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection
@@ -404,10 +401,9 @@ def request(
     try:
         return json.loads(data)
     except ValueError:
-        raise EngineError(
-            f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON",
-            hint="`docker info` shows whether the engine runs; then run the command again",
-        ) from None
+        message = f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON"
+        hint = "`docker info` shows whether the engine runs; then run the command again"
+        raise EngineError(message, hint=hint) from None
 
 
 def raw(

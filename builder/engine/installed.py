@@ -45,10 +45,9 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
         return str(described["Descriptor"]["digest"])
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
-        raise SourceError(
-            f"base image {reference} cannot be resolved: {why}",
-            hint="check its name and the network, or bring the image into the engine: `docker pull`, `docker load`",
-        )
+        message = f"base image {reference} cannot be resolved: {why}"
+        hint = "check its name and the network, or bring the image into the engine: `docker pull`, `docker load`"
+        raise SourceError(message, hint=hint)
     return LOCAL + local
 
 

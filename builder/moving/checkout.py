@@ -53,10 +53,8 @@ def find_checkout(folder: Path) -> Checkout:
     """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
-        raise UsageError(
-            f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts",
-            hint="name the folder that contains launch-cluster.sh and recipes/",
-        )
+        message = f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts"
+        raise UsageError(message, hint="name the folder that contains launch-cluster.sh and recipes/")
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
         root,

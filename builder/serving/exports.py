@@ -194,10 +194,8 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
         rendered = commands.render_command(replace(recipe, command=text, revision=None), {})
         is_same = not command.is_script and rendered.words == command.words
     if not is_same:
-        raise UsageError(
-            f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command",
-            hint="write --revision into the command",
-        )
+        message = f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command"
+        raise UsageError(message, hint="write --revision into the command")
     return text
 
 

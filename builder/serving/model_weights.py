@@ -186,10 +186,8 @@ def served_weights(
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
-        raise ImageStateError(
-            f"{recipe.file} serves {what}, which has not been built yet",
-            hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
-        )
+        message = f"{recipe.file} serves {what}, which has not been built yet"
+        raise ImageStateError(message, hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`")
     if isinstance(selection, SelectedImage):
         hint = f"`builder build {recipe.file}` bakes the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
@@ -202,10 +200,9 @@ def _of_checkpoint(
     place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
     folder = place.folder(name.revision)
     if not place.has(name.revision):
-        raise ImageStateError(
-            f"{name.short} is not on this machine: {folder} is missing",
-            hint=f"`builder checkpoints build {name.name}` builds it, if its definition has not changed",
-        )
+        message = f"{name.short} is not on this machine: {folder} is missing"
+        hint = f"`builder checkpoints build {name.name}` builds it, if its definition has not changed"
+        raise ImageStateError(message, hint=hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
@@ -294,19 +291,16 @@ def source_weights_of(
 
     served = served_weights(project, environ, lock, selection)
     if served is None or served.checkpoint is None or served.made is None:
-        raise UsageError(
-            f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with",
-            hint="write `model: checkpoint:NAME` in the recipe; `builder checkpoints list` shows the names",
-        )
+        message = f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with"
+        hint = "write `model: checkpoint:NAME` in the recipe; `builder checkpoints list` shows the names"
+        raise UsageError(message, hint=hint)
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
     name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
     recorded = served.made.sources.get(name)
     if recorded is None or name not in definition.sources:
         suggestion = did_you_mean(name, definition.sources, code=True)
-        raise UsageError(
-            f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"its sources: {', '.join(definition.sources)}",
-        )
+        message = f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else "")
+        raise UsageError(message, hint=f"its sources: {', '.join(definition.sources)}")
     written = definition.sources[name]
     requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
     if written.model and recorded.commit:
@@ -330,16 +324,13 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
     if missing := sorted(name for name in wanted if not (folder / name).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
-        raise ImageStateError(
-            f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}",
-            hint=fetches if written.model else f"the files belong in {folder}",
-        )
+        message = f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}"
+        raise ImageStateError(message, hint=fetches if written.model else f"the files belong in {folder}")
     for name, file in recorded.files.items():
         if (folder / name).stat().st_size != file.size:
-            raise ImageStateError(
-                f"{folder / name} has changed size since the checkpoint was made from it",
-                hint="`builder checkpoints build NAME --update` makes the checkpoint from the current source",
-            )
+            message = f"{folder / name} has changed size since the checkpoint was made from it"
+            hint = "`builder checkpoints build NAME --update` makes the checkpoint from the current source"
+            raise ImageStateError(message, hint=hint)
 
 
 # The copy on a node, made by rsync over ssh: only what the node lacks is sent.
@@ -364,17 +355,14 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
     from builder.engine import client
 
     if shutil.which("rsync") is None:
-        raise UsageError(
-            "rsync is not installed on this machine, but is needed to copy models to nodes",
-            hint="`sudo apt-get install rsync`, here and on the nodes",
-        )
+        message = "rsync is not installed on this machine, but is needed to copy models to nodes"
+        raise UsageError(message, hint="`sudo apt-get install rsync`, here and on the nodes")
     address = client.of_node(environ, node.name, node.engine).host
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
-        raise UsageError(
-            f"node {node.name} is reached at {address}, but models are copied over ssh",
-            hint=f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there",
-        )
+        message = f"node {node.name} is reached at {address}, but models are copied over ssh"
+        hint = f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there"
+        raise UsageError(message, hint=hint)
     home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     user = f"{parts.username}@" if parts.username else ""

@@ -229,10 +229,8 @@ def settle_server_options(
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
-            raise UsageError(
-                "ports can be published on one machine only: several nodes use the network of their machines",
-                hint="to make the server listen on another port: `--port N`",
-            )
+            message = "ports can be published on one machine only: several nodes use the network of their machines"
+            raise UsageError(message, hint="to make the server listen on another port: `--port N`")
         configured = replace(configured, publish=())
     return container.settle_container_options(configured, recipe, typed, environ, (project.root, Path.cwd()))
 
@@ -361,10 +359,8 @@ def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: Co
     """Raises UsageError for a missing volume of this machine, ImageStateError if the image lacks earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
-            raise UsageError(
-                f"the volume {mount} cannot be mounted: {mount.source} does not exist",
-                hint=f"to mount an empty folder: `mkdir -p {mount.source}`",
-            )
+            message = f"the volume {mount} cannot be mounted: {mount.source} does not exist"
+            raise UsageError(message, hint=f"to mount an empty folder: `mkdir -p {mount.source}`")
     if not options.earlyoom:
         return
     with containers.running(endpoint, settings.image, labels={"builder.serve.check": "earlyoom"}) as checked:
@@ -397,10 +393,9 @@ def require_model(
         nearest = max(holding, key=lambda mount: len(mount.target))
         folder = Path(nearest.source, model.removeprefix(nearest.target).lstrip("/"))
         if not folder.exists():
-            raise NoImageHelpsError(
-                f"{folder}, which the server would find as {model}, does not exist",
-                hint="correct `model` in the recipe, or the volume that should contain the folder",
-            )
+            message = f"{folder}, which the server would find as {model}, does not exist"
+            hint = "correct `model` in the recipe, or the volume that should contain the folder"
+            raise NoImageHelpsError(message, hint=hint)
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]
         if all(mount.ours for mount in caches) and not _CHANGES_HUB & {*container.env}:

@@ -136,10 +136,8 @@ def _states(server: RunningServer) -> list[Service]:
     states = [state for state in present if state is not None]
     is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
     if is_ended or len(states) < len(present):
-        raise ConflictError(
-            f"another command or program stopped {server.name} while it started",
-            hint="if nobody stopped the server on purpose, run the command again",
-        )
+        message = f"another command or program stopped {server.name} while it started"
+        raise ConflictError(message, hint="if nobody stopped the server on purpose, run the command again")
     return states
 
 

@@ -289,10 +289,8 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
     exact = [server for server in running.servers if text in {server.name, server.head.service.name}]
     matches = exact or [server for server in of_project if text is None or text in names(server)]
     if len(matches) > 1:
-        raise UsageError(
-            f"`{text}` matches several servers" if text else "several servers are running",
-            hint=f"name one: {', '.join(server.name for server in matches)}",
-        )
+        message = f"`{text}` matches several servers" if text else "several servers are running"
+        raise UsageError(message, hint=f"name one: {', '.join(server.name for server in matches)}")
     return matches[0] if matches else None
 
 

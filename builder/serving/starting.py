@@ -126,16 +126,14 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
     for service in on_port:
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
-            raise ConflictError(
-                f"port {port} is already used by {service.name} (image {image})",
-                hint=f"`builder stop {service.name}` stops it; to use another port: `--port N`",
-            )
+            message = f"port {port} is already used by {service.name} (image {image})"
+            hint = f"`builder stop {service.name}` stops it; to use another port: `--port N`"
+            raise ConflictError(message, hint=hint)
     host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
-        raise ConflictError(
-            f"port {port} is already used on this machine",
-            hint=f"to see which program uses it: `sudo ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
-        )
+        message = f"port {port} is already used on this machine"
+        hint = f"to see which program uses it: `sudo ss -ltnp 'sport = :{port}'`; to use another port: `--port N`"
+        raise ConflictError(message, hint=hint)
 
 
 def _can_listen(host: str | None, port: int) -> bool:
@@ -228,10 +226,9 @@ def is_running(prepared: PreparedServer) -> bool:
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
             where = f" on node {planned.engine.node}" if planned.engine.node else ""
-            raise ConflictError(
-                f"another container{where}, not made by builder, is called {service.name}",
-                hint=f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name",
-            )
+            message = f"another container{where}, not made by builder, is called {service.name}"
+            hint = f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name"
+            raise ConflictError(message, hint=hint)
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
@@ -272,20 +269,17 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}",
-                hint="create the folder yourself, or make its parent folder writable for you",
-            ) from None
+            message = f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}"
+            hint = "create the folder yourself, or make its parent folder writable for you"
+            raise UsageError(message, hint=hint) from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
     if member.service.image_id != planned.image_id:
-        raise ImageStateError(
-            f"the tag {planned.settings.image} was moved to another image during the start: nothing was started",
-            hint="run the command again",
-        )
+        message = f"the tag {planned.settings.image} was moved to another image during the start: nothing was started"
+        raise ImageStateError(message, hint="run the command again")
 
 
 def _start(member: ServerMember) -> None:
