@@ -395,9 +395,8 @@ def require_python(container: Container, image: str, hint: str = "") -> str:
     try:
         executable = find_python(container)
     except BuildFailedError:
-        raise ImageContentsError(
-            f"the Python of {image} did not report its version within {READ_SECONDS} seconds", hint=hint
-        ) from None
+        message = f"the Python of {image} did not report its version within {READ_SECONDS} seconds"
+        raise ImageContentsError(message, hint=hint) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
     return executable

@@ -258,9 +258,8 @@ def require_supported(endpoint: Endpoint) -> Versions:
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
-        raise EngineError(
-            f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=INSTALL_HINT
-        )
+        message = f"docker buildx is {buildx_version}; {oldest} is the oldest supported version"
+        raise EngineError(message, hint=INSTALL_HINT)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
         engine=str(version.get("Version", "")),
@@ -295,9 +294,8 @@ def buildx(endpoint: Endpoint) -> str:
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
     if not result or result.returncode or not match:
-        raise EngineError(
-            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=INSTALL_HINT
-        )
+        message = f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin"
+        raise EngineError(message, hint=INSTALL_HINT)
     return match[1]
 
 
@@ -311,7 +309,6 @@ def _version(endpoint: Endpoint) -> dict[str, Any]:
     version: dict[str, Any] = request(endpoint, "GET", "/version", timeout=10)
     engine = str(version.get("Version", ""))
     if _numbers(engine) < OLDEST_ENGINE:
-        raise EngineError(
-            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=INSTALL_HINT
-        )
+        message = f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version"
+        raise EngineError(message, hint=INSTALL_HINT)
     return version

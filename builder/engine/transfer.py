@@ -232,9 +232,8 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
     lines = []
     with suppress(EngineHTTPError):  # a container that ended is removed
         lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
-    raise TransferError(
-        f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}", hint=_OWN_REGISTRY_HINT
-    )
+    message = f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}"
+    raise TransferError(message, hint=_OWN_REGISTRY_HINT)
 
 
 # ssh's message after it requested any free port of the other machine.

@@ -323,9 +323,8 @@ def require_name(kind: Kind, name: str) -> None:
     """Raises UsageError for a text that is no name for a mod or recipe."""
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
-        raise UsageError(
-            f"`{name}` is not a valid {kind} name", hint="choose a name with `--as NAME`: letters, digits and -"
-        )
+        message = f"`{name}` is not a valid {kind} name"
+        raise UsageError(message, hint="choose a name with `--as NAME`: letters, digits and -")
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:

@@ -282,9 +282,8 @@ class _Making:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
         if chosen not in _STRATEGIES:
-            raise UsageError(
-                f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
-            )
+            message = f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
+            raise UsageError(message)
         return chosen, nodes
 
     def _fits(self, share: int) -> bool | None:

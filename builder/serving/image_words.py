@@ -112,9 +112,8 @@ def ask_image(
     ImageStateError if the engine lacks the image or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
-        raise ImageStateError(
-            f"the engine has no image {image}", hint=f"get it with `builder pull {image}` or `builder build`"
-        )
+        message = f"the engine has no image {image}"
+        raise ImageStateError(message, hint=f"get it with `builder pull {image}` or `builder build`")
     questions = {recipe.file: each for recipe in recipes if (each := question(recipe, overrides, extra))}
     keys = {file: key_of(asked_words) for file, (asked_words, _) in questions.items()}
     cache = workspace.project.state / _FILE

@@ -93,9 +93,8 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     name, reason = _image(lock, recipe)
     if name is None:
         adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
-        raise ImageStateError(
-            f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
-        )
+        message = f"no image of {recipe.repository} has been built yet"
+        raise ImageStateError(message, hint=f"`builder build {recipe.file}`; {adopts}")
     return replace(with_number(lock, recipe, name), reason=reason)
 
 
