@@ -64,7 +64,7 @@ def apply_tried(
     mods = mod_choice.fetch_mod_files(workspace, (tuple(mods),))[0]
     applied = []
     for member, container_plan in zip(server.members, planned, strict=True):
-        container = containers.Container(member.engine.endpoint, member.service.id)
+        container = containers.Container(member.engine, member.service.id)
         container.run(["mkdir", "-p", WORKSPACE], timeout=_SLACK)
         container = replace(container, entrypoint=("env", "-C", WORKSPACE))
         applied.append(container)

@@ -65,8 +65,7 @@ def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[Pla
     """Returns the outlook of each planned image. For an existing image, the outlook is empty."""
     is_ahead = [request.force or image.comparison.existing is None for image in planned]
     there = read_build_machine(workspace.engine) if any(is_ahead) else None
-    machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
-    data_root = there.data_root if there else ""
+    machine, data_root = (rules.BuildMachine(*there[:3]), there[3]) if there else (rules.BuildMachine(), "")
     free, compilers = free_disk(data_root), build_jobs(request.settings)
     return tuple(
         BuildOutlook(

@@ -92,8 +92,8 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | N
     if stored.files != key.files:
         return None
     cache = workspace.project.engine_cache
-    existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
-    return stored.results if existing.fingerprints == stored.images else None
+    _, existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
+    return stored.results if existing == stored.images else None
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[BuildOutcome]) -> None:

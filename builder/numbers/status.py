@@ -170,16 +170,18 @@ def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, Imag
     Raises EngineError where none answers.
     """
     names = _names(lock)
-    in_engine = images.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
+    ids, fingerprints = images.find_images(
+        workspace.engine, lock.images, map(str, names), workspace.project.engine_cache
+    )
     by_name: dict[ImageName, ImageState] = {}
     for name in names:
-        fingerprint = in_engine.fingerprints.get(str(name))
+        fingerprint = fingerprints.get(str(name))
         image = lock.images[name.repository].numbers[name.number]
         if fingerprint is None:
             by_name[name] = "pruned" if image.pruned else "missing"
         else:
             by_name[name] = "present" if fingerprint == image.fingerprint else "moved"
-    return by_name, in_engine.ids
+    return by_name, ids
 
 
 def _names(lock: Lock) -> list[ImageName]:
