@@ -57,7 +57,8 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: the definition's request (``asked``), the files of it that were used, and the commit that this led to."""
+    """A source: the definition's request (``asked``), the files of it that were used, and the commit that this led
+    to."""
 
     asked: str
     files: Mapping[FileText, RecordedFile]
