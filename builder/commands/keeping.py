@@ -382,7 +382,7 @@ def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
     for checkpoint in removable:
         if checkpoint in pruning.checkpoints:
             workspace.report(Message(f"removing {checkpoint.title}"))
-            conversion.remove_leftovers(checkpoint)
+            conversion.remove_leftovers(checkpoint.paths)
 
 
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:

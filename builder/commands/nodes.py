@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
 from builder.base.events import Diagnosis, Verdict
-from builder.base.machine_record import Machine
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
@@ -218,9 +217,7 @@ def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, 
     facts = seen.facts
     if isinstance(facts, BuilderError):
         return
-    gpu = "NVIDIA GB10" if facts.driver is not None else ""
-    record = Machine(kernel=facts.kernel, driver=facts.driver or "", gpu=gpu, parameters=facts.parameters)
-    machine = advice.machine_facts(record)
+    machine = advice.machine_facts(facts.machine)
     own_first = [node, *(each for each in nodes if each.name != node.name)]
     advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
     for selection in wanted.served:
@@ -262,9 +259,9 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
         yield from _image_findings(node, looked, wanted)
     if not isinstance(seen.facts, BuilderError):
         yield from machines.check_links(node, nodes, seen.facts)
-        if seen.facts.driver is not None:
-            yield machines.check_driver(seen.facts.driver)
-        yield Diagnosis("kernel", "ok", seen.facts.kernel or "unknown")
+        if machines.has_gb10(seen.facts.machine):
+            yield machines.check_driver(seen.facts.machine.driver)
+        yield Diagnosis("kernel", "ok", seen.facts.machine.kernel or "unknown")
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
 

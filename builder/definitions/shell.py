@@ -1,6 +1,6 @@
-"""The command of a recipe, read as bash would read it, without running it.
+"""Parses the command of a recipe as bash would, without running it.
 
-A command is a template: its placeholders are parsed first, then its words are read, and values are put in last.
+A command is a template: first its placeholders are parsed, then its words, and at the end the values are filled in.
 The value of a placeholder is always text: it cannot end a quote or start a command.
 """
 
@@ -28,7 +28,7 @@ _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]
 Scalar = str | int | float | bool | None
 
 LONGEST_ARGUMENT = 128 << 10
-"""Linux takes no longer argument of a program (MAX_ARG_STRLEN), and so no longer command of a shell."""
+"""The maximum length of an argument in Linux (MAX_ARG_STRLEN), and thus of a shell command."""
 _WIDEST = 1000  # characters that a format such as `{port:>8}` may make of a value
 
 
@@ -44,7 +44,8 @@ class Placeholder:
 
 
 class Unit(NamedTuple):
-    """A character of a command or a placeholder, and its offset: that of the placeholder ``source`` in a value."""
+    """A character of a command or a placeholder, with its offset. In a value, the offset is the offset of its
+    placeholder ``source``."""
 
     item: str | Placeholder
     offset: int
@@ -58,7 +59,7 @@ class CommandProblem(NamedTuple):
 
 
 def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """Parses a template into its units, doubled braces already single, and its problems."""
+    """Parses a template into its units and its problems. Doubled braces become single braces."""
     units: list[Unit] = []
     wrong = [
         CommandProblem("\0", at, "the command contains a NUL character; remove it")
@@ -79,14 +80,14 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
 
 
 IN_BRACES = re.compile(r"\{[^}\n]*+\}?")
-"""A text in braces; without the last one, the rest of a line that has none, which begins none either."""
+"""A text in braces; or, without a closing brace, the rest of the line, which is not a placeholder."""
 
 
 def parse_plain_placeholders(
     template: str, keys: Collection[str]
 ) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder where
-    ``keys`` has it, and all else that is in braces stays as it is."""
+    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder if
+    ``keys`` contains it; other text in braces is unchanged."""
     units: list[Unit] = []
     wrong = [
         CommandProblem("\0", at, "the command contains a NUL character; remove it")
@@ -111,7 +112,7 @@ def keys(units: Iterable[Unit]) -> tuple[str, ...]:
 
 
 def filled(units: Iterable[Unit], values: Mapping[str, Scalar]) -> Iterator[Unit]:
-    """``units`` with the text of its value in place of each placeholder that ``values`` has a fitting one for."""
+    """``units`` with each placeholder replaced by the text of its value, if ``values`` has a suitable one."""
     for unit in units:
         if isinstance(unit.item, Placeholder):
             with suppress(KeyError, ValueError):
@@ -122,7 +123,7 @@ def filled(units: Iterable[Unit], values: Mapping[str, Scalar]) -> Iterator[Unit
 
 
 def text_of_units(units: Iterable[Unit]) -> str:
-    """The text of a command, in which a placeholder is one NUL character, which no pattern matches."""
+    """The text of a command. Each placeholder is one NUL character, which no pattern matches."""
     return "".join(unit.item if isinstance(unit.item, str) else "\0" for unit in units)
 
 
@@ -155,7 +156,7 @@ TokenKind = Literal["text", "mark", "gap", "newline", "operator"]
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a command: text as written (``raw``), or a placeholder. ``expands`` if the shell would expand it."""
+    """A piece of a command: text as written (``raw``), or a placeholder. ``expands``: the shell would expand it."""
 
     kind: TokenKind
     context: ShellContext
@@ -186,18 +187,18 @@ class ParsedCommand:
 
     @property
     def needs_shell(self) -> bool:
-        """True if it is a shell script, rather than the words of a single command."""
+        """True if the command is a shell script, not only the words of a single command."""
         if len(self.commands) > 1 or any(token.expands or token.kind == "operator" for token in self.tokens):
             return True
         first = "".join(token.raw for words in self.commands for token in words[0])
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))
 
 
-# Constructs that are recognised by what follows them: a here-document, and options that are commented out between
-# continued lines, as their authors intend; bash would end the command there.
+# Constructs that are recognised by the following text: a here-document, and options that are commented out between
+# continued lines. Their authors intend to continue the command; bash would end it there.
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\\$`\n]+)\"|\\?([A-Za-z0-9_.:@%+-]+))(?=[\s;|&)<>]|\Z)")
 _COMMENTED_OPTIONS = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*-)")
-# A `{` of which bash may make several words: an unquoted `,` or `..` follows in its word.
+# A `{` that bash may expand to several words: an unquoted `,` or `..` follows in its word.
 # https://www.gnu.org/software/bash/manual/bash.html#Brace-Expansion
 _BRACE_EXPANSION = re.compile(
     r"""\{(?:\\[\s\S]|'[^']*'|"(?:\\[\s\S]|[^"\\])*"|(?!\.\.)[^\\'", \t\n|&;<>()]){0,500}(?:,|\.\.)"""
@@ -206,7 +207,7 @@ _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
 _ONLY_BLANKS, _BLANKS_TO_END = re.compile(r"\s*\Z"), re.compile(r"[ \t]+(?:\n|\Z)")
 # An escaped blank that begins a word, and then an option. `>` in YAML makes such text of lines that end in a backslash.
 _BLANK_BEFORE_OPTION = re.compile(r"[ \t](?=-)|[ \t]+(?=--)")
-_DEEPEST = 100  # constructs within each other
+_DEEPEST = 100  # nested constructs
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
@@ -236,7 +237,7 @@ class _Reader:
         self.cut_off: list[int] = []
 
     def read(self) -> ParsedCommand:
-        # The `)` of a case's pattern would end the substitution around it.
+        # The `)` of a case pattern would end the enclosing substitution.
         if re.search(r"\besac\b", self.text) and _SUBSTITUTION.search(self.text):
             self.stack.append(("opaque", 0))
         while self.at < len(self.units):
@@ -272,7 +273,7 @@ class _Reader:
 
     @property
     def _top(self) -> str:
-        """The opening of the innermost construct; empty outside of all."""
+        """The opening of the innermost construct; empty outside all constructs."""
         return self.stack[-1][0] if self.stack else ""
 
     @property
@@ -308,7 +309,7 @@ class _Reader:
         self.at += length
 
     def _leave_out(self, end: int, context: ShellContext) -> None:
-        """Takes all up to ``end``, which is no part of a command."""
+        """Skips everything up to ``end``, which is not part of a command."""
         while self.at < end:
             self._put("gap", context=context)
 
@@ -367,7 +368,7 @@ class _Reader:
 
     def _backslash(self, following: str, *, at_word_start: bool) -> None:
         if _ONLY_BLANKS.match(self.text, self.at + 1):
-            # The last line ends with a backslash, like those above it: there is no next line to join.
+            # The last line ends with a backslash, like the lines above it, but there is no next line.
             self.at += 1
         elif following != "\n" and _BLANKS_TO_END.match(self.text, self.at + 1):
             ends = "it continues the command only if it is the last character of its line"
@@ -434,7 +435,7 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
     end, is_target, before = 0, False, ""
     for at, token in enumerate((*tokens, Token("newline", "plain", "\n"))):
         if token.kind in {"text", "mark"}:
-            # A backslash at the end of a line joins the lines and is no part of a word.
+            # A backslash at the end of a line joins the lines, and is not part of a word.
             if token.raw != "\\\n":
                 word.append(token)
                 before = ""
@@ -460,10 +461,10 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
     return tuple(commands), tuple(ends)
 
 
-# Values from the command line take the place of their placeholders last: each is one argument, whatever it holds.
-# Values of the recipe are already text of the command.
+# Values from the command line replace their placeholders last: each is one argument, whatever it contains. Values of
+# the recipe are already part of the command's text.
 
-# Programs that take a command as text, or evaluate text: a value in it would be executed.
+# Programs that run or evaluate text: a value in that text would be executed.
 _TAKES_A_COMMAND = frozenset(
     {"bash", "sh", "dash", "zsh", "ksh", "eval", "su", "ssh", "xargs", "watch", "script"}
     | {"trap", "alias", "let", "declare", "typeset", "[["}
@@ -476,7 +477,7 @@ def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
     for word in (word for command in parsed.commands for word in command):
         parts = [token for token in word if token.kind == "text"]
         text = "".join(text_of(t.placeholder, values[t.placeholder.key]) if t.placeholder else t.raw for t in parts)
-        # As in the shell, an unquoted word with nothing in it is no argument.
+        # As in the shell, an empty unquoted word is not an argument.
         if text or len(parts) < len(word):
             texts.append(text)
     return tuple(texts)
@@ -496,7 +497,7 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
 
 
 def _places(parsed: ParsedCommand) -> tuple[int, ...]:
-    """The places for further arguments: behind each `vllm serve`, or behind the only command."""
+    """The positions for more arguments: after each `vllm serve`, or after the only command."""
     serving = [end for command, end in zip(parsed.commands, parsed.ends, strict=True) if _serves(command)]
     if serving or len(parsed.ends) == 1:
         return tuple(serving) or parsed.ends
@@ -543,7 +544,7 @@ def _quoted(token: Token, values: Mapping[str, str], *, alone: bool) -> str:
         return "" if alone and not text else shlex.quote(text)
     if token.context == "single":
         return text.replace("'", "'\\''")
-    # A value in an opaque context is harmless here: `unquotable` reports those that are not.
+    # A value in an opaque context is safe here: `unquotable` reports the unsafe ones.
     return re.sub(r'([$`"\\])', r"\\\1", text)
 
 

@@ -17,16 +17,8 @@ from builder.base.files import naming
 from builder.base.processes import read_ahead, tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.build_log import (
-    EXPORTING,
-    BuildLog,
-    BuildProgress,
-    Event,
-    LayersPacked,
-    StepProgress,
-    build_error,
-)
-from builder.engine.client import environment, request
+from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, LayersPacked, StepProgress, build_error
+from builder.engine.client import Endpoint, environment, request
 from builder.engine.images import remove_image
 from builder.engine.machine import INSTALL_HINT
 
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.build_log import StepFinished, StepMemory
-    from builder.engine.client import Endpoint
 
 
 _STOP_WAIT = 5.0
@@ -170,9 +161,8 @@ def bake_targets(
 ) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
     are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
-    whole environment of the build, with its secrets; ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an
-    interruption the names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
+    whole environment of the build, with its secrets. Raises BuildFailedError, and EngineError if the engine stopped:
+    the names are then removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)

@@ -6,19 +6,14 @@ import codecs
 import re
 from base64 import b64decode
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from builder.base.errors import BaseGoneError, BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass, field, replace
-from builder.engine.client import NO_ROOM, START_HINT, raw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from builder.engine.client import Endpoint
-
+from builder.engine.client import NO_ROOM, START_HINT, Endpoint, raw
 
 # What the steps that compile print (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
@@ -203,9 +204,7 @@ def _recorded(
     runs: Sequence[Evidence],
     probes: Mapping[str, str] | None = None,
 ) -> RecordedRuns:
-    def present(kind: Kind) -> Subject:
-        return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
-
+    present = partial(standing.present_subject, project, lock, image, model, recipe=recipe, environ=environ)
     return RecordedRuns(image, runs, present, probes or {})
 
 

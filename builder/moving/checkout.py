@@ -9,6 +9,7 @@ import ipaddress
 import posixpath
 import re
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,6 @@ from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
 from builder.sources import git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.configuration import Node
     from builder.definitions.recipe import Recipe
@@ -54,10 +53,8 @@ def find_checkout(folder: Path) -> Checkout:
     """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
-        raise UsageError(
-            f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts",
-            hint="name the folder that contains launch-cluster.sh and recipes/",
-        )
+        message = f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts"
+        raise UsageError(message, hint="name the folder that contains launch-cluster.sh and recipes/")
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
         root,

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# Adopted images: the file ``adopted.json`` in their build directory, and the way back to one that is missing. An
-# adopted image was built elsewhere: its build directory says what is in it, and cannot build it again.
+# The file ``adopted.json`` in the build directory of an adopted image, and the way back to a number that is missing.
 
 FILE = plan_model.ADOPTED
 _HEAD = {"version": 1}

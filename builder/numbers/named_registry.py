@@ -112,15 +112,10 @@ def push(
     reference = f"{registry.repository(name)}:{name.number}"
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
     actual = manifest_digest(endpoint, reference)
-    if actual is None:
-        raise TransferError(
-            f"{reference} was pushed, but the registry does not have it",
-            hint="push it again; if that does not help, check the log and the disk of the registry",
-        )
     if actual != digest:
         raise TransferError(
-            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
-            hint=f"`builder push {name}` again shows whether that is the same content",
+            f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}",
+            hint=f"another machine may have pushed it: `builder push {name}` again compares the content",
         )
     return Pushed(digest, already=False)
 

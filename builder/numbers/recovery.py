@@ -19,18 +19,8 @@ from builder.base.project import below_project
 from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.engine.images import split_tag
-from builder.lock import lock_file, merging, text
-from builder.lock.model import (
-    ImageName,
-    Lock,
-    Model,
-    NumberedImage,
-    Pairing,
-    shown_base,
-    shown_mods,
-    shown_pulls,
-    shown_versions,
-)
+from builder.lock import lock_file, merging, model, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
@@ -90,9 +80,11 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     image, stayed = lock.image(to), lock.image(origin)
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both already in the lock")
-    with _scratch_folder(project) as folder:
+    scratch = project.state / _SCRATCH
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
         destination = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, folder), destination]
+        candidates = [*_candidates(project, origin, scratch), destination]
         moved_from = _matching(candidates, image)
         if moved_from and moved_from != destination:
             with _new_directory(project, moved_from, to) as directory:
@@ -103,6 +95,8 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):
                 pass
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return moved_from is not None
 
 
@@ -113,19 +107,6 @@ def remove_unfinished(project: Project) -> None:
     for pattern in (".*.new", files.aside_of(Path("*")).name):
         for folder in project.builds.glob(f"*/{pattern}"):
             shutil.rmtree(below_project(project.builds, folder), ignore_errors=True)
-
-
-@contextmanager
-def _scratch_folder(project: Project) -> Iterator[Path]:
-    """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
-    process left there goes."""
-    folder = project.state / _SCRATCH
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
@@ -288,16 +269,16 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         input_hash=image_labels.input_hash,
         size=size,
         recipe=image_labels.recipe,
-        versions=shown_versions(image_labels.versions),
-        mods=shown_mods(image_labels.mods),
-        pulls=shown_pulls(image_labels.pins.values()),
-        base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
+        versions=model.shown_versions(image_labels.versions),
+        mods=model.shown_mods(image_labels.mods),
+        pulls=model.shown_pulls(image_labels.pins.values()),
+        base=model.shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)
     for definition, pins in image_labels.pins.items():
         part = part.with_pins(definition, details.platform, pins)
-    for position, model in enumerate(image_labels.models):
+    for position, served in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
         revision = image_labels.revision if position == 0 else None
-        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision, since=built)))
+        part = part.with_model(served, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part

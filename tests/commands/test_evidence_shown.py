@@ -161,12 +161,6 @@ def test_a_required_run_that_failed_shows(project: Project, file: str) -> None:
     assert ("failed" if file == "recipe" else "proven") in row(project, SECOND)
 
 
-def test_what_others_ran_proves_nothing(project: Project) -> None:
-    add(project, SECOND, proof(foreign="archive x.tar"))
-    assert ", unproven" in row(project, SECOND)
-    assert "archive x.tar" not in run(project, "show", "small:2")
-
-
 def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project: Project) -> None:
     lock = lock_file.read_lock(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
     projects.write(project.lock, text.dump_lock(lock))
