@@ -71,7 +71,7 @@ def _failures() -> Iterator[None]:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         is_transient = isinstance(error, httpx2.TransportError) and not isinstance(error, final)
-        raise NoAnswerError(str(error) or type(error).__name__, transient=is_transient) from None
+        raise NoAnswerError(reason(error), transient=is_transient) from None
 
 
 def send(
@@ -105,6 +105,13 @@ def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECOND
         if time.monotonic() - began > seconds:
             raise NoAnswerError(f"the server did not finish its answer within {seconds:g} s", transient=True)
         yield part
+
+
+def reason(error: Exception) -> str:
+    """The text of a failure for a person, without the number that the system gives it: ``[Errno -2] Name or …``."""
+    import re
+
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def status(answer: httpx2.Response) -> str:
