@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError, UsageError
+from builder.base.errors import LockError, NewerLockError, UsageError
 from builder.base.events import Message
 from builder.base.project import below_project
 from builder.base.values import dataclass, replace
@@ -55,9 +55,10 @@ _SCRATCH = "merge"
 
 def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
     """The common version of images.lock, ours and theirs, as git's index has them while a merge is unfinished; None
-    where it has one version. Raises LockError for one that is damaged."""
+    where it has one version. A side without images.lock counts as empty, and so does a common version that is damaged.
+    Raises LockError for a side that is damaged."""
     stages = foreign_files.unmerged_stages(project.root, RECORD)
-    if not {2, 3} <= stages:
+    if not stages & {2, 3}:
         return None
 
     def load(path: str, digest: str) -> bytes | None:
@@ -67,7 +68,18 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
     def side(stage: int) -> Lock:
         content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
-        return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
+        if not content:
+            return Lock()
+        try:
+            return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load)
+        except NewerLockError:
+            raise
+        except LockError as error:
+            if stage == 1:  # both sides mended it
+                return Lock()
+            damaged, whole = ("ours", "theirs") if stage == 2 else ("theirs", "ours")
+            hint = f"the side `{damaged}` is damaged: `git checkout --{whole} {RECORD}` keeps the other side alone"
+            raise LockError(error.message, hint=hint) from None
 
     return side(1), side(2), side(3)
 
