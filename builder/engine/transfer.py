@@ -155,7 +155,8 @@ def _hint(error: str) -> str:
     lowered = error.lower()
     if NO_ROOM in lowered:
         return NO_ROOM_HINT
-    if any(phrase in lowered for phrase in ("unauthorized", "no basic auth", "denied", "authentication required")):
+    refused = ("unauthorized", "no basic auth", "denied", "authentication required", "403 forbidden")
+    if any(phrase in lowered for phrase in refused):
         return "log in first: `docker login REGISTRY`"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
