@@ -243,7 +243,7 @@ def _separate(
     """The three locks with different numbers for different images, and the old and new name of each that changed. The
     common version follows the side that changes. An image that the other side has by another number gets that one, as
     in the later commits of a rebase."""
-    sides, renumbered, known = [base, ours, theirs], [], []
+    sides, renumbered, numbered = [base, ours, theirs], [], []
 
     def rename(side: int, name: ImageName, wanted: int | None = None) -> None:
         image = sides[side].images[name.repository].numbers[name.number]
@@ -262,10 +262,10 @@ def _separate(
         others = sides[3 - side].images[name.repository].numbers.items()
         same = next((number for number, other in others if merging.is_same_build(other, image)), None)
         if same:
-            known.append((side, name, same))
+            numbered.append((side, name, same))
         else:
             rename(side, name)
-    for side, name, same in reversed(known):  # the highest first: it leaves its number to the one below
+    for side, name, same in reversed(numbered):  # the highest first: it leaves its number to the one below
         rename(side, name, same)
     return sides[0], sides[1], sides[2], renumbered
 

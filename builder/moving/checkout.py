@@ -388,8 +388,8 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
         numbers = lock.images[repository].numbers if repository in lock.images else {}
-        known = {*of_others, *(record.fingerprint for record in numbers.values())}
-        if details and images.fingerprint(details) not in known:
+        numbered = {*of_others, *(record.fingerprint for record in numbers.values())}
+        if details and images.fingerprint(details) not in numbered:
             promote = not numbers and tag.endswith(":latest")
             size = images.disk_size(workspace.engine, tag)
             collected.append(AdoptableImage(tag, size, details.created, promote))
