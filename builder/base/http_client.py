@@ -108,7 +108,7 @@ def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECOND
 
 
 def reason(error: Exception) -> str:
-    """Returns the text of a failure for a person, without the number that the system puts before it."""
+    """Returns the text of a failure without the number that the system puts before it."""
     import re
 
     return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
