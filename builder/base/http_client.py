@@ -71,7 +71,7 @@ def _failures() -> Iterator[None]:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         is_transient = isinstance(error, httpx2.TransportError) and not isinstance(error, final)
-        raise NoAnswerError(str(error) or type(error).__name__, transient=is_transient) from None
+        raise NoAnswerError(reason(error), transient=is_transient) from None
 
 
 def send(
@@ -105,6 +105,13 @@ def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECOND
         if time.monotonic() - began > seconds:
             raise NoAnswerError(f"the server did not finish its answer within {seconds:g} s", transient=True)
         yield part
+
+
+def reason(error: Exception) -> str:
+    """Returns the text of a failure without the number that the system puts before it."""
+    import re
+
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def status(answer: httpx2.Response) -> str:

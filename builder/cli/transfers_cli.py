@@ -92,7 +92,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         print_json(result, "image already layers size=bytes current models")
         return
     outcome = (
-        "is already here"
+        f"is already here{'; images.lock records it now' if result.lacked else ''}"
         if result.already
         else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
     )

@@ -94,7 +94,12 @@ def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirror
     UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError and
     TransferError where an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
-    folder, address = settings.mirror, "" if settings.mirror else settings.required_registry()
+    folder, address = settings.mirror, settings.registry or ""
+    if not (folder or address):
+        raise UsageError(
+            "no place for copies is set",
+            hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml",
+        )
     lock = lock_file.read_project_lock(workspace.project)
     for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
         if copy := named_registry.mirrored(workspace, reference):

@@ -18,6 +18,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines
 from builder.moving.machines import LinkChoice
+from builder.numbers import named_registry
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, select_any, select_image
 
@@ -278,7 +279,8 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         if present is not None and present == expected:
             yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
-            yield Diagnosis("image", "error", f"{name} differs from the image {like}", remedy)
+            other = f"on {node.name}, `{named_registry.frees(name)}` frees the name; then {remedy}"
+            yield Diagnosis("image", "error", f"{name} differs from the image {like}", other if fingerprint else remedy)
         elif wanted.verdict == "error" or there:
             yield Diagnosis("image", wanted.verdict, f"{name} is missing", remedy)
 

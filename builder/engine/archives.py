@@ -207,8 +207,19 @@ class StreamFile(io.RawIOBase):
 
 
 def folder_has(folder: Path, digest: str) -> bool:
-    """True if the folder has the whole image of this digest: its manifest is written after all that it names."""
-    return bool(_DIGEST.fullmatch(digest)) and (folder / blob_name(digest)).is_file()
+    """True if the folder has the whole image of this digest: every blob that its manifests name, in its size."""
+    path = folder / blob_name(digest)
+    if not _DIGEST.fullmatch(digest) or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            content = records.parse_json(file.read(_LARGEST_MANIFEST))
+        within = content.get("manifests") or ()
+        blobs = [descriptor(each) for each in within or (content["config"], *content["layers"])]
+        whole = all((folder / blob_name(each.digest)).stat().st_size == each.size for each in blobs)
+        return whole and all(folder_has(folder, each["digest"]) for each in within)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) -> None:
@@ -217,7 +228,11 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
     path = folder / blob_name(digest)
     if path.is_file() and path.stat().st_size == size:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{path.parent} cannot be made: {error.strerror}"
+        raise TransferError(message, hint="name a folder that you can write to") from None
     message = f"a part of the image arrived damaged: it does not match {digest}"
     damaged = TransferError(message, hint="run the command again")
     with files.written_large_file(path, replace=True) as file:

@@ -53,7 +53,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "check that the registry of builder.yaml runs, and that you are logged in (`docker login`)"
+HINT = "check the name and the network, that the registry runs, and that you are logged in (`docker login`)"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -345,7 +345,10 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
         raise http_client.NoAnswerError(message)
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
-    answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+    try:
+        answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+    except http_client.NoAnswerError as error:
+        raise http_client.NoAnswerError(f"its server for logins, {realm}: {error}") from None
     token = records.parse_json(answer.content)
     return f"Bearer {token.get('token') or token['access_token']}"
 

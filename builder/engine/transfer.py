@@ -154,8 +154,13 @@ def _hint(error: str) -> str:
     lowered = error.lower()
     if NO_ROOM in lowered:
         return NO_ROOM_HINT
-    if any(phrase in lowered for phrase in ("unauthorized", "no basic auth", "denied", "authentication required")):
+    refused = ("unauthorized", "no basic auth", "denied", "authentication required", "403 forbidden")
+    if any(phrase in lowered for phrase in refused):
         return "log in first: `docker login REGISTRY`"
+    if (
+        "unexpected commit digest" in lowered
+    ):  # containerd keeps the part until its next clean-up, and would take it again
+        return "a layer arrived damaged: run the command again in a minute, when the engine has removed that part"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
     return (

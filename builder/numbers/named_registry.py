@@ -159,12 +159,7 @@ def pull(
     Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
     another image under that number.
     """
-    there = images.inspect_image(endpoint, str(name))
-    if there is not None and images.fingerprint(there) != recorded.fingerprint:
-        raise ImageStateError(
-            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
-            hint=f"in that engine, `docker tag {name} OTHER-NAME; docker image rm {name}` frees the name",
-        )
+    refuse_other_content(endpoint, name, recorded)
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -174,6 +169,23 @@ def pull(
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers
+
+
+def refuse_other_content(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> bool:
+    """True if an engine has the number, False where it lacks it. Raises ImageStateError where another image has the
+    number's tag there."""
+    there = images.inspect_image(endpoint, str(name))
+    if there is not None and images.fingerprint(there) != recorded.fingerprint:
+        raise ImageStateError(
+            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
+            hint=f"in that engine, `{frees(name)}` frees the name",
+        )
+    return there is not None
+
+
+def frees(name: ImageName | str) -> str:
+    """The command that takes a number's tag from another image, which keeps another name."""
+    return f"docker tag {name} OTHER-NAME; docker image rm {name}"
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:

@@ -45,9 +45,10 @@ _SCRATCH = "merge"
 
 def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
     """The common version of images.lock, ours and theirs, as git's index has them while a merge is unfinished; None
-    where it has one version. Raises LockError for one that is damaged."""
+    where it has one version. A side without images.lock counts as empty, and so does a common version that is damaged.
+    Raises LockError for a side that is damaged."""
     stages = foreign_files.unmerged_stages(project.root, RECORD)
-    if not {2, 3} <= stages:
+    if not stages & {2, 3}:
         return None
 
     def load(path: str, digest: str) -> bytes | None:
@@ -57,15 +58,17 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
     def side(stage: int) -> Lock:
         content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
+        if not content:
+            return Lock()
         try:
-            return (
-                lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
-            )
+            return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load)
         except NewerLockError:
             raise
         except LockError as error:
-            whole = "--theirs" if stage == 2 else "--ours"
-            hint = f"to keep the other version: `git checkout {whole} {RECORD}`; then `builder lock --recover`"
+            if stage == 1:  # without a readable common version, both sides are compared with an empty one
+                return Lock()
+            damaged, whole = ("ours", "theirs") if stage == 2 else ("theirs", "ours")
+            hint = f"the side `{damaged}` is damaged: `git checkout --{whole} {RECORD}` keeps only the other side"
             raise LockError(error.message, hint=hint) from None
 
     return side(1), side(2), side(3)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, BinaryIO
 
-from builder.base import files, hub_cache
+from builder.base import files, http_client, hub_cache
 from builder.base.errors import ModelUnavailableError, SourceError
 from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
@@ -345,7 +345,8 @@ def _explained(
     from huggingface_hub import errors, get_token
 
     hub, has_token = _hub_address(environ), bool(_token(environ) or get_token())
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = (line.strip() for line in http_client.reason(error).splitlines())
+    line = next(filter(None, lines), type(error).__name__)
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):
