@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import subprocess
 import threading
@@ -18,6 +19,7 @@ from builder.base.errors import SourceError, UsageError
 from builder.commands import bases
 from builder.engine import images, transfer
 from builder.engine import registry as engine_registry
+from builder.engine.client import environment
 from builder.lock import lock_file
 from tests import projects, registries, shared, web_server
 from tests.commands import bisect_trials
@@ -220,7 +222,8 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
         transfer.pull_layers(endpoint, image, digest, {}, lambda _: None)
         own = f"{repository}-own:1"
         projects.write(tmp_path / "own/Dockerfile", f"FROM {BASE}\nENV OWN=yes\n")
-        subprocess.run(["docker", "build", "-q", "-t", own, tmp_path / "own"], check=True, capture_output=True)
+        argv = [*endpoint.buildx, "build", "--load", "--tag", own, tmp_path / "own"]
+        subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
         try:
             builder("adopt", f"{image}@{digest}", "--as", repository)
             projects.add_recipe(small.root, "theirs", f"{image}:20260920", "Org/Model-2B", [])
