@@ -538,6 +538,28 @@ def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
     assert second["up_seconds"] > first["up_seconds"]
 
 
+def test_an_exported_compose_file_serves_as_run_does(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    def served() -> list[Any]:
+        get(kitchen, "/health")
+        (service,) = containers.labelled(endpoint, f"{LABEL}={kitchen.name}")
+        details = inspect(endpoint, service.id)
+        environ = {entry for entry in details["Config"]["Env"] if entry.partition("=")[0] != "HF_TOKEN"}
+        mounts = {(mount["Source"], mount["Destination"]) for mount in details["Mounts"]}
+        return [details["Image"], details["Path"], details["Args"], environ, mounts]
+
+    file = tmp_path / "compose.yaml"
+    builder("run", "chat")
+    by_run = served()
+    builder("export", "chat", "--format", "compose", "--output", str(file))
+    builder("stop", "chat")
+    serving.compose(endpoint, file, "up", "--detach", "--wait", **kitchen.environ)
+    assert served() == by_run
+    serving.compose(endpoint, file, "down", **kitchen.environ)
+    assert containers.labelled(endpoint, f"{LABEL}={kitchen.name}") == ()
+
+
 def test_what_another_project_serves_is_meant_by_its_own_name_alone(
     kitchen: Kitchen, builder: Builder, built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint
 ) -> None:

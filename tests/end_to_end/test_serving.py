@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +22,8 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
 from tests import program, projects, shared
-from tests.conftest import SCRIPTS, command, remove_all
+from tests.commands import serving
+from tests.conftest import command, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.lab.prove import planted
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
@@ -264,7 +264,7 @@ def served(
 
 
 @pytest.mark.usefixtures("second")
-def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path) -> None:
+def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str) -> None:
     port = processes.free_port()
     builder(cpu, "rollback", MODEL, "--to", "2")
     said = builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
@@ -299,15 +299,23 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
 
     measured(cpu, str(first))
 
-    file = tmp_path / "compose.yaml"
-    exported = ["--format", "compose", "--output", str(file), "--port", str(port), *SMALL]
-    builder(cpu, "export", MODEL, *exported)
     assert re.match(rf"{served} stopped after \d+\.\d s; it served from {first}\n", builder(cpu, "stop", served))
     assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
-    compose(endpoint, file, "up", "--detach", "--wait")
+
+@pytest.mark.long
+def test_an_exported_compose_file_answers_as_run_does(
+    cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path
+) -> None:
+    port = processes.free_port()
+    builder(cpu, "run", str(first), "--port", str(port), *SMALL)
+    answer = chat(port)
+    file = tmp_path / "compose.yaml"
+    builder(cpu, "export", MODEL, "--format", "compose", "--output", str(file), "--port", str(port), *SMALL)
+    builder(cpu, "stop", served)
+    serving.compose(endpoint, file, "up", "--detach", "--wait")
     assert chat(port) == answer
-    compose(endpoint, file, "down")
+    serving.compose(endpoint, file, "down")
     assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
 
@@ -354,12 +362,6 @@ def restarted(project: Project) -> dict[str, Any]:
     while (now := status(project))["restarts"] == 0 and time.monotonic() < end:
         time.sleep(0.2)
     return now
-
-
-def compose(endpoint: Endpoint, file: Path, *arguments: str) -> None:
-    argv = [str(SCRIPTS / "compose"), "-f", str(file), *arguments]
-    done = subprocess.run(argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_what_was_built_is_what_was_pinned(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:
