@@ -136,7 +136,6 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     assert containers.find_container(endpoint, name) is None
 
 
-@pytest.mark.long
 def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     get(kitchen, "/die")
@@ -167,7 +166,6 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
     assert " already serves from " in builder("run", "chat").stdout
 
 
-@pytest.mark.long
 def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
