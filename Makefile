@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference docs wheel clean
+.PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check check-types check-others format setup engine engine-stop bench reference docs wheel clean
 
 # Python keeps what it compiles, whatever the environment says: the tests import it in many processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -53,14 +53,14 @@ quickstart: $(READY) engine
 	  '$(BUILDER) build qwen3-0.6b-cpu' 'nothing changed: nothing is built' \
 	  '$(BUILDER) rollback qwen3-0.6b-cpu' 'after a second build: to the first'
 
-test: $(READY) check
-	@scripts/test
+test: $(READY)
+	@scripts/test --check
 
 test-slow: $(READY)
 	@scripts/test -m "long and not full"
 
-test-full: $(READY) check
-	@BUILDER_KILLS=200 scripts/test -m ""
+test-full: $(READY)
+	@BUILDER_KILLS=200 scripts/test --check -m ""
 
 FAST := -q -m "not engine and not image and not slow and not long and not full" --numprocesses=auto --maxprocesses=4
 test-fast: $(READY)
@@ -103,10 +103,16 @@ coverage: $(READY)
 # What git has and is there: builds leave files in a clone, too.
 SOURCES := comm -23 <(git ls-files -- . ':!builds' | sort) <(git ls-files --deleted | sort)
 
+# mypy takes as long as all others together, and one processor.
 check: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-others
+
+check-types:
+	@.venv/bin/mypy --no-error-summary
+
+check-others:
 	@.venv/bin/ruff check --quiet $$($(SOURCES) | grep '\.py$$')
 	@.venv/bin/ruff format --check --quiet $$($(SOURCES) | grep '\.py$$')
-	@.venv/bin/mypy --no-error-summary
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@.venv/bin/vulture
 	@.venv/bin/codespell $$($(SOURCES))

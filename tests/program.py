@@ -90,6 +90,24 @@ def run(
     return done
 
 
+def script() -> str:
+    """A program of a few milliseconds that does what ``builder`` does, for a shell that calls that."""
+    return f"#!{sys.executable} -IS\n{_SCRIPT.format(path=_server())}"
+
+
+_SCRIPT = """\
+import json, os, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect("{path}")
+socket.send_fds(connection, [b"?"], [0, 1, 2])
+request = {{"arguments": sys.argv[1:], "environ": dict(os.environ), "cwd": os.getcwd()}}
+connection.sendall(json.dumps(request).encode() + b"\\n")
+answers = connection.makefile()
+answers.readline()
+sys.exit(int(answers.readline()))
+"""
+
+
 @functools.cache
 def _server() -> str:
     """The socket of this process's server, which ends with this process: that holds its standard input."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from builder.base.project import Project
-from builder.engine import images
-from builder.engine.client import Endpoint, environment
+from builder.engine import client, images
+from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.lock.text import dump_lock
 
@@ -31,25 +28,37 @@ def load(
     pack: Callable[[bytes], bytes] = bytes,
 ) -> None:
     """Loads an image with one layer for each of ``layers``; the same content, packed alike, gives the same image."""
-    packed = [_tar(layer) for layer in layers]
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "created": "1980-01-01T00:00:00Z",
-        "config": {"Labels": dict(labels or {}), "Cmd": ["/none"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in packed]},
-        "history": [{"created_by": f"COPY {n}"} for n in range(len(packed))]
-        + [{"created_by": "LABEL x=y", "empty_layer": True}],
-    }
-    files = {f"{n}.tar": pack(layer) for n, layer in enumerate(packed)}
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": list(files)}]
-    archive = _tar(
-        {**files, "config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
-    )
-    docker = str(Path(endpoint.buildx[0]).with_name("docker"))
-    docker = docker if Path(docker).exists() else "docker"
-    env = {**os.environ, **environment(endpoint)}
-    subprocess.run([docker, "load"], input=archive, env=env, check=True, capture_output=True)
+    _load(endpoint, {name: (layers, labels or {})}, pack)
+
+
+def _load(
+    endpoint: Endpoint,
+    made: Mapping[str, tuple[Sequence[Files], Mapping[str, str]]],
+    pack: Callable[[bytes], bytes] = bytes,
+) -> None:
+    """Loads images by their names, each of its layers and labels, in one archive."""
+    files: dict[str, bytes] = {}
+    manifest = []
+    for number, (name, (layers, labels)) in enumerate(made.items()):
+        packed = [_tar(layer) for layer in layers]
+        digests = [hashlib.sha256(layer).hexdigest() for layer in packed]
+        config = {
+            "architecture": "amd64",
+            "os": "linux",
+            "created": "1980-01-01T00:00:00Z",
+            "config": {"Labels": dict(labels), "Cmd": ["/none"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+            "history": [{"created_by": f"COPY {n}"} for n in range(len(packed))]
+            + [{"created_by": "LABEL x=y", "empty_layer": True}],
+        }
+        files |= {f"{digest}.tar": pack(layer) for digest, layer in zip(digests, packed, strict=True)}
+        files[f"{number}.json"] = json.dumps(config).encode()
+        names = [f"{digest}.tar" for digest in digests]
+        manifest.append({"Config": f"{number}.json", "RepoTags": [name], "Layers": names})
+    archive = _tar({**files, "manifest.json": json.dumps(manifest).encode()})
+    status, answer = client.upload(endpoint, "/images/load?quiet=1", len(archive), [archive], 60)
+    assert status == 200, answer
+    assert b"errorDetail" not in answer, answer
 
 
 def _tar(files: Files) -> bytes:
@@ -82,10 +91,13 @@ def number(
     pack: Callable[[bytes], bytes] = bytes,
 ) -> NumberedImage:
     """An image with this number in the engine, and its record."""
-    own: Files = {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
     name = f"{repository}:{number}"
-    load(endpoint, name, layers or (BASE, own), labels(repository, number), pack)
+    load(endpoint, name, layers or _layers(repository, number), labels(repository, number), pack)
     return record(endpoint, name, number)
+
+
+def _layers(repository: str, number: int) -> Sequence[Files]:
+    return BASE, {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
 
 
 def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
@@ -107,9 +119,11 @@ def stock(
 ) -> Lock:
     """Numbers in the engine and in images.lock, as if they had been built one after another for these models."""
     lock = Lock()
-    for n in numbers:
+    made = list(numbers)
+    _load(endpoint, {f"{repository}:{n}": (_layers(repository, n), labels(repository, n)) for n in made})
+    for n in made:
         name = ImageName(repository, n)
-        lock = lock.with_image(name, number(endpoint, repository, n))
+        lock = lock.with_image(name, record(endpoint, str(name), n))
         lock = lock.with_repository(repository, lock.images[repository].with_current(n))
         for model in models:
             lock = lock.with_pairing(model, Pairing(name))

@@ -181,8 +181,9 @@ daemon_write_files() {
   local containerd=true
   if [ -n "${BUILDER_ENGINE_CLASSIC:-}" ]; then containerd=false; fi
   # Where less than a fifth of the disk is free, BuildKit deletes what builds left, between two that share it all. Up to
-  # this much stays.
-  local keep='{"gc": {"enabled": true, "defaultReservedSpace": "40GB"}}'
+  # this much stays. It keeps a record of each build for two days, and containerd reads the records of all builds whenever an
+  # image is removed: after thousands of builds, as in tests, each removal took half a second.
+  local keep='{"gc": {"enabled": true, "defaultReservedSpace": "40GB"}, "history": {"maxAge": "1h", "maxEntries": 50}}'
   printf '%s\n' "{\"features\": {\"containerd-snapshotter\": $containerd}, \"builder\": $keep}" >"$ENGINE_HOME/daemon.json"
   # dockerd calls iptables by name. The machine's own comes first, since its other rules are made with it.
   rm -rf -- "$ENGINE_HOME/sbin"

@@ -13,14 +13,14 @@ from builder.lab.same.image_likeness import ImageLikeness
 from tests import json_outputs, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.lab.measure.openai_server import Behaviour
-from tests.lab.same.test_image_likeness import SMALL, compare, rated, rater
+from tests.lab.same.test_image_likeness import SMALL, First, compare, rate, rater
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def kept(likeness: ImageLikeness, within: float | None = 0.005) -> KeptLikeness:
-    sides = rated(Behaviour(rater=rater())), rated(Behaviour(rater=rater()))
+def kept(first: First, likeness: ImageLikeness, within: float | None = 0.005) -> KeptLikeness:
+    sides = (first[1],) * 2
     outcome = image_likeness.likeness_outcome(likeness, SMALL, sides, {"reference": "small:1"}, within)
     return KeptLikeness(
         "small:1", "small:2", "Org/Model", likeness, outcome, None, within, ("small:2 has an FP8 cache",)
@@ -31,7 +31,8 @@ def kept(likeness: ImageLikeness, within: float | None = 0.005) -> KeptLikeness:
 def test_a_difference_is_printed_and_is_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = kept(compare(Behaviour(rater=rater()), Behaviour(rater=rater(loss=0.6))))
+    first = rate(Behaviour(rater=rater()))
+    result = kept(first, compare(first, Behaviour(rater=rater(loss=0.6))))
     measure_cli.print_likeness(result, "")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:15])) <= 80  # the table; what comes below is folded

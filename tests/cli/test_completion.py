@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.cli import options
-from tests import locks, projects
+from tests import locks, program, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +39,9 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     """A PATH on which ``builder`` is this program, whatever is installed."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
-    (programs / "builder").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m builder "$@"\n')
+    (programs / "builder").write_text(program.script())
     (programs / "builder").chmod(0o755)
-    root = str(projects.REPOSITORY_ROOT)
-    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": root, **more}
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **more}
 
 
 def tab(folder: Path, line: str) -> list[str]:

@@ -24,7 +24,7 @@ from builder.cli import main
 from builder.cli.main import ELSEWHERE, GROUPS, TABLE
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.lock.text import dump_lock
-from tests import projects
+from tests import program, projects
 
 
 def test_the_values_of_variables_and_of_api_keys_are_left_out(
@@ -74,7 +74,7 @@ def test_only_commands_are_told_of() -> None:
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "builder", *arguments], capture_output=True, text=True, cwd=cwd)
+    return program.run([*program.PYTHON, *arguments], cwd=cwd)
 
 
 @pytest.mark.slow

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from builder.base import processes
 from builder.base.project import Project
 from builder.definitions import container
+from builder.engine.client import Endpoint, environment
 from tests import projects, shared, shipped_files
 
 HERE = Path(__file__).parent
@@ -96,6 +99,13 @@ class Kitchen:
 
     def recipe(self, arguments: str = "", **more: Any) -> None:
         recipe(self.project, self.repository, **{"name": self.name, "port": self.port, "arguments": arguments, **more})
+
+
+def compose(endpoint: Endpoint, file: Path, *arguments: str, **environ: str) -> None:
+    """Runs ``docker compose`` on an exported file."""
+    argv = [str(projects.REPOSITORY_ROOT / "scripts/compose"), "-f", str(file), *arguments]
+    done = subprocess.run(argv, env={**os.environ, **environment(endpoint), **environ}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def kitchen(built: Project, root: Path, repository: str) -> Kitchen:

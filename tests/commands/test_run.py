@@ -136,7 +136,6 @@ def test_a_server_without_the_prefix_is_restarted_and_stopped(
     assert containers.find_container(endpoint, name) is None
 
 
-@pytest.mark.long
 def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     get(kitchen, "/die")
@@ -167,7 +166,6 @@ def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
     assert " already serves from " in builder("run", "chat").stdout
 
 
-@pytest.mark.long
 def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -539,6 +537,28 @@ def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
     assert child.returncode == 130
     assert second["generated_tokens"] > first["generated_tokens"]
     assert second["up_seconds"] > first["up_seconds"]
+
+
+def test_an_exported_compose_file_serves_as_run_does(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    def served() -> list[Any]:
+        get(kitchen, "/health")
+        (service,) = containers.labelled(endpoint, f"{LABEL}={kitchen.name}")
+        details = inspect(endpoint, service.id)
+        environ = {entry for entry in details["Config"]["Env"] if entry.partition("=")[0] != "HF_TOKEN"}
+        mounts = {(mount["Source"], mount["Destination"]) for mount in details["Mounts"]}
+        return [details["Image"], details["Path"], details["Args"], environ, mounts]
+
+    file = tmp_path / "compose.yaml"
+    builder("run", "chat")
+    by_run = served()
+    builder("export", "chat", "--format", "compose", "--output", str(file))
+    builder("stop", "chat")
+    serving.compose(endpoint, file, "up", "--detach", "--wait", **kitchen.environ)
+    assert served() == by_run
+    serving.compose(endpoint, file, "down", **kitchen.environ)
+    assert containers.labelled(endpoint, f"{LABEL}={kitchen.name}") == ()
 
 
 def test_what_another_project_serves_is_meant_by_its_own_name_alone(

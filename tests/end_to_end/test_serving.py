@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +22,8 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
 from tests import program, projects, shared
-from tests.conftest import SCRIPTS, command, remove_all
+from tests.commands import serving
+from tests.conftest import command, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.lab.prove import planted
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
@@ -263,21 +263,40 @@ def served(
     containers.remove_labelled(endpoint, f"{LABEL}={name}")
 
 
-@pytest.mark.usefixtures("second")
-def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path) -> None:
+def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str) -> None:
     port = processes.free_port()
-    builder(cpu, "rollback", MODEL, "--to", "2")
     said = builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
-    assert said.startswith(f"{served} serves from {first.repository}:2, ready after ")
-    answer = chat(port)
+    assert said.startswith(f"{served} serves from {first}, ready after ")
+    chat(port)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
         counted = readiness.read_metrics(page.read().decode())
     now = status(cpu)
     assert counted is not None
     assert counted.generated_tokens > 0
-    assert (now["state"], now["restarts"], now["image"]) == ("healthy", 0, f"{first.repository}:2")
+    assert (now["state"], now["restarts"], now["image"]) == ("healthy", 0, str(first))
     assert (now["requests_running"], now["requests_waiting"]) == (counted.running, counted.waiting)
     assert (now["prompt_tokens"], now["generated_tokens"]) == (counted.prompt_tokens, counted.generated_tokens)
+    # vLLM reads the arguments' JSON before it renders.
+    conversation = json.loads(json.dumps(CONVERSATION))
+    conversation[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bern"}
+    assert prompt(port) == rendering.render(conversation, tools=TOOLS, add_generation_prompt=True)
+
+    measured(cpu, str(first))
+
+    assert re.match(rf"{served} stopped after \d+\.\d s; it served from {first}\n", builder(cpu, "stop", served))
+    assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("second")
+def test_after_a_kill_and_a_rollback_restart_and_a_compose_file_answer_as_before(
+    cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path
+) -> None:
+    port = processes.free_port()
+    builder(cpu, "rollback", MODEL, "--to", "2")
+    said = builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
+    assert said.startswith(f"{served} serves from {first.repository}:2, ready after ")
+    answer = chat(port)
 
     kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
     assert containers.execute(endpoint, f"vllm-{served}", kill, 30).exit_code == 0
@@ -292,22 +311,13 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     inside = containers.execute(endpoint, f"vllm-{served}", ["cat", TEMPLATE], 30).output
     assert not inside.startswith("{#- changed -#}")
     assert chat(port) == answer
-    # vLLM reads the arguments' JSON before it renders.
-    conversation = json.loads(json.dumps(CONVERSATION))
-    conversation[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bern"}
-    assert prompt(port) == rendering.render(conversation, tools=TOOLS, add_generation_prompt=True)
-
-    measured(cpu, str(first))
 
     file = tmp_path / "compose.yaml"
-    exported = ["--format", "compose", "--output", str(file), "--port", str(port), *SMALL]
-    builder(cpu, "export", MODEL, *exported)
-    assert re.match(rf"{served} stopped after \d+\.\d s; it served from {first}\n", builder(cpu, "stop", served))
-    assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
-
-    compose(endpoint, file, "up", "--detach", "--wait")
+    builder(cpu, "export", MODEL, "--format", "compose", "--output", str(file), "--port", str(port), *SMALL)
+    builder(cpu, "stop", served)
+    serving.compose(endpoint, file, "up", "--detach", "--wait")
     assert chat(port) == answer
-    compose(endpoint, file, "down")
+    serving.compose(endpoint, file, "down")
     assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
 
@@ -354,12 +364,6 @@ def restarted(project: Project) -> dict[str, Any]:
     while (now := status(project))["restarts"] == 0 and time.monotonic() < end:
         time.sleep(0.2)
     return now
-
-
-def compose(endpoint: Endpoint, file: Path, *arguments: str) -> None:
-    argv = [str(SCRIPTS / "compose"), "-f", str(file), *arguments]
-    done = subprocess.run(argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_what_was_built_is_what_was_pinned(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,34 +16,30 @@ CELLS = 26
 TOKENS = 128
 
 
-def texts(numbers: random.Random, noise: float, fault: float, shift: float = 0.0, count: int = 8) -> LikenessComparison:
+def texts(
+    numbers: np.random.Generator, noise: float, fault: float, shift: float = 0.0, count: int = 8
+) -> LikenessComparison:
     """Texts of `TOKENS` tokens: each rating has ``noise`` of its own, and the second image a ``fault`` beside it."""
-    own, apart, growth = [], [], []
-    for _ in range(count):
-        loud = noise * math.exp(numbers.gauss(0, 0.5))  # some texts are louder than others
-        a1, a2, b1, b2 = ([numbers.gauss(0, loud) for _ in range(TOKENS)] for _ in range(4))
-        off = [numbers.gauss(-shift, fault) for _ in range(TOKENS)]
-        second = [[one + more for one, more in zip(side, off, strict=True)] for side in (b1, b2)]
-        own.append(sum(abs(x - y) for x, y in zip(a1, a2, strict=True)) / TOKENS)
-        pairs = zip((a1, a2), second, strict=True)
-        apart.append(sum(abs(x - y) for one, other in pairs for x, y in zip(one, other, strict=True)) / 2 / TOKENS)
-        growth.append((sum(a1) + sum(a2) - sum(second[0]) - sum(second[1])) / 2 / TOKENS)
-    return compare_likeness(own, apart, growth, CELLS)
+    loud = noise * np.exp(numbers.normal(0, 0.5, (count, 1)))  # some texts are louder than others
+    a1, a2, b1, b2 = (numbers.normal(0, 1, (count, TOKENS)) * loud for _ in range(4))
+    off = numbers.normal(-shift, fault, (count, TOKENS))
+    own = np.abs(a1 - a2).mean(axis=1)
+    apart = (np.abs(a1 - b1 - off) + np.abs(a2 - b2 - off)).mean(axis=1) / 2
+    growth = (a1 + a2 - b1 - b2 - 2 * off).mean(axis=1) / 2
+    return compare_likeness(own.tolist(), apart.tolist(), growth.tolist(), CELLS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0005, 0.01, 0.1])
 def test_an_image_is_not_different_from_itself(noise: float) -> None:
-    numbers = random.Random(noise)  # noqa: S311 (the same every time)
+    numbers = np.random.default_rng(1)  # the same every time
     verdicts = [texts(numbers, noise, 0).verdict for _ in range(CELLS * 20)]
     assert "different" not in verdicts
     assert verdicts.count("equivalent") > 0.99 * len(verdicts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "shift"), [(0.1, 0), (0.0, 0.05), (0.05, 0.05)])
 def test_what_is_well_above_the_noise_is_found(fault: float, shift: float) -> None:
-    numbers = random.Random(shift)  # noqa: S311
+    numbers = np.random.default_rng(1)
     verdicts = [texts(numbers, 0.01, fault, shift, 100).verdict for _ in range(40)]
     assert verdicts.count("different") == 40
 

@@ -34,9 +34,9 @@ def rater(loss: float = 0.0, noise: float = 0.0, fault: float = 0.0, seed: int =
 
     def rate(tokens: list[int]) -> list[dict[str, dict[str, Any]] | None]:
         rated: list[dict[str, dict[str, Any]] | None] = [None]
-        faults = random.Random(f"{tokens}")  # noqa: S311
+        faults = random.Random(f"{tokens}") if fault else noises  # noqa: S311
         for token in tokens[1:]:
-            off = noises.gauss(0, noise) + faults.gauss(0, fault) + loss
+            off = (noises.gauss(0, noise) if noise else 0) + (faults.gauss(0, fault) if fault else 0) + loss
             own = {str(token): {"logprob": math.log(1 / 20) - off, "rank": 2 if off > 0.5 else 1, "decoded_token": "?"}}
             rated.append(own | ({str(OTHER): {"logprob": -0.5, "rank": 1, "decoded_token": "!"}} if off > 0.5 else {}))
         return rated
@@ -44,14 +44,28 @@ def rater(loss: float = 0.0, noise: float = 0.0, fault: float = 0.0, seed: int =
     return rate
 
 
-def compare(first: Behaviour, second: Behaviour, plan: TextPlan = SMALL) -> ImageLikeness:
+First = tuple[forced_texts.ForcedPrompts, text_rating.RatedImage]
+
+
+def rate(first: Behaviour, plan: TextPlan = SMALL) -> First:
+    """The prompts of a comparison, and the first image's ratings of them and its answers."""
     with serving(first) as served:
-        given, by_first = text_rating.rate_image(served, plan, "A", events.ignore)
-        by_first = text_rating.with_answers(served, by_first, "A", events.ignore)
+        given, ratings = text_rating.rate_image(served, plan, "A", events.ignore)
+        return given, text_rating.with_answers(served, ratings, "A", events.ignore)
+
+
+def compare(first: First, second: Behaviour, plan: TextPlan = SMALL) -> ImageLikeness:
+    given, by_first = first
     with serving(second) as served:
         _, by_second = text_rating.rate_image(served, plan, "B", events.ignore, given)
         by_second = text_rating.with_answers(served, by_second, "B", events.ignore)
     return image_likeness.compare_images(given, by_first, by_second)
+
+
+@pytest.fixture(scope="module")
+def plain() -> First:
+    """A model without noise or fault, which several tests compare with others."""
+    return rate(Behaviour(rater=rater()))
 
 
 @pytest.mark.slow
@@ -64,8 +78,8 @@ def compare(first: Behaviour, second: Behaviour, plan: TextPlan = SMALL) -> Imag
         (rater(loss=0.02), "different"),
     ],
 )
-def test_a_model_without_noise(second: Rater, verdict: str) -> None:
-    likeness = compare(Behaviour(rater=rater()), Behaviour(rater=second))
+def test_a_model_without_noise(plain: First, second: Rater, verdict: str) -> None:
+    likeness = compare(plain, Behaviour(rater=second))
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
@@ -74,7 +88,7 @@ def test_a_model_without_noise(second: Rater, verdict: str) -> None:
 
 @pytest.mark.slow
 def test_a_model_with_noise_is_as_itself_until_more_than_that_differs() -> None:
-    noisy = Behaviour(rater=rater(noise=0.01, seed=1))
+    noisy = rate(Behaviour(rater=rater(noise=0.01, seed=1)))
     assert compare(noisy, Behaviour(rater=rater(noise=0.01, seed=2))).verdict == "equivalent"
     worse = compare(noisy, Behaviour(rater=rater(noise=0.01, loss=0.7, seed=2)))
     assert worse.verdict == "different"
@@ -86,21 +100,14 @@ def test_a_model_with_noise_is_as_itself_until_more_than_that_differs() -> None:
 
 
 @pytest.mark.slow
-def test_another_template_is_told_and_all_is_rated_by_the_first_ones_tokens() -> None:
+def test_another_template_is_told_and_all_is_rated_by_the_first_ones_tokens(plain: First) -> None:
     cut = Behaviour(rater=rater(), template=lambda body: json.dumps(body["messages"])[:-2])
-    likeness = compare(Behaviour(rater=rater()), cut)
+    likeness = compare(plain, cut)
     assert (likeness.verdict, likeness.prompts_differ) == ("different", ("tools",))
     assert {each.compared.verdict for each in likeness.cells} == {"identical"}
-    outcome = image_likeness.likeness_outcome(
-        likeness, SMALL, (rated(Behaviour(rater=rater())),) * 2, {"reference": "small:1"}, 0.005
-    )
+    outcome = image_likeness.likeness_outcome(likeness, SMALL, (plain[1],) * 2, {"reference": "small:1"}, 0.005)
     assert (outcome.verdict, outcome.counts["prompts_differ"]) == ("changed", 1)
     assert json.loads(outcome.raw)["prompts_differ"] == ["tools"]
-
-
-def rated(behaviour: Behaviour) -> text_rating.RatedImage:
-    with serving(behaviour) as served:
-        return text_rating.rate_image(served, SMALL, "A", events.ignore)[1]
 
 
 @pytest.mark.slow
@@ -163,12 +170,11 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
     sessions = forced_texts.read_sessions(tmp_path)
     assert len(sessions) == 3
     plan = TextPlan(deepest=1024, sessions=sessions)
-    first, second = Behaviour(rater=rater()), Behaviour(rater=rater(loss=0.6))
-    likeness = compare(first, second, plan)
+    first = rate(Behaviour(rater=rater()), plan)
+    likeness = compare(first, Behaviour(rater=rater(loss=0.6)), plan)
     cell = next(each for each in likeness.cells if each.kind == forced_texts.SESSIONS)
     assert (cell.compared.verdict, cell.parting) == ("different", "")
-    ratings = rated(first)
-    outcome = image_likeness.likeness_outcome(likeness, plan, (ratings, ratings), {"reference": "small:1"}, None)
+    outcome = image_likeness.likeness_outcome(likeness, plan, (first[1],) * 2, {"reference": "small:1"}, None)
     assert outcome.sampling["sessions"] == 3
     assert str(outcome.sampling["sessions_digest"]).startswith("sha256:")
     assert "secret" not in f"{outcome}"
@@ -205,10 +211,11 @@ def test_answers_that_get_worse_are_found_and_counted() -> None:
 
         return Behaviour(model=answer, rater=rater())
 
-    likeness = compare(model(16), model(17))
+    before = rate(model(16))
+    likeness = compare(before, model(17))
     assert (likeness.verdict, likeness.answers_differ) == ("equivalent", False)
     assert likeness.answers_text == "84 of 100 right before, 83 after (1 lost, 0 gained)"
-    worse = compare(model(16), model(50))
+    worse = compare(before, model(50))
     assert (worse.verdict, worse.answers_differ) == ("different", True)
 
 
