@@ -198,10 +198,11 @@ def read_all(
 class Marker(ast.NodeTransformer):
     """Lets each statement of a function note its lines before it runs; of a statement that has others, those before."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
-        return self._mark(node)
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._mark(node)
+        return node
 
-    def _mark(self, node: ast.AST) -> ast.AST:
+    def _mark(self, node: ast.AST) -> None:
         for name in ("body", "orelse", "finalbody"):
             marked: list[ast.stmt] = []
             for each in getattr(node, name, ()):
@@ -209,12 +210,12 @@ class Marker(ast.NodeTransformer):
                 is_simple = not hasattr(each, "body")
                 end = each.end_lineno + 1 if is_simple else max(each.lineno + 1, min(within))
                 call = ast.parse(f"{REACHED}({each.lineno}, {end})").body[0]
-                marked += [ast.copy_location(call, each), self._mark(each)]
+                self._mark(each)
+                marked += [ast.copy_location(call, each), each]
             if marked:
                 setattr(node, name, marked)
         for each in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             self._mark(each)
-        return node
 
 
 class Noting(importlib.abc.MetaPathFinder, importlib.abc.Loader):

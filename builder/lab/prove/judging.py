@@ -205,7 +205,11 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
             text = "it changed; the previous text is not stored on this machine"
         elif before == now:
             is_turn = key.startswith("turn/")
-            text = "a stream has the same text in other pieces" if is_turn else "the text is the same, but the tokens differ"
+            text = (
+                "a stream has the same text in other pieces"
+                if is_turn
+                else "the text is the same, but the tokens differ"
+            )
         else:
             text = text_difference(before, now)
             shown = f"\n{side_by_side(before, now, 120 if text else 400)}"
