@@ -261,8 +261,8 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
         whole = error.answer
     pieces = {"chunks": split(ids, chance), "one piece": [ids]}
     streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
-    # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else. Of a
-    # turn that is written otherwise any reading is right.
+    # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else.
+    # Any reading is right of a turn that is written otherwise.
     is_misread = any({**each, "pieces": []} != {**whole, "pieces": []} for each in streams.values())
     if wanted.get("tokens") or (is_misread and not wanted.get("cut")):
         streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
