@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import random
 import re
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -52,6 +53,12 @@ _OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_ta
 # Parts of vLLM's interface of parsers that read no turn: they change a request, constrain what is written, or count.
 # https://docs.vllm.ai/en/stable/api/vllm/reasoning/abs_reasoning_parsers
 _OTHER_FUNCTIONS = re.compile("adjust_request|structural_tag|structured_tag|count|reasoning_tokens")
+# Names of vLLM's classes that choose parsers, as the files above do.
+_OTHER_CLASSES = re.compile("Manager$")
+# Calls that count for a page of figures.
+_OTHER_CALLS = re.compile(r"record_\w+|logger\.\w+")
+# A delta that tells a client as little as none.
+_EMPTY = {"None", "DeltaMessage()", "DeltaMessage(content='')"}
 # Numbers of tokens, which are for the usage that a server reports; what is read has none.
 _TOKEN_COUNT = re.compile(r"[\w.]*token_counts?")
 _MARK = re.compile(r"[<\[\]|{}>]")
@@ -173,12 +180,54 @@ def _is_token_count(node: ast.Assign | ast.AugAssign) -> bool:
     return any(_TOKEN_COUNT.fullmatch(ast.unparse(each)) for each in (target, node.value))
 
 
-class _Edits(ast.NodeVisitor):
-    """The changes of a module: the node that each replaces, its text, and words for it."""
+def _ends(node: ast.AST) -> Iterator[ast.AST]:
+    """The `continue` statements after which the body of a loop ends anyway."""
+    for name in ("body",) if isinstance(node, ast.For | ast.While) else ("body", "orelse"):
+        for last in getattr(node, name, [])[-1:]:
+            if isinstance(last, ast.Continue):
+                yield last
+            elif isinstance(last, ast.If | ast.With):
+                yield from _ends(last)
 
-    def __init__(self, tree: ast.Module, lines: set[int]) -> None:
+
+class _Reads(ast.NodeVisitor):
+    """The names that code for turns reads, and texts, by which `getattr` may read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef) and _OTHER_FUNCTIONS.search(node.name):
+            return
+        if isinstance(node, ast.Call) and _OTHER_CALLS.fullmatch(ast.unparse(node.func)):
+            return
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+            self.names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            self.names.add(node.value)
+        self.generic_visit(node)
+
+
+@functools.cache
+def _names_read(folder: Path) -> frozenset[str]:
+    """The names that vLLM's parsers read anywhere for a turn."""
+    reads = _Reads()
+    for place in ("parser", "tool_parsers", "reasoning"):
+        for path in (each for each in (folder / place).rglob("*.py") if each.name != "metrics.py"):
+            reads.visit(ast.parse(path.read_bytes()))
+    return frozenset(reads.names)
+
+
+class _Edits(ast.NodeVisitor):
+    """The changes of a module: the node that each replaces, its text, and words for it. What is the same for every turn
+    by its form is left out: it stores where nobody reads, ends a round of a loop that ends there, or tells nothing."""
+
+    def __init__(self, tree: ast.Module, lines: set[int], read: Collection[str]) -> None:
         self.lines = lines
+        self.read = read
+        self.last = {id(end) for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for end in _ends(loop)}
         self.in_function = False
+        self.is_truth = False
         self.found: list[tuple[ast.expr | ast.stmt, str, str]] = []
         strings = [
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
@@ -199,12 +248,16 @@ class _Edits(ast.NodeVisitor):
             if not _OTHER_FUNCTIONS.search(node.name):
                 self._visit_function(node)
             return
+        if isinstance(node, ast.ClassDef) and _OTHER_CLASSES.search(node.name):
+            return
+        if isinstance(node, ast.Call) and _OTHER_CALLS.fullmatch(ast.unparse(node.func)):
+            return
         if isinstance(node, ast.keyword) and node.arg == "ensure_ascii":  # another spelling of the same JSON
             return
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
             return
         is_mark = isinstance(node, ast.Constant) and node.value in self.marks and not self.in_function
-        if isinstance(node, ast.Assign | ast.AugAssign) and _is_token_count(node):
+        if isinstance(node, ast.Assign | ast.AugAssign) and (_is_token_count(node) or self._is_unread(node)):
             return
         if getattr(node, "lineno", 0) in self.lines or is_mark:
             self._edit(node)
@@ -212,10 +265,25 @@ class _Edits(ast.NodeVisitor):
 
     def _visit_function(self, node: ast.FunctionDef) -> None:
         """Visits the body alone: names of types change nothing. A mark in there is used where its line is reached."""
-        outer, self.in_function = self.in_function, True
+        outer = self.in_function, self.is_truth
+        self.in_function, self.is_truth = True, isinstance(node.returns, ast.Name) and node.returns.id == "bool"
         for each in node.body:
             self.visit(each)
-        self.in_function = outer
+        self.in_function, self.is_truth = outer
+
+    def _is_unread(self, node: ast.Assign | ast.AugAssign) -> bool:
+        """True for a value that is only stored, under a name that no code for turns reads."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in targets]
+        is_private = all(
+            name.startswith("_") or isinstance(each, ast.Name) for name, each in zip(names, targets, strict=True)
+        )
+        calls = [
+            each for each in ast.walk(node.value) if isinstance(each, ast.Call) and ast.unparse(each.func) != "bool"
+        ]
+        return (
+            self.in_function and is_private and not calls and not any(each in self.read or not each for each in names)
+        )
 
     def _edit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -231,12 +299,18 @@ class _Edits(ast.NodeVisitor):
                 self.add(bound, ast.BinOp(bound, ast.Add(), ast.Constant(1)), "slice off by one")
         elif isinstance(node, ast.Constant):
             self._edit_constant(node)
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.Break | ast.Continue):
+        elif isinstance(node, ast.stmt):
+            self._edit_statement(node)
+
+    def _edit_statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Break | ast.Continue) and id(node) not in self.last:
             self.add(node, "pass", "statement dropped")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self.add(node, "pass", "call dropped")
-        elif isinstance(node, ast.Return) and node.value and ast.unparse(node.value) != "None":
-            self.add(node, "return None", "result dropped")
+        elif isinstance(node, ast.Return) and node.value:
+            value = ast.unparse(node.value)
+            if value not in _EMPTY and not (self.is_truth and value == "False"):
+                self.add(node, "return None", "result dropped")
 
     def _edit_constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
@@ -253,7 +327,8 @@ def mutants_of(path: str, lines: set[int]) -> Iterator[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node, text, what in _Edits(ast.parse(source), lines).found:
+    read = _names_read(Path(path[: path.rindex("/vllm/")], "vllm"))
+    for node, text, what in _Edits(ast.parse(source), lines, read).found:
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         old = source[begin:end].decode()

@@ -7,11 +7,12 @@ and each mutant is a fork of it, so that a mutant costs a second. Run as ``parse
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import importlib.abc
+import importlib.machinery
 import importlib.util
-import inspect
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ sys.path.insert(0, sys.argv[1])
 driver: Any = importlib.import_module("driver")
 
 PARSERS = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
+REACHED = "__reached__"
 LONGEST_SECONDS = 60
 # Of so many turns the verdict on a mutant can be told.
 ENOUGH = 5
@@ -67,7 +69,7 @@ class Client(driver.Client):  # type: ignore[misc]
     def parse_streamed(self, request: dict[str, Any], prompt: list[int], pieces: list[list[int]]) -> dict[str, Any]:
         module = importlib.import_module("vllm.renderers.online_derenderer")
         chat = module.ChatCompletionRequest(**{**request, "stream": True})
-        message: dict[str, Any] = {"content": "", "reasoning": "", "calls": []}
+        message: dict[str, Any] = {"content": "", "reasoning": "", "calls": [], "pieces": []}
         try:
             tokenizer = self.derenderer.renderer.get_tokenizer()
             parser = self.derenderer.parser(
@@ -193,27 +195,50 @@ def read_all(
     return {"answers": answers}
 
 
-def trace_lines(run: Any) -> dict[str, list[int]]:
-    """The lines of the parsers that a function reaches, by file, without those of imports."""
-    lines: dict[str, set[int]] = {}
-    folders = tuple(f"/{name.replace('.', '/')}/" for name in PARSERS)
+class Marker(ast.NodeTransformer):
+    """Lets each statement of a function note its lines before it runs; of a statement that has others, those before."""
 
-    def local(frame: Any, event: str, _: Any) -> Any:
-        if event == "line":
-            lines.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
-        return local
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._mark(node)
+        return node
 
-    def trace(frame: Any, _: str, __: Any) -> Any:
-        code = frame.f_code
-        is_function = code.co_flags & inspect.CO_OPTIMIZED  # not the body of a module or a class
-        return local if is_function and any(each in code.co_filename for each in folders) else None
+    def _mark(self, node: ast.AST) -> None:
+        for name in ("body", "orelse", "finalbody"):
+            marked: list[ast.stmt] = []
+            for each in getattr(node, name, ()):
+                within = [inner.lineno for inner in ast.walk(each) if isinstance(inner, ast.stmt) and inner is not each]
+                is_simple = not hasattr(each, "body")
+                end = each.end_lineno + 1 if is_simple else max(each.lineno + 1, min(within))
+                call = ast.parse(f"{REACHED}({each.lineno}, {end})").body[0]
+                self._mark(each)
+                marked += [ast.copy_location(call, each), each]
+            if marked:
+                setattr(node, name, marked)
+        for each in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self._mark(each)
 
-    sys.settrace(trace)
-    try:
-        run()
-    finally:
-        sys.settrace(None)
-    return {path: sorted(each) for path, each in lines.items()}
+
+class Noting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the parsers so that they note the lines which they reach, by file."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, set[int]] = {}
+
+    def find_spec(self, fullname: str, path: Any, _: Any = None) -> Any:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path) if fullname.startswith(PARSERS) else None
+        if spec:
+            spec.loader = self
+        return spec
+
+    def create_module(self, spec: Any) -> None:
+        """As other modules are."""
+
+    def exec_module(self, module: Any) -> None:
+        place = module.__spec__.origin
+        lines = self.lines.setdefault(place, set())
+        vars(module)[REACHED] = lambda begin, end: lines.update(range(begin, end))
+        tree = ast.fix_missing_locations(Marker().visit(ast.parse(Path(place).read_bytes())))
+        exec(compile(tree, place, "exec"), vars(module))  # noqa: S102
 
 
 def prepare(client: Client, setup: dict[str, Any]) -> dict[str, Any]:
@@ -239,9 +264,10 @@ def of_setup(folder: Path, number: int, setup: dict[str, Any]) -> None:
     def whole() -> Any:
         if not setup["trace"]:
             return read_all(client, prepared, setup)
-        result: dict[str, Any] = {}
-        lines = trace_lines(lambda: result.update(read_all(client, prepared, setup)))
-        return {**result, "lines": lines}
+        noting = Noting()
+        sys.meta_path.insert(0, noting)
+        result = read_all(client, prepared, setup)
+        return {**result, "lines": {path: sorted(each) for path, each in noting.lines.items() if each}}
 
     in_fork(whole, folder / f"answers-{number}.json", 20 * LONGEST_SECONDS)
     before = json.loads((folder / f"answers-{number}.json").read_text(encoding="utf-8")).get("answers")

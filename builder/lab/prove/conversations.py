@@ -121,6 +121,10 @@ class Trip:
     tokens: bool = False
     cut: float | list[list[float]] = 0.0
     rewrite: Sequence[str] = ()
+    spelled: bool = False
+    again: bool = False
+    off: bool = False
+    request: Json = field(default_factory=dict)
     later: bool = False
 
     @property
@@ -261,8 +265,9 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
     called = tuple(dict.fromkeys(call.name for call in trip.calls))
     tools = called or _OFFERED if tool_parser and not trip.plain else ()
     earlier = _earlier(tool_parser, reasoning_parser, tools) if trip.later else []
-    options: Json = dict.fromkeys(("enable_thinking", "thinking"), bool(trip.reasoning))
-    options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if trip.reasoning else {}
+    is_on = bool(trip.reasoning) and not trip.off
+    options: Json = dict.fromkeys(("enable_thinking", "thinking"), is_on)
+    options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if is_on else {}
     options = {} if trip.plain else options
     # A turn cannot be told from the end of a turn that ends alike, so the other one ends like no other text.
     turn, other = (
@@ -277,14 +282,15 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
     if tool_parser.startswith("kimi"):  # Kimi's models name what they call in its id
         for at, call in enumerate(reply.get("tool_calls", ())):
             call["id"] = f"functions.{call['function']['name']}:{at}"
-    body = {
-        "before": request_of(requests, tools, options, generation=True),
+    body: Json = {
+        "before": request_of(requests, tools, options, generation=True) | trip.request,
         "after": request_of([*requests, reply], tools, options, generation=False),
         "other": request_of([*requests, other[-1].message], tools, options, generation=False),
+    }
+    more = {
         "reasoning": trip.reasoning,
         "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
-        "tokens": trip.tokens,
-        "cut": trip.cut,
+        **{key: getattr(trip, key) for key in ("tokens", "again", "cut", "rewrite", "spelled")},
     }
-    body |= {"rewrite": trip.rewrite} if trip.rewrite else {}  # a key more would make other questions of all turns
+    body |= {key: value for key, value in more.items() if value}
     return Question(f"turn/{trip.name}", trip, body)

@@ -32,8 +32,12 @@ MOST_CUTS = 5
 # After as many questions in a row without an answer no other is asked: each takes READ_SECONDS.
 MOST_SILENT = 3
 SINGLE_TOKENS = 6
+# A prompt's last tokens: those of the marks by which the turn of the model begins, and few more.
+PROMPT_END = 40
 # As long as tokens of most tokenizers are.
 WORD = re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|.")
+# The first sign of a mark, and what follows it: apart they are no mark of the tokenizer.
+SPELLED = re.compile(r"[<\[\]]|[^<\[\]]+")
 # Marks between which models think, as templates write them.
 THOUGHT = re.compile(r"<[^<>\s]*(?i:think)[^<>\s]*>|\[/?THINK\]")
 
@@ -110,7 +114,7 @@ class Client:
         return _message(self.post("/v1/chat/completions/derender", body)["choices"][0]["message"])
 
     def parse_streamed(self, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
-        message: Json = {"content": "", "reasoning": "", "calls": []}
+        message: Json = {"content": "", "reasoning": "", "calls": [], "pieces": []}
         state = None
         for at, piece in enumerate(pieces):
             finish = "stop" if at == len(pieces) - 1 else None
@@ -148,8 +152,11 @@ def _message(message: Json) -> Json:
 
 
 def _add(message: Json, delta: Json) -> None:
-    message["content"] += delta.get("content") or ""
-    message["reasoning"] += delta.get("reasoning") or delta.get("reasoning_content") or ""
+    """Adds a piece of a stream to its message; ``pieces`` notes what each of them had, and of how many characters."""
+    content, reasoning = delta.get("content") or "", delta.get("reasoning") or delta.get("reasoning_content") or ""
+    message["content"] += content
+    message["reasoning"] += reasoning
+    parts = [f"{name}{len(text)}" for name, text in (("reasoning ", reasoning), ("content ", content)) if text]
     for part in delta.get("tool_calls") or ():
         calls = message["calls"]
         while len(calls) <= part["index"]:
@@ -157,6 +164,10 @@ def _add(message: Json, delta: Json) -> None:
         function = part.get("function") or {}
         calls[part["index"]]["name"] += function.get("name") or ""
         calls[part["index"]]["arguments"] += function.get("arguments") or ""
+        begins = [key for key, given in (("id", part), ("type", part), ("name", function)) if given.get(key)]
+        size = len(function.get("arguments") or "")
+        parts += [" ".join(["call", str(part["index"]), *begins, str(size)])] if begins or size else []
+    message["pieces"].append(", ".join(parts))
 
 
 def split(ids: list[int], chance: random.Random) -> list[list[int]]:
@@ -185,20 +196,25 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     while ids and ids[-1] in client.ends:
         ids.pop()
     opened = client.decode(before[start:])
-    if opened.strip() or wanted["thinks"] or wanted["reasoning"]:
-        ids = client.encode(_after_prompt(opened.strip() or wanted["thinks"], client.decode(ids), wanted["reasoning"]))
+    thinks, reasoning = wanted.get("thinks", ""), wanted.get("reasoning", "")
+    if opened.strip() or thinks or reasoning:
+        ids = client.encode(_after_prompt(opened.strip() or thinks, client.decode(ids), reasoning))
     if not ids:
         raise RefusedError("the template writes nothing of the turn")
-    if cut := wanted["cut"]:
+    if wanted.get("again") and (marks := THOUGHT.findall(client.decode(before[-PROMPT_END:]))):
+        ids = [*client.encode(marks[-1]), *ids]
+    if cut := wanted.get("cut"):
         spans = cut if isinstance(cut, list) else [[0, cut]]
         if spans[-1][1] > 1:
             ids = [*ids, *after[len(after) - _common(after[::-1], other[::-1]) :]]
         ids = [each for begin, end in spans for each in ids[int(len(ids) * begin) : max(1, int(len(ids) * end))]]
     text = client.decode(ids)
-    if "rewrite" in wanted:
-        pattern, instead = wanted["rewrite"]
+    if rewrite := wanted.get("rewrite"):
+        pattern, instead = rewrite
         text = re.sub(pattern, instead, text)
         ids = client.encode(text)
+    if wanted.get("spelled"):
+        ids = [each for part in SPELLED.findall(text) for each in client.encode(part)]
     return {"text": text, **_parsed(client, wanted, before, ids)}
 
 
@@ -246,7 +262,9 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
     pieces = {"chunks": split(ids, chance), "one piece": [ids]}
     streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
     # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else.
-    if wanted["tokens"] or any(each != whole for each in streams.values()):
+    # Any reading is right of a turn that is written otherwise.
+    is_misread = any({**each, "pieces": []} != {**whole, "pieces": []} for each in streams.values())
+    if wanted.get("tokens") or (is_misread and not wanted.get("cut")):
         streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
     return {"whole": whole, "streamed": streams}
 

@@ -174,7 +174,7 @@ def _judge_prompt(
 
 
 def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> None:
-    """Keeps how a turn is read, whole and in streams that are read otherwise, with white space."""
+    """Keeps how a turn is read, whole and in streams that are read otherwise, with white space; and in which pieces."""
     whole = answer.get("whole", answer)
     if "refused" in whole:
         tally.keep(question, f"{REFUSED}{whole['refused']}", "refused")
@@ -183,7 +183,8 @@ def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> 
     streams = {kind: _read_lines(each) for kind, each in answer["streamed"].items()}
     others = [f"as a stream of {kind}:\n{each}" for kind, each in streams.items() if each != read]
     text = "\n".join([read, *others])
-    tally.keep(question, text, text)
+    pieces = {kind: each.get("pieces") for kind, each in answer["streamed"].items()}
+    tally.keep(question, text, json.dumps([text, pieces]))
 
 
 def _read_lines(answer: Mapping[str, Any]) -> str:
@@ -203,7 +204,12 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
         if before is None:
             text = "it changed; the previous text is not stored on this machine"
         elif before == now:
-            text = "the text is the same, but the tokens differ"
+            is_turn = key.startswith("turn/")
+            text = (
+                "a stream has the same text in other pieces"
+                if is_turn
+                else "the text is the same, but the tokens differ"
+            )
         else:
             text = text_difference(before, now)
             shown = f"\n{side_by_side(before, now, 120 if text else 400)}"

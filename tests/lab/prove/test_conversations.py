@@ -99,12 +99,23 @@ def test_a_later_turn_stands_after_others(parsers: tuple[str, str], roles: list[
     assert after[-1]["content"] == "At six."
 
 
-def test_only_a_turn_that_is_written_otherwise_says_so() -> None:
-    """Each other one is the same question as before, and can be compared with earlier proofs."""
+@pytest.mark.parametrize("key", ["rewrite", "spelled", "again", "cut"])
+def test_only_a_turn_that_is_written_otherwise_says_so(key: str) -> None:
     bodies = {each.name: each.body for each in conversations.questions("hermes", "qwen3") if each.kind == "turn"}
-    rewritten = {f"turn/{trip.name}" for trip in conversations.trips() if trip.rewrite}
-    assert rewritten
-    assert {name for name, body in bodies.items() if "rewrite" in body} == rewritten
+    otherwise = {f"turn/{trip.name}" for trip in conversations.trips() if getattr(trip, key)}
+    assert otherwise
+    assert {name for name, body in bodies.items() if key in body} == otherwise
+
+
+def test_a_client_may_ask_otherwise() -> None:
+    bodies = {each.name: each.body for each in conversations.questions("hermes", "qwen3")}
+    assert bodies["turn/call"]["before"]["tool_choice"] == "auto"
+    assert bodies["turn/call-required"]["before"]["tool_choice"] == "required"
+    assert bodies["turn/reasoning-hidden"]["before"]["include_reasoning"] is False
+    wanted, unwanted = bodies["turn/reasoning-and-answer"], bodies["turn/reasoning-that-nobody-wants"]
+    assert wanted["before"]["chat_template_kwargs"]["enable_thinking"] is True
+    assert unwanted["before"]["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    assert unwanted["after"]["messages"][-1]["reasoning"] == "Six follows from the almanac."
 
 
 def test_calls_of_kimi_have_ids_that_name_what_they_call() -> None:

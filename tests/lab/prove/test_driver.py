@@ -122,14 +122,13 @@ class Letters(driver.Client):
         return {"content": self.decode(given[-1])}
 
     def parse_streamed(self, *given: Any, **_: Any) -> dict[str, Any]:
-        return {"content": "|".join(map(self.decode, given[-1]))}
+        return {"content": "|".join(map(self.decode, given[-1])), "pieces": [len(each) for each in given[-1]]}
 
 
 def read_letters(turn: str, prompt: str = "user: x\nmodel: ", **more: Any) -> dict[str, Any]:
     bodies = {"before": prompt, "after": f"user: x\nmodel: {turn}<end>", "other": "user: x\nmodel: #<end>"}
     wanted = {name: {"text": text} for name, text in bodies.items()}
-    rest = {"reasoning": "", "thinks": "", "tokens": False, "cut": 0.0, "seed": 1}
-    return driver.answer_turn(Letters(0), {**wanted, **rest, **more})
+    return driver.answer_turn(Letters(0), {**wanted, "seed": 1, **more})
 
 
 def test_a_turn_is_read_whole_in_chunks_and_in_one_piece() -> None:
@@ -156,6 +155,49 @@ def test_spans_of_a_turn_are_read_one_after_the_other() -> None:
 
 def test_a_turn_is_rewritten_before_it_is_read() -> None:
     assert read_letters("<call> x </call>", rewrite=[r"\s*([<>])\s*", r"\1"])["text"] == "<call>x</call>"
+
+
+def test_a_mark_is_spelled_by_the_tokens_of_its_letters() -> None:
+    class Marks(Letters):
+        """One token for the mark of a call."""
+
+        def encode(self, text: str) -> list[int]:
+            return super().encode(text.replace("<call>", "\x01"))
+
+        def decode(self, ids: list[int]) -> str:
+            return super().decode(ids).replace("\x01", "<call>")
+
+    wanted = {name: {"text": f"m: {text}"} for name, text in (("before", ""), ("after", "<call>x."), ("other", "#."))}
+    written = driver.answer_turn(Marks(0), {**wanted, "seed": 1, "tokens": True})
+    spelled = driver.answer_turn(Marks(0), {**wanted, "seed": 1, "tokens": True, "spelled": True})
+    assert written["text"] == spelled["text"] == "<call>x"
+    assert written["whole"] == spelled["whole"]
+    assert [each["streamed"]["one piece"]["pieces"] for each in (written, spelled)] == [[2], [7]]
+
+
+def test_a_model_may_begin_with_the_mark_that_the_prompt_ends_with() -> None:
+    prompt = "user: x\nmodel: <think>"
+    bodies = {"before": prompt, "after": f"{prompt}why</think>now<end>", "other": f"{prompt}#<end>"}
+    wanted = {name: {"text": text} for name, text in bodies.items()}
+    read = [
+        driver.answer_turn(Letters(0), {**wanted, "reasoning": "why", "seed": 1, "again": again})["text"]
+        for again in (False, True)
+    ]
+    assert read == ["why</think>now", "<think>why</think>now"]
+    assert read_letters("now", again=True)["text"] == "now"
+
+
+def test_a_stream_notes_what_each_of_its_pieces_had() -> None:
+    message: dict[str, Any] = {"content": "", "reasoning": "", "calls": [], "pieces": []}
+    begun = {"index": 0, "id": "a", "type": "function", "function": {"name": "weather", "arguments": ""}}
+    for delta in (
+        {"reasoning": "why", "content": "no"},
+        {},
+        {"tool_calls": [begun, {"index": 0, "function": {"arguments": "{}"}}]},
+    ):
+        driver._add(message, delta)
+    assert message.pop("pieces") == ["reasoning 3, content 2", "", "call 0 id type name 0, call 0 2"]
+    assert message == {"content": "no", "reasoning": "why", "calls": [{"name": "weather", "arguments": "{}"}]}
 
 
 def test_a_turn_whose_first_mark_begins_like_that_of_the_prompt_is_whole() -> None:

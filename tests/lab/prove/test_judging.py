@@ -126,6 +126,24 @@ def test_a_turn_that_ends_early_may_change_only() -> None:
 
 
 @pytest.mark.slow
+def test_a_stream_in_other_pieces_has_changed_and_is_no_fault() -> None:
+    def streamed(*pieces: str) -> dict[str, Any]:
+        answers = good()
+        streams = {kind: {**each, "pieces": list(pieces)} for kind, each in answers["turn/call"]["streamed"].items()}
+        answers["turn/call"] = {**answers["turn/call"], "streamed": streams}
+        return answers
+
+    before = judge(streamed("call 0 id type name 0", "call 0 16"))
+    assert judge(streamed("call 0 id type name 0", "call 0 16"), reference(before)).verdict == "pass"
+    later = streamed("", "call 0 id type name 16")
+    assert judge(later).verdict == "pass"
+    (finding,) = judge(later, reference(before)).findings
+    assert (finding.at, finding.verdict) == ("turn/call", "changed")
+    assert finding.text.startswith("a stream has the same text in other pieces, compared with small:1")
+    assert judge(later, reference(before), tokenizer="t2").verdict == "pass"
+
+
+@pytest.mark.slow
 def test_a_template_may_refuse_what_it_does_not_take() -> None:
     answers = good()
     answers["developer-first"] = {"refused": "no such role"}

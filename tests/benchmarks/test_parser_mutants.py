@@ -1,0 +1,65 @@
+"""Which changes of a parser are mutants: none that by its form is the same for every turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import parser_mutants
+
+SOURCE = '''
+class Reader:
+    def read(self, text) -> bool:
+        """Reads."""
+        self._seen = 1
+        self._noted = 2
+        unread = text[3:]
+        logger.debug("read %s", 4)
+        for each in text:
+            if each:
+                continue
+            else:
+                self.keep(each)
+                continue
+        if self._seen:
+            return False
+        return True
+
+    def stream(self, text):
+        if text:
+            return DeltaMessage(content="")
+        return text
+
+    def count_tokens(self, text):
+        return 6
+
+
+class ReaderManager:
+    def choose(self):
+        return 7
+'''
+
+
+def test_a_change_that_no_turn_can_show_is_no_mutant(tmp_path: Path) -> None:
+    parser = tmp_path / "vllm/tool_parsers/reader.py"
+    parser.parent.mkdir(parents=True)
+    parser.write_text(SOURCE, encoding="utf-8")
+    lines = set(range(1, len(SOURCE.splitlines()) + 1))
+    found = [each.what for each in parser_mutants.mutants_of(str(parser), lines)]
+    assert found == [
+        "statement dropped: self._seen = 1 -> pass",
+        "constant off by one: 1 -> (2)",
+        "call dropped: self.keep(each) -> pass",
+        "constant: False -> (True)",
+        "result dropped: return True -> return None",
+        "constant: True -> (False)",
+        "result dropped: return text -> return None",
+    ]
+
+
+def test_what_another_file_of_the_parsers_reads_may_change(tmp_path: Path) -> None:
+    parser, other = tmp_path / "vllm/reasoning/reader.py", tmp_path / "vllm/parser/other.py"
+    for path, source in ((parser, SOURCE), (other, "def of(reader):\n    return reader._noted\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(source, encoding="utf-8")
+    found = [each.what for each in parser_mutants.mutants_of(str(parser), {6})]
+    assert found == ["statement dropped: self._noted = 2 -> pass", "constant off by one: 2 -> (3)"]
