@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from builder.base.errors import INTERRUPTED
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.evidence import run_record
 from tests import json_outputs, projects
+from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
-from tests.commands.upgrade_trials import paired
-from tests.conftest import run_command
+from tests.commands.upgrade_trials import IN_ITS_PLACE, candidate, paired
+from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
@@ -76,6 +82,61 @@ def test_both_are_served_in_turn_and_the_model_as_before(
     page = kitchen.project.root / "page.html"
     builder("report", "--output", str(page))
     assert "perplexity" in page.read_text(encoding="utf-8")
+
+
+DEATHS = {"rates": ('elif "prompt_logprobs" in body:', 'elif "prompt_logprobs" in body and os._exit(1):')}
+DEATHS["answers"] = ('"content": "42"', '"content": os._exit(1)')
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("while_it", DEATHS)
+def test_a_server_that_dies_is_no_different_answer(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, while_it: str
+) -> None:
+    builder("run", "chat")
+    first = paired(kitchen)
+    path = kitchen.project.mods / "standin/vllm"
+    projects.write(path, projects.replaced(path.read_text(encoding="utf-8"), DEATHS[while_it]))
+    builder("build", "chat")
+    second = paired(kitchen)
+    said = builder("compare", str(first), str(second), code=1)
+    assert said.stdout == ""
+    assert f"error: {kitchen.name}-candidate ended while it was measured" in said.stderr
+    assert (kitchen.project.state / f"serve-logs/{kitchen.name}-candidate.log").stat().st_size > 0
+    assert run_record.of_image(kitchen.project, second) == []
+    assert served(endpoint, kitchen) == str(first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("while_it", ["compares", "puts the server back"])
+def test_interrupted_the_model_is_served_as_before(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, while_it: str
+) -> None:
+    builder("run", "chat", "--", "--slow", "4")
+    first = paired(kitchen)
+    argv = command(kitchen.project, "compare", str(first), str(first))
+    argv = [sys.executable, "-c", IN_ITS_PLACE, *argv[argv.index("--project") :]]
+    environ = {**os.environ, **kitchen.environ, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environ) as comparison:
+        has_begun = False
+        while comparison.poll() is None:
+            own = containers.find_container(endpoint, kitchen.name)
+            is_up = own is not None and own.is_up
+            has_begun = has_begun or not is_up
+            if has_begun and (candidate(endpoint, kitchen) is not None and not is_up) == (while_it == "compares"):
+                break
+            time.sleep(0.1)
+        comparison.send_signal(signal.SIGINT)
+        _, said = comparison.communicate(timeout=120)
+    assert comparison.returncode == INTERRUPTED, said
+    end = time.monotonic() + 60
+    while not upgrade_trials.served(endpoint, kitchen) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert served(endpoint, kitchen) == str(first)
+    again = containers.find_container(endpoint, kitchen.name)
+    assert again
+    assert containers.service_process(endpoint, again.id)[0][-2:] == ("--slow", "4")
+    assert run_record.of_image(kitchen.project, first) == []
 
 
 @pytest.mark.long
