@@ -103,7 +103,7 @@ def test_a_server_that_dies_is_no_different_answer(
     assert said.stdout == ""
     assert f"error: {kitchen.name}-candidate ended while it was measured" in said.stderr
     assert (kitchen.project.state / f"serve-logs/{kitchen.name}-candidate.log").stat().st_size > 0
-    assert run_record.of_image(kitchen.project, second) == []
+    assert run_record.of_image(kitchen.project, second) == ()
     assert served(endpoint, kitchen) == str(first)
 
 
@@ -136,7 +136,7 @@ def test_interrupted_the_model_is_served_as_before(
     again = containers.find_container(endpoint, kitchen.name)
     assert again
     assert containers.service_process(endpoint, again.id)[0][-2:] == ("--slow", "4")
-    assert run_record.of_image(kitchen.project, first) == []
+    assert run_record.of_image(kitchen.project, first) == ()
 
 
 @pytest.mark.long
