@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base.errors import MeasuringError, UsageError
+from builder.base.errors import ImageContentsError, MeasuringError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, field, replace
 from builder.commands import measuring, servers
@@ -170,6 +170,12 @@ def compare_sides(
     for warning in dict.fromkeys(filter(None, warnings)):
         workspace.report(Message(warning))
     for side in (first, second):  # both are checked before the first is served, which takes minutes
+        chosen = side.selection
+        # Of an image that was built here, its build has made sure.
+        if isinstance(chosen, SelectedImage) and chosen.record.adopted and "vllm" not in chosen.record.versions:
+            raise ImageContentsError(
+                f"{side.shown} contains no vLLM: nothing was compared", hint="compare two images that serve the model"
+            )
         request = _request(workspace, side)
         preparation.prepare_candidate(workspace, request, side.selection)
         if side.overrides or side.extra or side.recipe.file != first.recipe.file:
