@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,6 +19,8 @@ from builder.base.errors import INTERRUPTED
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.evidence import run_record
+from builder.lock import lock_file, text
+from builder.lock.model import Adoption
 from tests import json_outputs, projects
 from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
@@ -82,6 +85,32 @@ def test_both_are_served_in_turn_and_the_model_as_before(
     page = kitchen.project.root / "page.html"
     builder("report", "--output", str(page))
     assert "perplexity" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_another_model_is_told_and_is_no_evidence_of_the_same_image(kitchen: Kitchen, builder: Builder) -> None:
+    kitchen.recipe(file="other", model="Org/Else")
+    image = paired(kitchen)
+    done = builder("compare", str(image), MODEL, "--recipe", "other", "--json")
+    told = json_outputs.parsed("compare", done.stdout)
+    note = f"A serves {MODEL}, B serves Org/Else"
+    assert (told["model"], told["verdict"], told["notes"]) == ("Org/Else", "identical", [note])
+    assert note in done.stderr
+    (run,) = run_record.of_image(kitchen.project, image)
+    assert (run.subject.model, run.subject.recipe) == ("Org/Else", "recipes/other.yaml")
+    assert "reference_fingerprint" not in run.sampling
+
+
+def test_an_image_of_others_without_vllm_is_refused_before_a_server_starts(kitchen: Kitchen, builder: Builder) -> None:
+    image = paired(kitchen)
+    lock = lock_file.read_lock(kitchen.project.lock)
+    record = lock.image(image)
+    assert record
+    adopted = replace(record, definition="", input_hash="", adopted=Adoption("debian:bookworm-slim"))
+    projects.write(kitchen.project.lock, text.dump_lock(lock.with_image(image, adopted)))
+    said = builder("compare", str(image), MODEL, "--", "--slow", "1", code=7).stderr
+    assert f"error: {image} contains no vLLM: nothing was compared" in said
+    assert "waiting" not in said
 
 
 DEATHS = {"rates": ('elif "prompt_logprobs" in body:', 'elif "prompt_logprobs" in body and os._exit(1):')}
