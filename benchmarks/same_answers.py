@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.same_answers", description="False alarms, and faults.")
     parser.add_argument("--image", default="", help="a cpu image that is here, in place of a new one")
     parser.add_argument("--python", default="", help="a Python that has vLLM, to serve on this machine's GPU")
-    parser.add_argument("--itself", type=int, default=200, help="comparisons of each model with itself")
+    parser.add_argument("--itself", type=int, default=100, help="comparisons of each model with itself")
     parser.add_argument("--draws", type=int, default=5, help="draws of texts for each variant")
     parser.add_argument("--depth", type=int, default=2048, help="the deepest place, in tokens")
     parser.add_argument("--at-once", type=int, default=1, help="servers beside each other")
