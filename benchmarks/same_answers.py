@@ -295,6 +295,7 @@ def _serve_in(endpoint: Endpoint, image: str, folder: Path, variant: Variant, po
     argv = ["sh", "-c", 'python3 -c "$1" && shift && exec "$@"', "sh", change, *serve]
     options = {
         "network_mode": "host",
+        "init": True,  # an engine that is busy cannot remove what nobody has reaped
         "shm_size": "1g",
         "cpu_shares": 512,  # half of what another program gets
         # So small a model is no faster with more threads.
