@@ -4,26 +4,32 @@ faults at three strengths.
     python -m benchmarks.same_answers [--image NAME | --python PYTHON] [--itself N] [--draws N] [--depth TOKENS]
 
 Each variant is served once, on the cpu image, or on this machine's GPU by the vLLM of ``--python``. The first model is
-rated once for each draw, and each variant once; the model itself is rated again for each comparison with itself. Nobody
-is asked questions: a random model answers none.
+rated once for each draw, and each variant once.
+
+For a comparison with itself, one process of the server rates as the first image, and the next one as the second, as
+`builder compare` has it. A process does so for `PART` comparisons, the second of some and the first of others. Each has
+texts and a depth of its own. Nobody is asked questions: a random model answers none.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.engine.client import Endpoint
+    from builder.evidence.statistics import Likeness
     from builder.lab.measure.served_model import ServedModel
     from builder.lab.same.forced_texts import ForcedPrompts
     from builder.lab.same.image_likeness import ImageLikeness
@@ -73,6 +80,10 @@ class Variant:
 
 
 DENSE, MOE = "dense-none", "moe-none"
+VERDICTS: tuple[Likeness, ...] = ("identical", "equivalent", "different", "cannot tell")
+PART = 20
+"""The comparisons of a model with itself for which one process of its server rates."""
+_DEPTHS = (1024, 512, 1024, 512, 1024, 512, 1024, 512, 2048, 0)  # of these comparisons in turn; 0 is the whole context
 HARMLESS = (
     Variant("other batches (300 tokens at once)", DENSE, ("--max-num-batched-tokens", "300"), is_fault=False),
     Variant(
@@ -133,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.same_answers", description="False alarms, and faults.")
     parser.add_argument("--image", default="", help="a cpu image that is here, in place of a new one")
     parser.add_argument("--python", default="", help="a Python that has vLLM, to serve on this machine's GPU")
-    parser.add_argument("--itself", type=int, default=200, help="comparisons of the model with itself")
+    parser.add_argument("--itself", type=int, default=100, help="comparisons of each model with itself")
     parser.add_argument("--draws", type=int, default=5, help="draws of texts for each variant")
     parser.add_argument("--depth", type=int, default=2048, help="the deepest place, in tokens")
     parser.add_argument("--at-once", type=int, default=1, help="servers beside each other")
@@ -163,18 +174,18 @@ def _base_of(variant: Variant) -> str:
 
 
 def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace) -> None:
-    plans = [TextPlan(seed, arguments.depth) for seed in range(max(arguments.draws, arguments.itself))]
+    plans = [TextPlan(seed, arguments.depth) for seed in range(arguments.draws)]
     rated: dict[str, list[tuple[ForcedPrompts, RatedImage]]] = {}
     for base in sorted({_base_of(variant) for variant in variants}):
         with _served(host, Variant(base, base)) as server:
-            rated[base] = [_rate(server, plan) for plan in plans[: arguments.draws]]
+            rated[base] = [_rate(server, plan) for plan in plans]
 
-    def beside_itself(plans: Sequence[TextPlan]) -> list[ImageLikeness]:
-        with _served(host, Variant(DENSE, DENSE)) as server:
-            found = []
-            for plan in plans:
-                given, first = _rate(server, plan)
-                found.append(image_likeness.compare_images(given, first, _rate(server, plan, given)[1]))
+    def beside_itself(base: str) -> list[ImageLikeness]:
+        began = time.monotonic()
+        seeds = range(arguments.itself * len(itself))[itself.index(base) :: len(itself)]
+        own = [TextPlan(seed, _DEPTHS[number % len(_DEPTHS)]) for number, seed in enumerate(seeds)]
+        found = list(_compare_itself(host, base, own))
+        _print(f"{base.partition('-')[0]}, beside itself", found, began)
         return found
 
     def beside_base(variant: Variant) -> None:
@@ -183,17 +194,50 @@ def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace)
             own = rated[_base_of(variant)]
             found = [
                 image_likeness.compare_images(given, first, _rate(server, plan, given)[1])
-                for plan, (given, first) in zip(plans, own, strict=False)
+                for plan, (given, first) in zip(plans, own, strict=True)
             ]
         _print(variant.title if variant.is_fault else f"harmless: {variant.title}", found, began)
 
+    itself = (DENSE, MOE) if arguments.itself else ()
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        if arguments.itself:
-            began = time.monotonic()
-            parts = [plans[part : arguments.itself : arguments.at_once] for part in range(arguments.at_once)]
-            found = pool.map(beside_itself, filter(None, parts))
-            _print("the model beside itself", list(chain.from_iterable(found)), began)
+        if found := list(chain.from_iterable(pool.map(beside_itself, itself))):
+            alarms = sum(each.verdict == "different" for each in found)
+            most = _upper_bound(alarms, len(found))
+            print(
+                f"\n{alarms} false alarms in {len(found)} comparisons: at most {most:.2%} with a confidence of 95 %.\n",
+                flush=True,
+            )
         list(pool.map(beside_base, variants))
+
+
+def _compare_itself(host: Host, base: str, plans: Sequence[TextPlan]) -> Iterator[ImageLikeness]:
+    """Compares a model with itself by each plan. One server more than parts is started: the last one rates as the
+    second alone."""
+    coming = iter(plans)
+    waiting: list[tuple[TextPlan, tuple[ForcedPrompts, RatedImage]]] = []
+    counts = Counter[str]()
+    while (part := list(islice(coming, PART))) or waiting:
+        with _served(host, Variant(base, base)) as server:
+            for plan, (given, first) in waiting:
+                likeness = image_likeness.compare_images(given, first, _rate(server, plan, given)[1])
+                counts[likeness.verdict] += 1
+                if likeness.verdict not in {"identical", "equivalent"}:
+                    told = "; ".join(f"{each.kind} to {each.depth}: {each.difference}" for each in likeness.differing)
+                    print(f"{base}, seed {plan.seed}: {likeness.verdict}: {told}", file=sys.stderr, flush=True)
+                yield likeness
+            waiting = [(plan, _rate(server, plan)) for plan in part]
+        print(f"{time.strftime('%H:%M:%S')} {base}: {dict(counts)}", file=sys.stderr, flush=True)
+
+
+def _upper_bound(alarms: int, runs: int) -> float:
+    """The largest share of alarms with which so few of so many runs are at least 5 % likely: the one-sided bound of
+    Clopper and Pearson."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        share = (low + high) / 2
+        chance = math.fsum(math.comb(runs, n) * share**n * (1 - share) ** (runs - n) for n in range(alarms + 1))
+        low, high = (share, high) if chance > 0.05 else (low, share)
+    return high
 
 
 def _rate(server: ServedModel, plan: TextPlan, given: ForcedPrompts | None = None) -> tuple[ForcedPrompts, RatedImage]:
@@ -202,11 +246,10 @@ def _rate(server: ServedModel, plan: TextPlan, given: ForcedPrompts | None = Non
 
 
 def _print(title: str, found: Sequence[ImageLikeness], began: float) -> None:
-    verdicts = [each.verdict for each in found]
-    counts = [verdicts.count(word) for word in ("identical", "equivalent", "different", "cannot tell")]
+    counts = Counter(each.verdict for each in found)
     apart = max(cell.compared.apart for each in found for cell in each.totals)
     seconds = (time.monotonic() - began) / len(found)
-    cells = (title, len(found), *counts, f"{apart:.5f}", f"{seconds:.1f}")
+    cells = (title, len(found), *(counts[word] for word in VERDICTS), f"{apart:.5f}", f"{seconds:.1f}")
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
@@ -252,8 +295,16 @@ def _serve_in(endpoint: Endpoint, image: str, folder: Path, variant: Variant, po
     argv = ["sh", "-c", 'python3 -c "$1" && shift && exec "$@"', "sh", change, *serve]
     options = {
         "network_mode": "host",
+        "init": True,  # an engine that is busy cannot remove what nobody has reaped
         "shm_size": "1g",
-        "environment": {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
+        "cpu_shares": 512,  # half of what another program gets
+        # So small a model is no faster with more threads.
+        "environment": {
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+        },
         "labels": {"builder.test": "1"},
     }
     with cpu_image.started(endpoint, image, argv, {folder: "/models"}, **options) as container:

@@ -358,7 +358,7 @@ def compare(
 
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
     typed, extra = what[:first_option], what[first_option:]
-    images = tuple(word for word in typed if word.isdecimal() or word.rpartition(":")[2].isdecimal())
+    images = tuple(word for word in typed if word.rpartition(":")[2].isdecimal() or word.endswith(":latest"))
     others = [word for word in typed if word not in images]
     if len(others) > 1 or len(images) > 2:
         raise click.UsageError("expected one or two numbers, and at most one model or recipe")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base.errors import UsageError
+from builder.base.errors import ImageContentsError, MeasuringError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, field, replace
 from builder.commands import measuring, servers
@@ -20,7 +20,7 @@ from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
 from builder.lab.same.forced_texts import TextPlan
 from builder.lock import lock_file
-from builder.serving import image_words, model_weights, preparation, selection
+from builder.serving import image_words, model_weights, preparation, readiness, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def compare_sides(
     model's own server serves as before. Raises MeasuringError if the two cannot be compared, and what starting a
     server does."""
     recipe = second.recipe
+    is_other_model = first.recipe.model != recipe.model
     recipes = {each.recipe.file: each.recipe for each in (first, second)}.values()
     served = [each for each in recipes if (own := measuring.server_of(workspace, each)) and own.head.service.is_up]
     within = options.within
@@ -164,29 +165,43 @@ def compare_sides(
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which an interrupted comparison left running")
+    notes = [f"A serves {first.recipe.model}, B serves {recipe.model}"] if is_other_model else []
+    warnings = [*notes, *(selection.mods_warning(side.selection) for side in (first, second))]
+    for warning in dict.fromkeys(filter(None, warnings)):
+        workspace.report(Message(warning))
     for side in (first, second):  # both are checked before the first is served, which takes minutes
+        chosen = side.selection
+        # Of an image that was built here, its build has made sure.
+        if isinstance(chosen, SelectedImage) and chosen.record.adopted and "vllm" not in chosen.record.versions:
+            raise ImageContentsError(
+                f"{side.shown} contains no vLLM: nothing was compared", hint="compare two images that serve the model"
+            )
         request = _request(workspace, side)
         preparation.prepare_candidate(workspace, request, side.selection)
-        if side.overrides or side.extra:
+        if side.overrides or side.extra or side.recipe.file != first.recipe.file:
             typed = (request.overrides, tuple(request.extra))
             image_words.require_accepted(workspace, side.selection.name, side.recipe, *typed)
+    is_interrupted = False
     try:
         with _served(workspace, first) as before:
-            notes = [*_notes(before, first.shown)]
+            notes += _notes(before, first.shown)
             given, by_first = _rated(workspace, before, options.plan, first.shown)
         with _served(workspace, second) as server:
             notes += _notes(server, second.shown)
             _, by_second = _rated(workspace, server, options.plan, second.shown, given)
             likeness = image_likeness.compare_images(given, by_first, by_second)
-            reference = _reference(workspace, before, first)
+            reference = _reference(workspace, before, first, is_other_model=is_other_model)
             outcome = image_likeness.likeness_outcome(likeness, options.plan, (by_first, by_second), reference, within)
             weights = {"weights": second.weights} if second.weights else {}
             file = served_model.keep_run(workspace, server, outcome, weights)
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
     finally:
         for each in recipes:
             servers.stop_candidates(workspace, each.file, "which was compared")
         for each in served:
-            measuring.serve_again(workspace, each)
+            measuring.serve_again(workspace, each, detach=is_interrupted)
     model = recipe.model or recipe.name
     return KeptLikeness(first.shown, second.shown, model, likeness, outcome, file, within, tuple(notes))
 
@@ -194,7 +209,10 @@ def compare_sides(
 @contextmanager
 def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer]:
     with measuring.candidate_server(workspace, _request(workspace, side), side.selection) as server:
-        yield served_model.find_measured_server(server)
+        try:
+            yield served_model.find_measured_server(server)
+        except MeasuringError as error:
+            raise readiness.end_while_measured(workspace.project, server) or error from None
 
 
 def _request(workspace: Workspace, side: ComparedSide) -> ServeRequest:
@@ -218,9 +236,13 @@ def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
         yield f"{shown} drafts tokens: the answers use drafts, but the ratings come from the model itself"
 
 
-def _reference(workspace: Workspace, server: MeasuredServer, side: ComparedSide) -> dict[str, str]:
+def _reference(
+    workspace: Workspace, server: MeasuredServer, side: ComparedSide, *, is_other_model: bool
+) -> dict[str, str]:
+    """The first side as evidence names it. Only a number that serves the same model with its own weights can be what a
+    model requires."""
     record = lock_file.read_project_lock(workspace.project).image(server.image) if server.image else None
-    if record is None or side.weights:
+    if record is None or side.weights or is_other_model:
         return {"reference": side.shown}
     return {"reference": str(server.image), "reference_fingerprint": record.fingerprint}
 

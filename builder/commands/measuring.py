@@ -225,14 +225,20 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
             containers.halt_container(member.engine, member.service.id, STOPPING_SECONDS)
 
 
-def serve_again(workspace: Workspace, recipe: Recipe) -> None:
-    """Starts the model's own server again if it does not run, as its container says, or else its recipe."""
+def serve_again(workspace: Workspace, recipe: Recipe, *, detach: bool = False) -> None:
+    """Starts the model's own server again if it does not run, as its container says, or else its recipe. ^C ends only
+    the wait for its answer, which ``detach`` leaves out."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
     serving = f"{server.name} again, from {server.image}" if server else f"{recipe.name} again, as {recipe.file} says"
     workspace.report(Message(f"starting {serving}"))
-    servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False)
+    request = servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
+    try:
+        servers.restart_server(workspace, request, detach=detach)
+    except KeyboardInterrupt:
+        servers.restart_server(workspace, request, detach=True)
+        raise
 
 
 # The prove command checks the templates and parsers of an image without a GPU and without weights.

@@ -211,9 +211,19 @@ def _of_checkpoint(
 
 
 def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
-    """The recipe with the folder ``model`` in the container in place of its own model."""
+    """The recipe with the folder ``model`` in the container in place of its own model, which its command names by
+    ``{model}`` or as it is. Raises UsageError for a command that does neither."""
+    command, count = recipe.command, len(re.findall(r"\{model\b", recipe.command))
+    if not count and recipe.model:
+        named = rf"((?:\bserve|--model)(?:[\s\\]+|=))(['\"]?){re.escape(recipe.model)}\2(?!\S)"
+        command, count = re.subn(named, r"\1{model}", command)
+    if not count:
+        raise UsageError(
+            f"the command of {recipe.file} does not name the weights in a way that can be replaced",
+            hint="write `vllm serve {model}` there",
+        )
     defaults = {**recipe.defaults, "model": model}
-    return replace(recipe, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
+    return replace(recipe, command=command, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 
 
 def _require_mods(
@@ -257,9 +267,16 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     name, _, start = text.partition("@")
     records = checkpoints_lock.read_checkpoints_lock(project)
     revisions = records.checkpoints.get(name, {})
+    if not revisions:
+        from builder.definitions import checkpoint_definition
+
+        checkpoint_definition.load_checkpoint(project, name)  # an unknown name has another remedy
+        raise UsageError(
+            f"the checkpoint {name} has not been built yet", hint=f"`builder checkpoints build {name}` builds it"
+        )
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
-        made = ", ".join(each[:12] for each in revisions) or "none"
+        made = ", ".join(each[:12] for each in revisions)
         problem = f"`{text}` matches several revisions" if len(matching) > 1 else f"checkpoints.lock has no `{text}`"
         raise UsageError(problem, hint=f"existing revisions of {name}: {made}")
     revision = revisions[matching[0]]

@@ -47,6 +47,7 @@ CRASHES_TOGETHER = 1  # on several nodes: one that is started again does not fin
 _TAIL = 10
 # If one node ends, the others often end a moment later; and `stop` removes the containers of a server one by one.
 _SETTLE_SECONDS = 1.0
+_LOOKS = 5  # vLLM refuses requests for a moment before it ends
 # The exit codes after SIGINT, SIGKILL and SIGTERM, and of a regular end.
 _STOPPED = frozenset({0, 130, 137, 143})
 
@@ -176,6 +177,21 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))
+
+
+def end_while_measured(project: Project, server: RunningServer) -> ServeFailedError | None:
+    """The error for a server that ended by itself after it had answered; its log is kept. None while it runs."""
+    for _ in range(_LOOKS):
+        for member in server.members:
+            state = containers.find_container(member.engine.endpoint, member.service.id)
+            if state and not state.is_up:
+                path, lines = _keep_log(project, server, member)
+                cause = server_log.known_crash_cause(lines)
+                hint = cause.hint.format(model=server.model or server.name) if cause else "see the log"
+                problem = f"{server.labels[LABEL]} ended while it was measured"
+                return ServeFailedError("\n".join(_told(problem, lines)), log=project.relative(path), hint=hint)
+        time.sleep(_SETTLE_SECONDS)
+    return None
 
 
 def _is_own(project: Project, server: RunningServer) -> bool:

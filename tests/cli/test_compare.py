@@ -58,6 +58,8 @@ def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
         (("1", "Org/A", "Org/B"), "expected one or two numbers, and at most one model or recipe"),
         (("small:1", "--set", "x"), "--set"),
         (("1", "chat"), "images.lock has no image `small:1`"),
+        (("small:latest", "2", "chat"), "images.lock has no image `small:latest`"),
+        (("small", "2"), "a number of an image is written IMAGE:N"),
         (("1", "--sessions", "nowhere"), "nowhere"),
     ],
 )

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from builder.base.errors import INTERRUPTED
 from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.evidence import run_record
+from builder.lock import lock_file, text
+from builder.lock.model import Adoption
 from tests import json_outputs, projects
+from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
-from tests.commands.upgrade_trials import paired
-from tests.conftest import run_command
+from tests.commands.upgrade_trials import IN_ITS_PLACE, candidate, paired
+from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
@@ -76,6 +85,87 @@ def test_both_are_served_in_turn_and_the_model_as_before(
     page = kitchen.project.root / "page.html"
     builder("report", "--output", str(page))
     assert "perplexity" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_another_model_is_told_and_is_no_evidence_of_the_same_image(kitchen: Kitchen, builder: Builder) -> None:
+    kitchen.recipe(file="other", model="Org/Else")
+    image = paired(kitchen)
+    done = builder("compare", str(image), MODEL, "--recipe", "other", "--json")
+    told = json_outputs.parsed("compare", done.stdout)
+    note = f"A serves {MODEL}, B serves Org/Else"
+    assert (told["model"], told["verdict"], told["notes"]) == ("Org/Else", "identical", [note])
+    assert note in done.stderr
+    (run,) = run_record.of_image(kitchen.project, image)
+    assert (run.subject.model, run.subject.recipe) == ("Org/Else", "recipes/other.yaml")
+    assert "reference_fingerprint" not in run.sampling
+
+
+def test_an_image_of_others_without_vllm_is_refused_before_a_server_starts(kitchen: Kitchen, builder: Builder) -> None:
+    image = paired(kitchen)
+    lock = lock_file.read_lock(kitchen.project.lock)
+    record = lock.image(image)
+    assert record
+    adopted = replace(record, definition="", input_hash="", adopted=Adoption("debian:bookworm-slim"))
+    projects.write(kitchen.project.lock, text.dump_lock(lock.with_image(image, adopted)))
+    said = builder("compare", str(image), MODEL, "--", "--slow", "1", code=7).stderr
+    assert f"error: {image} contains no vLLM: nothing was compared" in said
+    assert "waiting" not in said
+
+
+DEATHS = {"rates": ('elif "prompt_logprobs" in body:', 'elif "prompt_logprobs" in body and os._exit(1):')}
+DEATHS["answers"] = ('"content": "42"', '"content": os._exit(1)')
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("while_it", DEATHS)
+def test_a_server_that_dies_is_no_different_answer(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, while_it: str
+) -> None:
+    builder("run", "chat")
+    first = paired(kitchen)
+    path = kitchen.project.mods / "standin/vllm"
+    projects.write(path, projects.replaced(path.read_text(encoding="utf-8"), DEATHS[while_it]))
+    builder("build", "chat")
+    second = paired(kitchen)
+    said = builder("compare", str(first), str(second), code=1)
+    assert said.stdout == ""
+    assert f"error: {kitchen.name}-candidate ended while it was measured" in said.stderr
+    assert (kitchen.project.state / f"serve-logs/{kitchen.name}-candidate.log").stat().st_size > 0
+    assert run_record.of_image(kitchen.project, second) == ()
+    assert served(endpoint, kitchen) == str(first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("while_it", ["compares", "puts the server back"])
+def test_interrupted_the_model_is_served_as_before(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, while_it: str
+) -> None:
+    builder("run", "chat", "--", "--slow", "4")
+    first = paired(kitchen)
+    argv = command(kitchen.project, "compare", str(first), str(first))
+    argv = [sys.executable, "-c", IN_ITS_PLACE, *argv[argv.index("--project") :]]
+    environ = {**os.environ, **kitchen.environ, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environ) as comparison:
+        has_begun = False
+        while comparison.poll() is None:
+            own = containers.find_container(endpoint, kitchen.name)
+            is_up = own is not None and own.is_up
+            has_begun = has_begun or not is_up
+            if has_begun and (candidate(endpoint, kitchen) is not None and not is_up) == (while_it == "compares"):
+                break
+            time.sleep(0.1)
+        comparison.send_signal(signal.SIGINT)
+        _, said = comparison.communicate(timeout=120)
+    assert comparison.returncode == INTERRUPTED, said
+    end = time.monotonic() + 60
+    while not upgrade_trials.served(endpoint, kitchen) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert served(endpoint, kitchen) == str(first)
+    again = containers.find_container(endpoint, kitchen.name)
+    assert again
+    assert containers.service_process(endpoint, again.id)[0][-2:] == ("--slow", "4")
+    assert run_record.of_image(kitchen.project, first) == ()
 
 
 @pytest.mark.long

@@ -1,8 +1,9 @@
-"""Two images compared on the real cpu image: one that answers alike, and one with a fault planted by a mod."""
+"""The real cpu image compared with another one, and with itself under other arguments, weights and another recipe."""
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,38 @@ sed -i 's/q, k = self.rotary_emb(positions, q, k)/(q, _), (_, k) = self.rotary_e
 self.rotary_emb(positions + 1, q.clone(), k.clone())/' "$file"
 """
 FAULT = FAULT.replace("\\\n", "")
+CHECKPOINT = f"""\
+description: a layer whose scale is off
+model: {MODEL}
+sources:
+  first: {{{{folder: {{folder}}/dense-none}}}}
+  second: {{{{folder: {{folder}}/dense-scale=0.1}}}}
+steps:
+  - take: first
+  - replace: second
+    select: ["model.layers.1.mlp.*"]
+    expect: 3
+"""
 
 
 @pytest.fixture
-def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """The shipped project, whose model has to answer as before to be moved."""
+def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
+    with built(tmp_path, endpoint) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Project]:
+    """A project for tests that build nothing."""
+    with built(tmp_path_factory.mktemp("unchanged"), endpoint) as made:
+        yield made
+
+
+@contextmanager
+def built(folder: Path, endpoint: Endpoint) -> Iterator[Project]:
+    """The shipped project with number 1, whose model is a small random one and has to answer as before to be moved."""
     repository = f"{shared.unique_name()}-cpu"
-    made = project(tmp_path / "project", repository, RECIPE)
+    made = project(folder / "project", repository, RECIPE)
     text = projects.replaced(
         (made.root / RECIPE).read_text(encoding="utf-8"),
         ("Qwen3-0.6B-cpu", f"{repository}-served"),
@@ -53,11 +79,15 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     )
     projects.write(made.root / RECIPE, text)
     projects.write(made.root / "builder.yaml", 'requires: {same: "within 0.5 %"}\n')
-    for name in ("HF_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    yield made
-    containers.remove_labelled(endpoint, f"{LABEL}={repository}-served")
-    remove_all(endpoint, repository)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HOME", "XDG_CACHE_HOME"):
+            patch.setenv(name, str(folder / name))
+        try:
+            put_model(endpoint, builder(made, "build", RECIPE, "--no-prove").split()[1], folder / "HF_HOME")
+            yield made
+        finally:
+            containers.remove_labelled(endpoint, f"{LABEL}={repository}-served")
+            remove_all(endpoint, repository)
 
 
 def put_model(endpoint: Endpoint, image: str, home: Path) -> None:
@@ -76,19 +106,19 @@ def compared(cpu: Project, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def repository_of(cpu: Project) -> str:
+    return lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.repository
+
+
 def paired(cpu: Project) -> int:
     return lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.number
 
 
 @pytest.mark.long
-def test_a_fault_that_only_changes_numbers_holds_the_model_back(
-    cpu: Project, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    image = builder(cpu, "build", RECIPE, "--no-prove").split()[1]
-    put_model(endpoint, image, tmp_path / "HF_HOME")
+def test_a_fault_that_only_changes_numbers_holds_the_model_back(cpu: Project) -> None:
     template = cpu.mods / MOD / TEMPLATE
     projects.write(template, "{#- changed -#}\n" + template.read_text(encoding="utf-8"))
-    repository = image.partition(":")[0]
+    repository = repository_of(cpu)
     said = builder(cpu, "build", RECIPE, "--no-prove")
     assert f"`builder compare {repository}:1 {repository}:2 {MODEL}`" in said
     assert paired(cpu) == 1
@@ -117,14 +147,44 @@ def test_a_fault_that_only_changes_numbers_holds_the_model_back(
 
 
 @pytest.mark.long
-def test_other_arguments_are_compared_with_the_same_image(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:
-    image = builder(cpu, "build", RECIPE, "--no-prove").split()[1]
-    put_model(endpoint, image, tmp_path / "HF_HOME")
+def test_other_arguments_are_compared_with_the_same_image(unchanged: Project) -> None:
+    image = f"{repository_of(unchanged)}:1"
     harmless = ["--set", "max-num-seqs=8", "--depth", "1024", "--", "--max-num-batched-tokens", "300"]
-    alike = compared(cpu, image, *harmless)
+    alike = compared(unchanged, image, *harmless)
     assert alike["verdict"] in {"identical", "equivalent"}
-    other = compared(cpu, "1", MODEL, "--depth", "1024", "--", "--dtype", "float32")
+    other = compared(unchanged, "1", MODEL, "--depth", "1024", "--", "--dtype", "float32")
     assert (other["verdict"], other["passed"]) == ("different", True)  # within what builder.yaml allows
     assert {each["depth"] for each in other["texts"]} == {1024}
     kept = json.loads(Path(other["file"]).read_text(encoding="utf-8"))
     assert kept["subject"]["overrides"] == {"--": "--dtype float32"}
+
+
+@pytest.mark.long
+def test_a_checkpoint_is_compared_with_the_weights_that_are_paired(
+    unchanged: Project, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    assert f"vllm serve {MODEL}" in (unchanged.root / RECIPE).read_text(encoding="utf-8")
+    argv = ["python3", "/here/faulty_models.py", "/models", "dense", "scale=0.1"]
+    run_in(endpoint, f"{repository_of(unchanged)}:1", argv, {HERE: "/here", tmp_path: "/models"})
+    projects.write(unchanged.root / "checkpoints/off/checkpoint.yaml", CHECKPOINT.format(folder=tmp_path))
+    builder(unchanged, "checkpoints", "build", "off")
+    unlike = compared(unchanged, "1", MODEL, "--checkpoint", "off", "--depth", "1024", code=1)
+    assert unlike["verdict"] == "different"
+    assert min(each["apart"] for each in unlike["texts"]) > 0.01
+    assert unlike["prompts_differ"] == []
+    kept = json.loads(Path(unlike["file"]).read_text(encoding="utf-8"))
+    assert kept["subject"]["overrides"]["weights"].startswith("off@")
+    assert kept["sampling"]["reference"] == f"{repository_of(unchanged)}:1"
+
+
+@pytest.mark.long
+def test_another_recipe_of_the_model_is_compared_with_the_paired_one(unchanged: Project) -> None:
+    text = (unchanged.root / RECIPE).read_text(encoding="utf-8")
+    name = f"{repository_of(unchanged)}-served"
+    other = projects.replaced(text, (name, f"{name}-other"), ("--enforce-eager", "--enforce-eager --dtype float16"))
+    projects.write(unchanged.root / "recipes/other.yaml", other)
+    unlike = compared(unchanged, "1", MODEL, "--recipe", "other", "--depth", "1024")
+    assert (unlike["verdict"], unlike["passed"], unlike["notes"]) == ("different", True, [])
+    kept = json.loads(Path(unlike["file"]).read_text(encoding="utf-8"))
+    assert kept["subject"]["recipe"] == "recipes/other.yaml"
+    assert "overrides" not in kept["subject"]

@@ -11,6 +11,7 @@ import pytest
 from builder.base.errors import ConflictError, FileProblemsError, ImageStateError, UsageError
 from builder.commands import checkpoints, transfers
 from builder.definitions import recipe as recipes
+from builder.definitions.command import render_command
 from builder.lab.checkpoints import conversion
 from builder.lock import checkpoints_lock, text
 from builder.lock.checkpoints_lock import CheckpointRecords
@@ -173,12 +174,43 @@ def test_a_new_pairing_records_the_revision_that_was_made_last(kitchen: Kitchen)
     assert model_weights.to_record(kitchen.project, {"HOME": "/nowhere"}, MODEL, None) is None
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve {model} --port 8000",
+        "vllm serve Org/Model-int4 --port 8000",
+        "vllm serve \\\n    'Org/Model-int4' --port 8000",
+        "python3 -m vllm.entrypoints.openai.api_server --model=Org/Model-int4 --port 8000",
+        "vllm serve Org/Model-int4-else --port 8000",
+    ],
+)
+def test_a_checkpoint_replaces_the_weights_that_a_command_names(kitchen: Kitchen, command: str) -> None:
+    built = kitchen.build()
+    content = lock(COMMIT)
+    plain = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    selection = for_recipe(content, replace(plain, checkpoint=None, defaults={}, command=command))
+    environ = kitchen.workspace().environment
+    if "else" in command:
+        with pytest.raises(UsageError, match=r"recipes/hybrid.yaml does not name the weights in a way"):
+            model_weights.weights_of_checkpoint(kitchen.project, environ, selection, "hybrid")
+        return
+    served = model_weights.weights_of_checkpoint(kitchen.project, environ, selection, "hybrid")
+    words = render_command(served.recipe, {}).words
+    assert sum(word.endswith(f"/snapshots/{built.name.revision}") for word in words) == 1
+    assert not any("Org/Model-int4" in word for word in words)
+
+
+def test_a_checkpoint_that_was_never_built_is_not_served(kitchen: Kitchen) -> None:
+    with pytest.raises(UsageError, match="the checkpoint hybrid has not been built yet"):
+        model_weights.named_weights(kitchen.project, "hybrid", MODEL, lock().images["small"].numbers[2])
+
+
 def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitchen) -> None:
     built = kitchen.build()
     image = lock().images["small"].numbers[2]
     for name in ("hybrid", f"hybrid@{built.name.revision[:7]}", str(built.name)):
         assert model_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
-    with pytest.raises(UsageError, match="has no `other`"):
+    with pytest.raises(UsageError, match="no checkpoint is called `other`"):
         model_weights.named_weights(kitchen.project, "other", MODEL, image)
     with pytest.raises(UsageError, match="is a checkpoint of Org/Model-int4, not of Org/Else"):
         model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)

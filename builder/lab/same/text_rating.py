@@ -105,10 +105,11 @@ def rate_image(
 
 
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
-    """The ratings of an image, and which questions it answers rightly."""
+    """The ratings of an image, and which questions it answers rightly. Raises MeasuringError if it ended meanwhile."""
     began = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         right = tuple(pool.map(lambda each: is_right(served, each), questions()))
+    served_model.ask_served_model(served.address, served.key)  # one that has ended gave no wrong answers
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
 
