@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from builder import commands
 from builder.cli.main import Group
-from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import data, print_json, print_result, styled, verbosity_options
+from builder.cli.options import (
+    Context,
+    json_and_context,
+    json_option,
+    names,
+    pass_context,
+    verbosity_and_context,
+)
+from builder.cli.output import data, print_json, print_result, styled
 
 if TYPE_CHECKING:
     from builder.commands.bisecting import BisectReport, FoundCulprit
@@ -68,19 +76,17 @@ def bisect() -> None:
     "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the good number worked."
 )
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def start(
     context: Context,
+    /,
     what: str,
-    good: int | None,
-    bad: int | None,
     script: str | None,
     probe: str | None,
     prove: bool,
     same: bool,
-    machine_differs: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Begin a bisection, or continue one.
 
@@ -98,7 +104,6 @@ def start(
       0  if the change was found, or a candidate is waiting for your verdict
       1  if the change could not be found
     """
-    from builder.commands import bisecting as command
     from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
@@ -108,19 +113,17 @@ def start(
     else:
         judge = Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
     with context.working() as workspace:
-        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
+        result = commands.bisecting.bisect_images(workspace, what, judge, **options)
     return _print(result, as_json=as_json)
 
 
 @bisect.command()
-@json_option
-@pass_context
+@json_and_context
 def status(context: Context, as_json: bool) -> None:
     """Show the progress of the bisection, and the candidates tried so far."""
     from builder.base import words
-    from builder.commands import bisecting as command
 
-    state = command.bisection_status(context.workspace())
+    state = commands.bisecting.bisection_status(context.workspace())
     waiting = state.bisection.waiting is not None
     if as_json:
         keys = "target=bisection.target started=bisection.started tried next? steps_left seconds_left"
@@ -143,9 +146,8 @@ def status(context: Context, as_json: bool) -> None:
 def stop(context: Context) -> None:
     """Stop the bisection, serve the model as before, and remove the candidates."""
     from builder.base import words
-    from builder.commands import bisecting as command
 
-    count = command.stop_bisection(context.workspace())
+    count = commands.bisecting.stop_bisection(context.workspace())
     print_result(f"stopped; removed {words.counted(count, 'candidate')}")
 
 
@@ -153,13 +155,10 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @bisect.command(word, help=summary)
     @click.option("--note", default="", metavar="TEXT", help="Record this reason with the verdict.")
     @json_option
-    @verbosity_options
-    @pass_context
+    @verbosity_and_context
     def mark(context: Context, note: str, as_json: bool) -> int:
-        from builder.commands import bisecting as command
-
         with context.working() as workspace:
-            result = command.mark_bisection(workspace, word, note)
+            result = commands.bisecting.mark_bisection(workspace, word, note)
         return _print(result, as_json=as_json)
 
 

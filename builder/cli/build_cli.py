@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.building.request import BuildOutcome, Built, HeldPointer
 from builder.cli import output
@@ -14,14 +15,13 @@ from builder.cli.options import (
     Context,
     json_option,
     names,
-    parse_settings,
-    parse_update,
-    pass_context,
     platform_option,
-    set_option,
+    template_option,
     update_option,
+    verbosity_and_context,
+    without,
 )
-from builder.cli.output import data, print_json, print_note, print_result, styled, verbosity_options
+from builder.cli.output import data, print_json, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 )
 @update_option
 @platform_option
-@set_option
+@template_option
 @click.option("--locked", is_flag=True, help="Use only the pins in images.lock; fail if a required pin is missing.")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")
-@click.option("--no-promote", is_flag=True, help="Do not move `latest`.")
+@without("--no-promote", "promote", "Do not move `latest`.")
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, then load the image.")
 @click.option("--push", is_flag=True, help="Also push the image to the registry in builder.yaml.")
 @click.option("--ignore-disk", is_flag=True, help="Build even if the disk will probably fill up.")
-@click.option("--no-prove", is_flag=True, help="Do not prove the templates and parsers of the image.")
+@without("--no-prove", "prove", "Do not prove the templates and parsers of the image.")
 @click.option(
     "--without-check",
     "without_checks",
@@ -78,29 +78,17 @@ if TYPE_CHECKING:
     help="With --dry-run: write the build directory to FOLDER, which must be new or empty.",
 )
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def build(
     context: Context,
-    targets: tuple[str, ...],
-    models: tuple[str, ...],
-    mods: tuple[str, ...],
-    update: tuple[str, ...],
-    platform: str | None,
-    settings: tuple[str, ...],
-    locked: bool,
-    force: bool,
-    no_promote: bool,
+    /,
     promote_anyway: bool,
-    builder: str | None,
-    push: bool,
-    ignore_disk: bool,
-    no_prove: bool,
     without_checks: tuple[str, ...],
     note: str,
     dry_run: bool,
     folder: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
@@ -123,35 +111,19 @@ def build(
       0  if every image is built
       6  if a build, a check or a proof failed
     """
+    from builder.building.request import BuildRequest
+
     note = note.strip()
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note is allowed only with --promote-anyway or --without-check, and both require it")
-    if promote_anyway and no_promote:
+    if promote_anyway and not options["promote"]:
         raise click.UsageError("--promote-anyway and --no-promote cannot be combined")
-    from builder.building.request import BuildRequest
-    from builder.commands import build as command
-
     if folder and not dry_run:
         raise click.UsageError("--write is allowed only with --dry-run; a build always writes to builds/")
-    if folder and len(targets) > 1:
+    if folder and len(options["targets"]) > 1:
         raise click.UsageError("--write takes only one TARGET, because FOLDER holds one build directory")
-    request = BuildRequest(
-        targets,
-        mods=mods,
-        models=models,
-        update=parse_update(update),
-        platform=platform,
-        settings=parse_settings(settings),
-        locked=locked,
-        force=force,
-        promote=not no_promote,
-        promote_anyway=note if promote_anyway else "",
-        builder=builder,
-        push=push,
-        ignore_disk=ignore_disk,
-        prove=not no_prove,
-        without_checks=dict.fromkeys(without_checks, note),
-    )
+    reasons = dict.fromkeys(without_checks, note)
+    request = BuildRequest(**options, promote_anyway=note if promote_anyway else "", without_checks=reasons)
     if dry_run:
         _preview(context, request, folder, as_json=as_json)
         return
@@ -159,7 +131,7 @@ def build(
     try:
         with context.working() as workspace:
             # Those that succeeded are printed even if a later one fails.
-            results.extend(command.build_targets(workspace, request))
+            results.extend(commands.build.build_targets(workspace, request))
     except KeyboardInterrupt:
         if results:
             raise KeyboardInterrupt("the results above are finished; run the command again for the rest") from None
@@ -169,11 +141,9 @@ def build(
 
 
 def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as_json: bool) -> None:
-    from builder.commands import build as command
-
-    planned = command.preview_build(context.workspace(), request)
+    planned = commands.build.preview_build(context.workspace(), request)
     if folder:
-        command.write_directory(context.project, planned[0][0], folder)
+        commands.build.write_directory(context.project, planned[0][0], folder)
     if as_json:
         print_json(document(planned=planned, written=folder))
         return
@@ -342,20 +312,17 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@set_option
-@verbosity_options
-@pass_context
-def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
+@template_option
+@verbosity_and_context
+def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     """Rebuild a number from its build directory.
 
     If the content is the same, a number that is missing from the engine gets its tag back. If the content differs, the
     command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1. --set accepts only
     build_jobs.
     """
-    from builder.commands import rebuild as command
-
     with context.working() as workspace:
-        result = command.rebuild_image(workspace, image, parse_settings(settings))
+        result = commands.rebuild.rebuild_image(workspace, image, settings)
     outcome = f"different content: {result.kept}" if result.kept else "the same content"
     again = ", tagged again" if result.restored else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output
 from builder.cli.main import Group
 from builder.cli.measure_cli import compare_checkpoint
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def checkpoints() -> None:
 @checkpoints.command()
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
 @update_sources
-@json_option
-@pass_context
+@json_and_context
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Show what a build would do, without reading any weights.
 
@@ -38,9 +38,7 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     each step changes, the files of the result, and the cost: bytes to download, read and write, disk space and time.
     For a step that cannot work, the error names the line in checkpoint.yaml.
     """
-    from builder.commands import checkpoints as command
-
-    outlook = command.plan_checkpoint(context.workspace(), name, update=update)
+    outlook = commands.checkpoints.plan_checkpoint(context.workspace(), name, update=update)
     planned = outlook.plan
     if as_json:
         print_json(
@@ -104,8 +102,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
 @update_sources
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record its sources.
 
@@ -113,10 +110,8 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     the same command continues with the unfinished files. checkpoints.lock records the sources, the steps and the digest
     of every file.
     """
-    from builder.commands import checkpoints as command
-
     with context.working() as workspace:
-        made = command.build_checkpoint(workspace, name, update=update)
+        made = commands.checkpoints.build_checkpoint(workspace, name, update=update)
     if as_json:
         keys = "checkpoint=name.name revision=name.revision folder size tensors"
         print_json({**data(made, keys), "made": made.seconds is not None, "seconds": made.seconds})
@@ -131,18 +126,15 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
 @click.option("--full", is_flag=True, help="Read every byte, not only the headers.")
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
     """Compare the checkpoints on this machine with checkpoints.lock.
 
     The command compares sizes, the headers of weights, and all small files. With --full, it compares every byte.
     Without NAME, it compares all checkpoints. It ends with 7 if a recorded checkpoint differs or is missing.
     """
-    from builder.commands import checkpoints as command
-
     with context.working() as workspace:
-        results = command.verify_checkpoints(workspace, name, full=full)
+        results = commands.checkpoints.verify_checkpoints(workspace, name, full=full)
     if as_json:
         print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:
@@ -160,13 +152,10 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
 
 
 @checkpoints.command("list")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, as_json: bool) -> None:
     """Show every checkpoint that is defined or exists."""
-    from builder.commands import checkpoints as command
-
-    listed = command.list_checkpoints(context.workspace())
+    listed = commands.checkpoints.list_checkpoints(context.workspace())
     if as_json:
         print_json({"checkpoints": list(map(_as_json, listed))})
     elif not listed:
@@ -183,13 +172,10 @@ def list_(context: Context, as_json: bool) -> None:
 
 @checkpoints.command()
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, name: str, as_json: bool) -> None:
     """Show the sources of a checkpoint, and its folder."""
-    from builder.commands import checkpoints as command
-
-    listed = command.show_checkpoint(context.workspace(), name)
+    listed = commands.checkpoints.show_checkpoint(context.workspace(), name)
     if as_json:
         print_json(_as_json(listed))
         return

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import evidence_cli, output
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ MANY = 1_000_000
     "--path", "paths", multiple=True, metavar="PATH", help="Show only upstream commits that change PATH. Repeatable."
 )
 @click.option("--full", is_flag=True, help="Do not shorten long lists.")
-@json_option
-@pass_context
+@json_and_context
 def diff(
     context: Context,
     before: str,
@@ -56,12 +56,11 @@ def diff(
     A and B are numbered images, such as tf5:6 and tf5:7. A name without a number means the current image. The most
     likely causes come first.
     """
-    from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
-    images = command.diff_images(context.project, before, after, commits, print_message)
-    lost = command.recipes_lost(context.workspace(), images)
+    images = commands.diff.diff_images(context.project, before, after, commits, print_message)
+    lost = commands.diff.recipes_lost(context.workspace(), images)
     if as_json:
         print_json({**_document(images), "recipes": lost})
         return
@@ -270,8 +269,7 @@ _SHOWN_DETAILS = 6
 
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE|SERVER", shell_complete=names("models", "recipes"))
-@json_option
-@pass_context
+@json_and_context
 def why(context: Context, what: str, as_json: bool) -> None:
     """Show what changed since a model last worked.
 
@@ -279,9 +277,7 @@ def why(context: Context, what: str, as_json: bool) -> None:
     worked. A state worked if a server answered, or if a benchmark or probe passed. The most likely cause comes first.
     The command shows how to undo each change. It builds, starts and fetches nothing.
     """
-    from builder.commands import why as why_command
-
-    report = why_command.explain_change(context.workspace(), what)
+    report = commands.why.explain_change(context.workspace(), what)
     if not as_json:
         _print_why(report)
         return

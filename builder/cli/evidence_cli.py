@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names, pass_context
 from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
@@ -152,8 +153,7 @@ def _beside(figure: Figure | None) -> str:
     shell_complete=names("numbered", "definitions"),
     help="Show only these numbers, or all numbers of a repository or definition.",
 )
-@json_option
-@pass_context
+@json_and_context
 def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_json: bool) -> None:
     """Show which image goes with which model.
 
@@ -163,10 +163,8 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
 
     The last line shows the command that proves the first pair whose proof is missing or stale.
     """
-    from builder.commands import listing as command
-
     with progress.showing("reading the runs"):
-        table = command.matrix_of(context.workspace(), _split(models), _split(images))
+        table = commands.listing.matrix_of(context.workspace(), _split(models), _split(images))
     if as_json:
         output.print_json(table)
     else:
@@ -255,11 +253,9 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     The page is made only from images.lock, builds/ and evidence/. It lists upstream commits if this machine has them.
     It shows paths, names of machines and notes only with --full.
     """
-    from builder.commands import listing as command
-
     target = output or Path(_FOLDER if publish else _FILE)
     with progress.showing("writing the page"):
-        files = command.write_report(context.workspace(), target, publish=publish, full=full)
+        files = commands.listing.write_report(context.workspace(), target, publish=publish, full=full)
     for file in files:
         print_result(str(file))
     if opens:

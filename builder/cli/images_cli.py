@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.base.words import ago_text, size_text
 from builder.cli import output
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
@@ -26,26 +27,23 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
 @click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and earlier images.")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
     """Show the numbered images and the models paired with each.
 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
-    from builder.commands import listing
-
     workspace = context.workspace()
-    lock, overview = listing.list_images(workspace, target)
-    lost = listing.lost_lock(workspace)
+    lock, overview = commands.listing.list_images(workspace, target)
+    lost = commands.listing.lost_lock(workspace)
     if as_json:
         from builder.cli import upgrade_cli
 
         if lost:
             print_note(lost)
-        cached = listing.cached_models(workspace, lock)
-        evidence = listing.evidence(workspace, target, lock, overview)
-        upgrades = listing.interrupted_upgrades(workspace, lock)
+        cached = commands.listing.cached_models(workspace, lock)
+        evidence = commands.listing.evidence(workspace, target, lock, overview)
+        upgrades = commands.listing.interrupted_upgrades(workspace, lock)
         print_json(
             {
                 "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
@@ -54,17 +52,17 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
             }
         )
         return
-    for note in (*_notes(overview, target), *map(str, listing.interrupted_upgrades(workspace, lock))):
+    for note in (*_notes(overview, target), *map(str, commands.listing.interrupted_upgrades(workspace, lock))):
         print_note(note)
     if lost or not overview.rows:
         empty = "no images yet; to build the first: `builder build TARGET`"
         print_result(lost or f"{empty}; to number an existing image: `builder adopt IMAGE`")
         return
-    evidence = listing.evidence(workspace, target, lock, overview)
+    evidence = commands.listing.evidence(workspace, target, lock, overview)
     for problem in (problem for each in evidence.values() for problem in each.problems):
         print_note(f"not counted: {problem}")
     if models:
-        cached = listing.cached_models(workspace, lock)
+        cached = commands.listing.cached_models(workspace, lock)
         rows = [
             row
             for name, model in sorted(lock.models.items())
@@ -172,12 +170,10 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
 
 
 def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
-    from builder.commands import listing
-
     return {
         "standing": evidence.standing,
         "pairings": data(evidence.pairings, "model standing why run=run.file"),
-        "runs": listing.run_documents(evidence),
+        "runs": commands.listing.run_documents(evidence),
         "problems": list(map(str, evidence.problems)),
     }
 
@@ -204,16 +200,13 @@ _FIRST_START = (
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.option("--packages", is_flag=True, help="Also list the Python packages in the image.")
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     """Show everything that is in an image.
 
     IMAGE is a number such as vllm-node:7. A repository or definition means its current image.
     """
-    from builder.commands import listing
-
-    shown = listing.show_image(context.workspace(), image)
+    shown = commands.listing.show_image(context.workspace(), image)
     if as_json:
         print_json(_image_json(shown, context.project))
         return

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.options import Context, json_option, parse_age, pass_context
+from builder.cli.options import Context, json_and_context, parse_age, without
 from builder.cli.output import agreed, data, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
 )
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="Pair this model with the image. Repeatable.")
-@click.option("--no-promote", is_flag=True, help="Do not make the image current.")
-@json_option
-@pass_context
+@without("--no-promote", "promote", "Do not make the image current.")
+@json_and_context
 def adopt(
-    context: Context, image: str, repository: str | None, models: tuple[str, ...], no_promote: bool, as_json: bool
+    context: Context, image: str, repository: str | None, models: tuple[str, ...], promote: bool, as_json: bool
 ) -> None:
     """Give a number to an image that was built elsewhere.
 
@@ -34,10 +34,8 @@ def adopt(
     repository and becomes the current image. A container without a network reads the contents of the image. An image
     without vLLM cannot serve a model: with --model, nothing is recorded.
     """
-    from builder.commands import keeping as command
-
     with progress.showing(f"reading {image}"):
-        result = command.adopt_image(context.workspace(), image, repository, models, promote=not no_promote)
+        result = commands.keeping.adopt_image(context.workspace(), image, repository, models, promote=promote)
     if not as_json:
         _print(image, result)
         return
@@ -86,8 +84,7 @@ KEEP = 3
 )
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
-@json_option
-@pass_context
+@json_and_context
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove images that are no longer needed, and build leftovers.
 
@@ -99,16 +96,14 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     no pin or mod names, and old revisions of checkpoints that no pairing names. A removed number stays in images.lock
     and can be rebuilt. The command asks before it removes anything. Without a terminal, it removes only with --yes.
     """
-    from builder.commands import keeping as command
-
     with progress.showing("looking for images to remove"):
-        pruning = command.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
+        pruning = commands.keeping.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
     result = None
     if not pruning.is_empty and not dry_run and agreed("remove these?", yes=yes, as_json=as_json):
         with progress.showing("removing"):
-            result = command.prune_images(context.workspace(), pruning)
+            result = commands.keeping.prune_images(context.workspace(), pruning)
     if as_json:
         removed = data(result, "images=gone compiled refused build_cache=cache")
         print_json(

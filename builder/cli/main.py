@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -179,9 +180,9 @@ class Commands(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, TABLE))
-        for group, commands in GROUPS.items():
+        for group, rows in GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
+                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in rows.items()])
 
 
 @click.command("help")
@@ -253,9 +254,7 @@ _WIDEST_HELP = 100
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from builder.commands import about
-
-        output.print_result(f"builder {about.program_version()}")
+        output.print_result(f"builder {commands.about.program_version()}")
         ctx.exit()
 
 

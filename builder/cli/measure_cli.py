@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output
-from builder.cli.options import Context, json_option, names, parse_settings, pass_context, together
+from builder.cli.options import (
+    Context,
+    json_and_context,
+    json_option,
+    names,
+    pass_context,
+    set_option,
+    together,
+    verbosity_and_context,
+)
 from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
@@ -50,8 +60,7 @@ _image_option = click.option(
 )
 @_image_option
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
     """Measure how fast a model is served, or compare two images.
 
@@ -64,15 +73,13 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     The command ends with 1 if the server failed, or if B is worse.
     """
-    from builder.commands import measuring as command
-
     with context.working() as workspace:
         result = (
-            command.compare_bench(workspace, what, pair, profile)
+            commands.measuring.compare_bench(workspace, what, pair, profile)
             if pair
-            else command.run_bench(workspace, what, profile, image)
+            else commands.measuring.run_bench(workspace, what, profile, image)
         )
-    if isinstance(result, command.KeptOutcome):
+    if isinstance(result, commands.measuring.KeptOutcome):
         if as_json:
             print_json(_document(result))
         else:
@@ -176,8 +183,7 @@ def _finite(value: float) -> float | None:
 @click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
 @_image_option
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_json: bool) -> int:
     """Check a served model: tool calls, and checks of your own.
 
@@ -193,10 +199,8 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     The command ends with 1 unless all probes passed.
     """
-    from builder.commands import measuring as command
-
     with context.working() as workspace:
-        results = tuple(command.run_probes(workspace, what, wanted, image))
+        results = tuple(commands.measuring.run_probes(workspace, what, wanted, image))
     if as_json:
         print_json({"probes": [_document(kept) for kept in results]})
     for kept in () if as_json else results:
@@ -219,8 +223,7 @@ _PROOF = (
 @click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
 @click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they were intended.")
 @click.option("--note", metavar="TEXT", help="Record this reason with --accept.")
-@json_option
-@pass_context
+@json_and_context
 def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, note: str | None, as_json: bool) -> int:
     """Prove an image's chat templates and parsers, without a GPU.
 
@@ -236,14 +239,12 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
       0  if every model is proven
       1  if a proof failed, found a change, or reached no verdict
     """
-    from builder.commands import measuring as command
-
     if note is not None and not accept:
         raise click.UsageError("--note is allowed only with --accept")
     if accept:
-        results = command.accept_changes(context.project, image, models, note or "accepted")
+        results = commands.measuring.accept_changes(context.project, image, models, note or "accepted")
     else:
-        results = command.prove_image(context.workspace(), image, models)
+        results = commands.measuring.prove_image(context.workspace(), image, models)
     if as_json:
         print_json({"image": results[0].image, "proofs": data(results, _PROOF)})
     else:
@@ -325,7 +326,7 @@ text_options = together(
     metavar="A [B] [MODEL] [-- VLLM ARGUMENT…]",
     shell_complete=names("numbered", "models", "recipes"),
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a {KEY} in B's command. Repeatable.")
+@set_option("Set a {KEY} in B's command. Repeatable.")
 @click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint as B.")
 @click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B with this recipe.")
 @text_options
@@ -334,7 +335,7 @@ def compare(
     context: Context,
     /,
     what: tuple[str, ...],
-    settings: tuple[str, ...],
+    settings: dict[str, str],
     checkpoint: str,
     recipe: str,
     as_json: bool,
@@ -354,19 +355,17 @@ def compare(
       0  if B is identical or equivalent, or surely within the limit
       1  if B differs, or the texts cannot decide
     """
-    from builder.commands import comparing as command
-
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
     typed, extra = what[:first_option], what[first_option:]
     images = tuple(word for word in typed if word.isdecimal() or word.rpartition(":")[2].isdecimal())
     others = [word for word in typed if word not in images]
     if len(others) > 1 or len(images) > 2:
         raise click.UsageError("expected one or two numbers, and at most one model or recipe")
-    request = command.CompareRequest(
-        images, others[0] if others else "", parse_settings(settings), extra, checkpoint, recipe
+    request = commands.comparing.CompareRequest(
+        images, others[0] if others else "", settings, extra, checkpoint, recipe
     )
     with context.working() as workspace:
-        kept = command.compare_numbers(workspace, request, command.compare_options(**texts))
+        kept = commands.comparing.compare_numbers(workspace, request, commands.comparing.compare_options(**texts))
     return _show_likeness(kept, context, as_json=as_json)
 
 
@@ -385,10 +384,10 @@ def compare_checkpoint(context: Context, /, what: str, source: str, as_json: boo
       0  if the checkpoint is identical or equivalent, or surely within the limit
       1  if the checkpoint differs, or the texts cannot decide
     """
-    from builder.commands import comparing as command
-
     with context.working() as workspace:
-        kept = command.compare_checkpoint(workspace, what, source, command.compare_options(**texts))
+        kept = commands.comparing.compare_checkpoint(
+            workspace, what, source, commands.comparing.compare_options(**texts)
+        )
     return _show_likeness(kept, context, as_json=as_json)
 
 

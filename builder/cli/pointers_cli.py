@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from builder import commands
 from builder.cli import output
-from builder.cli.options import Context, WordChoice, json_option, names, numbers, pass_context
+from builder.cli.options import Context, WordChoice, json_and_context, names, numbers
 from builder.cli.output import data, print_json, print_result
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ STATUSES = ("good", "bad", "unmarked", "untested")
 @click.option(
     "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
 )
-@json_option
-@pass_context
+@json_and_context
 def pair(
     context: Context, model: str, image: str, force: bool, note: str, checkpoint: str | None, as_json: bool
 ) -> None:
@@ -74,9 +74,9 @@ def pair(
 
     Other models stay where they are. To go back: `builder rollback MODEL`.
     """
-    from builder.commands import pointing as command
-
-    result = command.pair_model(context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint)
+    result = commands.pointing.pair_model(
+        context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint
+    )
     moved, weights = (result.move,) if result.move else (), result.weights
     if as_json:
         print_json(
@@ -117,8 +117,7 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
     metavar="TEXT",
     help="Record what you observed. Without it, the earlier note stays if the status is the same.",
 )
-@json_option
-@pass_context
+@json_and_context
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
     """Record how well an image works, or a model on its image.
 
@@ -126,10 +125,8 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 
     Rollback skips an image that is marked bad. Promoting or pairing such an image requires --force.
     """
-    from builder.commands import pointing as command
-
     recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
-    result = command.mark_image(context.workspace(), what, recorded, note)
+    result = commands.pointing.mark_image(context.workspace(), what, recorded, note)
     if as_json:
         print_json(result, "what image status note changed pointed_at_by")
         return
@@ -143,8 +140,7 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_option
-@pass_context
+@json_and_context
 def keep(context: Context, image: str, as_json: bool) -> None:
     """Keep an image when others are pruned.
 
@@ -155,17 +151,14 @@ def keep(context: Context, image: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_option
-@pass_context
+@json_and_context
 def release(context: Context, image: str, as_json: bool) -> None:
     """Undo `builder keep`: let `builder prune` remove the image."""
     _set_kept(context, image, as_json, kept=False)
 
 
 def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> None:
-    from builder.commands import keep as command
-
-    name, changed = command.keep_image(context.workspace(), image, kept=kept)
+    name, changed = commands.keep.keep_image(context.workspace(), image, kept=kept)
     if as_json:
         print_json({"image": name, "pinned": kept, "changed": changed})
         return
@@ -180,16 +173,13 @@ def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> Non
 @click.option(
     "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
 )
-@json_option
-@pass_context
+@json_and_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
     """Make an image the current one, and move `latest` to it.
 
     Each model stays with the image that it is paired with.
     """
-    from builder.commands import pointing as command
-
-    result = command.promote_image(context.workspace(), image, force=force, note=note)
+    result = commands.pointing.promote_image(context.workspace(), image, force=force, note=note)
     if as_json:
         print_json({"image": result.image, "moves": _moves(result.moves), **data(result, "differences staying")})
     elif result.moves:
@@ -213,8 +203,7 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
 @click.option("--force", is_flag=True, help="Go to number N even if N is marked bad, or lacks required evidence.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, but move nothing.")
 @click.option("--restart", is_flag=True, help="Restart the affected servers from their new image.")
-@json_option
-@pass_context
+@json_and_context
 def rollback(
     context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
 ) -> None:
@@ -231,11 +220,9 @@ def rollback(
     TARGET   a definition or repository: its `latest` moves; models stay
              a recipe: both the `latest` of its image and its model move
     """
-    from builder.commands import rollback as command
-
     if restart and (dry_run or as_json):
         raise click.UsageError(f"--restart cannot be combined with {'--dry-run' if dry_run else '--json'}")
-    roll_back = command.preview_rollback if dry_run else command.roll_back
+    roll_back = commands.rollback.preview_rollback if dry_run else commands.rollback.roll_back
     result = roll_back(context.workspace(), target, to, force=force)
     if as_json:
         print_json(
@@ -264,9 +251,8 @@ def rollback(
 
 def _restart(context: Context, name: str) -> None:
     from builder.cli.serve_cli import print_served
-    from builder.commands import servers as command
     from builder.serving.preparation import ServeRequest
 
     with context.working() as workspace:
-        result = command.restart_server(workspace, ServeRequest(name, {}), detach=False)
+        result = commands.servers.restart_server(workspace, ServeRequest(name, {}), detach=False)
     print_served(result)

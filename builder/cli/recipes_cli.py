@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import mods_cli, output
 from builder.cli.main import Group
@@ -18,7 +19,7 @@ from builder.cli.options import (
     WordChoice,
     container_options,
     extra_argument,
-    json_option,
+    json_and_context,
     names,
     node_options,
     pass_context,
@@ -58,13 +59,10 @@ recipes.add_command(mods_cli.update_recipes)
 
 
 @recipes.command("list")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder.commands import recipes
-
-    rows, engine_error = recipes.list_recipes(context.workspace())
+    rows, engine_error = commands.recipes.list_recipes(context.workspace())
     if as_json:
         print_json({"recipes": list(map(_row_document, rows))})
         return
@@ -81,16 +79,13 @@ def list_(context: Context, as_json: bool) -> None:
 @extra_argument
 @serve_options
 @node_options
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
     With --node, the command shows what each node starts. A NAME that is not in builder.yaml means an address.
     """
-    from builder.commands import recipes
-
-    shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
+    shown, engine_error = commands.recipes.show_recipe(context.workspace(), serve_request(recipe, options))
     if as_json:
         command = data(shown.command, "argv env port host model script=is_script served_names=served before")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
@@ -149,9 +144,7 @@ def add(
         if everything or with_mods or force or hardware:
             raise click.UsageError("--mend cannot be combined with --all, --with-mods, --hardware or --force")
         return _mend(context, address, name, yes=yes)
-    from builder.commands import recipes
-
-    planned = recipes.plan_recipe_copies(
+    planned = commands.recipes.plan_recipe_copies(
         context.project, address, name, print_message, everything=everything, hardware=hardware
     )
     named = ", ".join(mod.name for mod in planned.mods)
@@ -159,8 +152,10 @@ def add(
     if asks:
         mods_cli.print_scripts(planned.mods)
         with_mods = confirm(f"also copy the mods that the recipe names ({named})?", default=True)
-    together = recipes.together(planned, with_mods=with_mods)
-    code = mods_cli.make_copies(context, together, recipes.add_recipes, yes=yes, force=force, scripts_shown=asks)
+    together = commands.recipes.together(planned, with_mods=with_mods)
+    code = mods_cli.make_copies(
+        context, together, commands.recipes.add_recipes, yes=yes, force=force, scripts_shown=asks
+    )
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:
@@ -185,9 +180,7 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
     Comments at the top list what the other version cannot express. The command then reads the result. It ends with an
     error if the result would start a different server.
     """
-    from builder.commands import recipes
-
-    print_document(recipes.convert_recipe(context.project, recipe, int(version) if version else None))
+    print_document(commands.recipes.convert_recipe(context.project, recipe, int(version) if version else None))
 
 
 @recipes.command()
@@ -199,8 +192,7 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
     shell_complete=names("numbered"),
     help="Check every recipe with the vLLM in this image.",
 )
-@json_option
-@pass_context
+@json_and_context
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
     """Check whether recipes can be served.
 
@@ -211,9 +203,7 @@ def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -
     GPU. The check finds unknown options, invalid values, and VLLM_ variables that nothing reads. The results are kept
     until the recipe or the image changes.
     """
-    from builder.commands import recipes
-
-    checked = recipes.check_recipes_on_images(context.workspace(), paths, image)
+    checked = commands.recipes.check_recipes_on_images(context.workspace(), paths, image)
     if as_json:
         print_json({"recipes": list(map(_checked_document, checked))})
         return BROKEN if any(recipe.problems for recipe in checked) else 0
@@ -235,9 +225,8 @@ def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
 
 def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     from builder.cli import diff_cli
-    from builder.commands import recipes
 
-    mended = recipes.plan_mended(context.project, file, name)
+    mended = commands.recipes.plan_mended(context.project, file, name)
     for line in diff_cli.of_files([mended.change] if mended.change else [], full=True):
         print_line(line)
     shown = context.project.relative(mended.path)
@@ -246,7 +235,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     elif mended.replaces and not agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
-    checked = recipes.put_mended(context.project, mended)
+    checked = commands.recipes.put_mended(context.project, mended)
     print_result(f"{shown} was written" if mended.change or not mended.replaces else f"{shown} is unchanged")
     return _print_checked([checked])
 
@@ -365,10 +354,8 @@ the other nodes first, and the first node last.
 @pass_context
 def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **options: Any) -> None:
     """Exports, as the help says."""
-    from builder.commands import recipes as command
-
     request = serve_request(what or "", options)
-    exported = command.export_recipe(context.project, kind, request, os.environ, address)
+    exported = commands.recipes.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)
     several = len(exported.texts) > 1
@@ -378,7 +365,7 @@ def export(context: Context, /, what: str | None, kind: str, output: Path | None
         for node, text in exported.texts.items():
             print_document((heading.format(node) if several else "") + text)
         return
-    files = command.write_export(output, exported, kind)
+    files = commands.recipes.write_export(output, exported, kind)
     for file, node in zip(files, exported.texts, strict=True):
         print_result(f"{file}: {exported.image}" + (f" on {node}" if several else ""))
     if several:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
-from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
+from builder.cli.options import Context, json_and_context, names, pass_context, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -46,40 +47,33 @@ def logs(
     choices, and the last minute of the log. The report contains no secrets, addresses or names. The report also works
     for a failed start whose container is gone.
     """
-    from builder.commands import watching as command
-
     if report is not None:
         if follow or tail is not None:
             raise click.UsageError("--report cannot be combined with --follow or --tail")
-        from builder.commands import crash_report
-
-        name, text = crash_report.crash_report(context.workspace(), what, node)
+        name, text = commands.crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
-            crash_report.write_report(Path(report), text)
+            commands.crash_report.write_report(Path(report), text)
             print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()
     else:
-        lines = command.server_logs(context.workspace(), what, node, tail, follow=follow)
+        lines = commands.watching.server_logs(context.workspace(), what, node, tail, follow=follow)
     for line in lines:
         print_log(line)
 
 
 @click.command()
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Restart a server from the image that is paired now.
 
     After `builder rollback MODEL`, the paired image is the previous one. The server keeps its options, except options
     that you give here.
     """
-    from builder.commands import servers as command
-
     request = serve_request(what, options)
     with context.working() as workspace:
-        result = command.restart_server(workspace, request, detach=detach)
+        result = commands.servers.restart_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
@@ -94,8 +88,7 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
     help="Apply this mod in the container before the server starts, without a build. Repeatable.",
 )
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
@@ -106,16 +99,14 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     With --try-mod, the image stays unchanged, so the server's results are not evidence for the image. To build a mod
     that works into an image: `builder build RECIPE --mod MOD`.
     """
-    from builder.commands import servers as command
-
     request = serve_request(what, options)
     if dry_run and as_json:
         raise click.UsageError("--dry-run cannot be combined with --json")
     with context.working() as workspace:
         if dry_run:
-            print_prepared(command.preview_run(workspace, request))
+            print_prepared(commands.servers.preview_run(workspace, request))
             return
-        result = command.run_server(workspace, request, detach=detach)
+        result = commands.servers.run_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
@@ -165,17 +156,14 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option("--watch", "-w", is_flag=True, help="Repeat every second, until ^C.")
-@json_option
-@pass_context
+@json_and_context
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
     """Show what is being served, and its health.
 
     The command shows health, restarts, requests, tokens per second and speculative acceptance, as vLLM counts them.
     """
-    from builder.commands import watching
-
     while True:
-        overview = watching.server_status(context.workspace(), what)
+        overview = commands.watching.server_status(context.workspace(), what)
         if as_json:
             services = [
                 {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
@@ -277,17 +265,14 @@ _SERVICE = (
     show_default=True,
     help="Kill the server after this time if it has not stopped.",
 )
-@json_option
-@pass_context
+@json_and_context
 def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> None:
     """Stop the server of a model.
 
     The server may finish its requests until its time is up. Without a name, the command stops the only running server.
     """
-    from builder.commands import servers as command
-
     with progress.showing("stopping"):
-        result = command.stop_server(context.workspace(), what, seconds)
+        result = commands.servers.stop_server(context.workspace(), what, seconds)
     if as_json:
         keys = "name=server.name model=server.model? image=server.image seconds~ killed"
         print_json({"server": data(result, keys)})
@@ -300,8 +285,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
 
 @click.command()
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring up a model: its image, its weights, its server.
 
@@ -313,13 +297,11 @@ def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: A
     If the project lacks mods that the recipe names, and builder knows their address, the command offers each mod. It
     shows the scripts of the mod first. Nothing is fetched before you agree.
     """
-    from builder.commands import up as command
-
     request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
-        mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
+        mods_cli.offer_mods(context.project, commands.up.lacking_mods(context.workspace(), what))
     with context.working() as workspace:
-        result = command.bring_up(workspace, request, detach=detach)
+        result = commands.up.bring_up(workspace, request, detach=detach)
     if as_json:
         parts = data(result.parts, "part subject outcome seconds~ note?")
         print_json({"parts": parts, "server": document(result.served)})

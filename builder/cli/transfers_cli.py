@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.base.errors import BuilderError
 from builder.cli import output
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, json_option, names, verbosity_and_context
 from builder.cli.output import data, print_json, print_result, verbosity_options
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=names("nodes"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     """Copy a numbered image to other machines.
 
@@ -31,10 +31,8 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     Nodes with the same chip also get the compile caches of the image. If one node fails, the other nodes continue, and
     the exit code is 1.
     """
-    from builder.commands import transfers
-
     with context.working() as workspace:
-        result = transfers.copy_image(workspace, image, nodes)
+        result = commands.transfers.copy_image(workspace, image, nodes)
     failed = {node: outcome for node, outcome in result.outcomes.items() if isinstance(outcome, BuilderError)}
     reached = ", ".join(node for node in result.outcomes if node not in failed)
     if reached:
@@ -53,8 +51,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--with-caches", is_flag=True, help="Include the compile caches of the image on this machine.")
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def export_image(context: Context, image: str, file: Path, force: bool, with_caches: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
@@ -62,10 +59,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
     that `docker load` also reads. It contains the image, its build directory and its entry in images.lock. FILE appears
     when it is complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
-    from builder.commands import image_files as command
-
     with context.working() as workspace:
-        name, size, layers = command.export_image(workspace, image, file, replace=force, with_caches=with_caches)
+        name, size, layers = commands.image_files.export_image(
+            workspace, image, file, replace=force, with_caches=with_caches
+        )
     if as_json:
         print_json({"image": name, "file": file, "size": size, "layers": layers})
         return
@@ -75,8 +72,7 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
 @click.command("import-image")
 @click.argument("file", metavar="FILE", type=_FILE)
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
@@ -84,10 +80,8 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     imports the image's build directory and its entry in images.lock. The current number and the pairings of models stay
     unchanged. The number becomes current only if the repository has no current number. It serves only models that no
     image serves yet. A number that means another image here is not overwritten."""
-    from builder.commands import image_files as command
-
     with context.working() as workspace:
-        result = command.import_image(workspace, file)
+        result = commands.image_files.import_image(workspace, file)
     if as_json:
         print_json(result, "image already layers size=bytes current models")
         return
@@ -105,25 +99,21 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N|RECIPE", shell_complete=names("numbered", "recipes", "models"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def pull(context: Context, image: str) -> None:
     """Pull a numbered image from the registry.
 
     Name a number, or a recipe or model to pull the image that serves it. The image gets its number only if its content
     matches images.lock. Compile caches that were pushed from the same chip are pulled, too.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        name, layers = command.pull_image(workspace, image)
+        name, layers = commands.transfers.pull_image(workspace, image)
     print_result(f"{name} pulled, {layers}" if layers else f"{name} is already here")
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
@@ -131,10 +121,8 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     registry. A number that has different content in the registry is not overwritten. The compile caches of the image
     are also pushed. To log in: `docker login REGISTRY`.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        pushed_images = command.push_images(workspace, images)
+        pushed_images = commands.transfers.push_images(workspace, images)
     for image in pushed_images:
         print_pushed(image)
 
@@ -156,18 +144,15 @@ def print_pushed(pushed: PushedImage) -> None:
     "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy the models to NODE."
 )
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
     """Download a model and its draft model, also to nodes.
 
     The models go into the Hugging Face cache, at the revision in the recipe, or else at the revision that the pairing
     recorded. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE apply.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        downloads = command.download_model(workspace, what, revision, nodes)
+        downloads = commands.transfers.download_model(workspace, what, revision, nodes)
     if as_json:
         models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
         print_json({"models": models, "copied_to": nodes})

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.options import Context, json_option, names, parse_update, pass_context, update_option
-from builder.cli.output import data, print_json, print_result, styled, verbosity_options
+from builder import commands
+from builder.cli.options import Context, json_option, names, update_option, verbosity_and_context
+from builder.cli.output import data, print_json, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,25 +27,15 @@ _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @update_option
-@click.option("--allow-older", is_flag=True, help="Build even if packages or sources move to older versions.")
+@click.option("--allow-older", "older", is_flag=True, help="Build even if packages or sources move to older versions.")
 @click.option(
     "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the current image worked."
 )
 @click.option("--abort", is_flag=True, help="Cancel an interrupted upgrade, and serve the model as before.")
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, but change nothing.")
 @json_option
-@verbosity_options
-@pass_context
-def upgrade(
-    context: Context,
-    what: str,
-    update: tuple[str, ...],
-    allow_older: bool,
-    machine_differs: bool,
-    abort: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@verbosity_and_context
+def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Move a model to newer upstream versions, if they are as good.
 
     The command resolves all sources again, or only the sources named by --update. It then builds a candidate and proves
@@ -67,20 +58,18 @@ def upgrade(
       1  if the candidate was rejected
     """
     from builder.cli.build_cli import print_plan
-    from builder.commands import upgrade as command
 
     if dry_run:
         if abort or as_json:
             raise click.UsageError(f"--dry-run cannot be combined with {'--abort' if abort else '--json'}")
-        for image, outlook in command.preview_upgrade(context.workspace(), what, parse_update(update)):
+        for image, outlook in commands.upgrade.preview_upgrade(context.workspace(), what, options["update"]):
             print_plan(image, outlook, force=False)
         return 0
     with context.working() as workspace:
         if abort:
-            result = command.abort_upgrade(workspace, what)
+            result = commands.upgrade.abort_upgrade(workspace, what)
         else:
-            sources = parse_update(update)
-            result = command.upgrade_image(workspace, what, sources, older=allow_older, machine_differs=machine_differs)
+            result = commands.upgrade.upgrade_image(workspace, what, **options)
     if as_json:
         from builder.cli.diff_cli import runs_data
 
