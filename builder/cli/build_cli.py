@@ -16,6 +16,7 @@ from builder.cli.options import (
     json_option,
     names,
     platform_option,
+    repeated,
     template_option,
     update_option,
     verbosity_and_context,
@@ -34,22 +35,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET…", shell_complete=names("definitions", "recipes"))
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    metavar="M",
-    shell_complete=names("models"),
-    help="Also pair this model with the image. Repeatable.",
-)
-@click.option(
-    "--mod",
-    "mods",
-    multiple=True,
-    metavar="X",
-    shell_complete=names("mods"),
-    help="Also build this mod into the image. Repeatable.",
-)
+@repeated("--model", "models", metavar="M", kinds="models", help="Also pair this model with the image. Repeatable.")
+@repeated("--mod", "mods", metavar="X", kinds="mods", help="Also build this mod into the image. Repeatable.")
 @update_option
 @platform_option
 @template_option
@@ -61,10 +48,9 @@ if TYPE_CHECKING:
 @click.option("--push", is_flag=True, help="Also push the image to the registry in builder.yaml.")
 @click.option("--ignore-disk", is_flag=True, help="Build even if the disk will probably fill up.")
 @without("--no-prove", "prove", "Do not prove the templates and parsers of the image.")
-@click.option(
+@repeated(
     "--without-check",
     "without_checks",
-    multiple=True,
     metavar="NAME",
     help="Skip this check. A failed build prints the name of its check. Repeatable; requires --note.",
 )

@@ -10,7 +10,7 @@ import click
 from builder import commands
 from builder.base import words
 from builder.cli import evidence_cli, output
-from builder.cli.options import Context, json_and_context, names
+from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import data, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ MANY = 1_000_000
 @click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
 @click.argument("after", metavar="B", shell_complete=names("numbered", "definitions"))
 @click.option("--grep", default="", metavar="TEXT", help="Show only upstream commits with TEXT in their message.")
-@click.option(
-    "--path", "paths", multiple=True, metavar="PATH", help="Show only upstream commits that change PATH. Repeatable."
-)
+@repeated("--path", "paths", metavar="PATH", help="Show only upstream commits that change PATH. Repeatable.")
 @click.option("--full", is_flag=True, help="Do not shorten long lists.")
 @json_and_context
 def diff(

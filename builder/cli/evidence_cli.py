@@ -11,7 +11,7 @@ from builder import commands
 from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
-from builder.cli.options import Context, json_and_context, names, pass_context
+from builder.cli.options import Context, json_and_context, pass_context, repeated
 from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
@@ -139,18 +139,16 @@ def _beside(figure: Figure | None) -> str:
 
 
 @click.command()
-@click.option(
+@repeated(
     "--models",
-    multiple=True,
     metavar="MODEL,…",
-    shell_complete=names("models", "recipes"),
+    kinds="models recipes",
     help="Show only these models.",
 )
-@click.option(
+@repeated(
     "--images",
-    multiple=True,
     metavar="IMAGE,…",
-    shell_complete=names("numbered", "definitions"),
+    kinds="numbered definitions",
     help="Show only these numbers, or all numbers of a repository or definition.",
 )
 @json_and_context

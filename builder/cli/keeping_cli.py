@@ -10,7 +10,7 @@ import click
 from builder import commands
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.options import Context, json_and_context, parse_age, without
+from builder.cli.options import Context, json_and_context, parse_age, repeated, without
 from builder.cli.output import agreed, data, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
 )
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="Pair this model with the image. Repeatable.")
+@repeated("--model", "models", metavar="MODEL", help="Pair this model with the image. Repeatable.")
 @without("--no-promote", "promote", "Do not make the image current.")
 @json_and_context
 def adopt(

@@ -13,7 +13,7 @@ from builder import commands
 from builder.base import words
 from builder.cli import output
 from builder.cli.main import Group
-from builder.cli.options import Context, json_and_context, names, pass_context
+from builder.cli.options import Context, json_and_context, names, pass_context, repeated
 from builder.cli.output import (
     agreed,
     confirm,
@@ -229,9 +229,7 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 
 @mods.command()
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
-@click.option(
-    "--against", "refs", multiple=True, metavar="REF,…", help="Try these versions, tags or commits instead of the pins."
-)
+@repeated("--against", "refs", metavar="REF,…", help="Try these versions, tags or commits instead of the pins.")
 @json_and_context
 def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
     """Check whether patches apply, without building.

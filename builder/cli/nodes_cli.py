@@ -11,7 +11,7 @@ from builder import commands
 from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.main import Group
-from builder.cli.options import Context, json_and_context, names
+from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import agreed, data, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
@@ -97,14 +97,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 
 @nodes.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
-@click.option(
-    "--node",
-    "node_names",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=names("nodes"),
-    help="Check only this node. Repeatable.",
-)
+@repeated("--node", "node_names", metavar="NAME", kinds="nodes", help="Check only this node. Repeatable.")
 @_timeout_option
 @json_and_context
 def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:

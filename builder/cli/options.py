@@ -126,6 +126,12 @@ def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
     )
 
 
+def repeated(*declarations: str, metavar: str, help: str, kinds: str = "") -> Decorator:  # noqa: A002
+    """An option that may be given several times; a shell completes names of ``kinds``, separated by spaces."""
+    complete = names(*kinds.split()) if kinds else None
+    return click.option(*declarations, multiple=True, metavar=metavar, shell_complete=complete, help=help)
+
+
 # Options that several commands share, and the types of the values of options and arguments.
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -230,12 +236,11 @@ serve_options = together(
     set_option("Set a {KEY} of the command."),
 )
 node_options = together(
-    click.option(
+    repeated(
         "--node",
         "nodes",
-        multiple=True,
         metavar="NAME",
-        shell_complete=names("nodes"),
+        kinds="nodes",
         help="Serve on this node; the first one answers requests. Repeatable.",
     ),
     click.option(
@@ -243,25 +248,22 @@ node_options = together(
     ),
 )
 container_options = together(
-    click.option(
+    repeated(
         "--volume",
         "volumes",
-        multiple=True,
         metavar="SRC:DST[:ro]",
         help="Mount SRC, a folder or file of this machine, as DST in the container.",
     ),
-    click.option(
+    repeated(
         "--env",
         "-e",
-        multiple=True,
         metavar="NAME[=VALUE]",
         help="Set an environment variable of the server. NAME alone passes the value on this machine. A value that"
         " looks like a secret is not stored.",
     ),
-    click.option(
+    repeated(
         "--publish",
         "-p",
-        multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
         help="Publish port INSIDE as PORT of this machine, instead of using the host's network.",
     ),

@@ -13,7 +13,7 @@ import click
 from builder import commands
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
-from builder.cli.options import Context, json_and_context, names, pass_context, serve_request, serving_options
+from builder.cli.options import Context, json_and_context, names, pass_context, repeated, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -79,12 +79,11 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be started, but start nothing.")
-@click.option(
+@repeated(
     "--try-mod",
     "try_mods",
-    multiple=True,
     metavar="MOD",
-    shell_complete=names("mods"),
+    kinds="mods",
     help="Apply this mod in the container before the server starts, without a build. Repeatable.",
 )
 @serving_options

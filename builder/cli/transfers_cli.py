@@ -11,7 +11,7 @@ from builder import commands
 from builder.base import words
 from builder.base.errors import BuilderError
 from builder.cli import output
-from builder.cli.options import Context, json_and_context, json_option, names, verbosity_and_context
+from builder.cli.options import Context, json_and_context, json_option, names, repeated, verbosity_and_context
 from builder.cli.output import data, print_json, print_result, verbosity_options
 
 if TYPE_CHECKING:
@@ -140,9 +140,7 @@ def print_pushed(pushed: PushedImage) -> None:
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="Download this branch, tag or commit instead of the recorded revision.")
-@click.option(
-    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy the models to NODE."
-)
+@repeated("--to", "nodes", metavar="NODE", kinds="nodes", help="Also copy the models to NODE.")
 @json_option
 @verbosity_and_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
