@@ -13,16 +13,7 @@ from builder.base.errors import ConflictError, EngineError, ImageStateError
 from builder.cli import output, progress
 from builder.cli.main import Group
 from builder.cli.options import Context, WordChoice, json_and_context, json_option
-from builder.cli.output import (
-    data,
-    print_document,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.output import data, print_json, print_line, print_message, print_note, print_result, styled
 from builder.commands.explaining import OUTPUTS, SCHEMAS
 
 if TYPE_CHECKING:
@@ -94,7 +85,7 @@ def schema(name: str | None) -> None:
         # yaml-language-server: $schema=PATH
     """
     if name is not None:
-        print_document(commands.about.text(name))
+        output.print_document(commands.about.text(name))
         return
     for each, path in commands.about.FILES.items():
         output.print_facts([(each, commands.about.title(each)), ("", str(path))], widest=("builder", ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
@@ -18,10 +18,6 @@ from builder.cli.options import (
     verbosity_and_context,
 )
 from builder.cli.output import data, print_json, print_result, styled
-
-if TYPE_CHECKING:
-    from builder.commands.bisecting import BisectReport, FoundCulprit
-
 
 _START = "start"
 
@@ -176,7 +172,7 @@ _CULPRIT = (
 )
 
 
-def _print(report: BisectReport, *, as_json: bool) -> int:
+def _print(report: commands.bisecting.BisectReport, *, as_json: bool) -> int:
     conclusion = report.conclusion
     if not as_json:
         _print_report(report)
@@ -196,7 +192,7 @@ def _print(report: BisectReport, *, as_json: bool) -> int:
     return int(bool(report.problem))
 
 
-def _print_report(report: BisectReport) -> None:
+def _print_report(report: commands.bisecting.BisectReport) -> None:
     if report.look:
         at = f" at {report.look.address}" if report.look.address else ""
         print_result(f"look at {styled(report.look.image, bold=True)}{at}")
@@ -220,7 +216,7 @@ def _print_report(report: BisectReport) -> None:
         _print_culprit(culprit)
 
 
-def _print_culprit(culprit: FoundCulprit) -> None:
+def _print_culprit(culprit: commands.bisecting.FoundCulprit) -> None:
     if commit := culprit.commit:
         print_result(f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", hanging=4)
         print_result(f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", hanging=6)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from builder.building.outlook import BuildOutlook
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
-    from builder.commands.transfers import PushedImage
 
 
 @click.command()
@@ -113,7 +112,7 @@ def build(
     if dry_run:
         _preview(context, request, folder, as_json=as_json)
         return
-    results: list[BuildOutcome | PushedImage] = []
+    results: list[BuildOutcome | commands.transfers.PushedImage] = []
     try:
         with context.working() as workspace:
             # Those that succeeded are printed even if a later one fails.
@@ -139,7 +138,7 @@ def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as
         print_result(f"the build directory is in {folder}: read `{folder / 'Dockerfile'}` first")
 
 
-def _print_results(results: Sequence[BuildOutcome | PushedImage], *, as_json: bool) -> None:
+def _print_results(results: Sequence[BuildOutcome | commands.transfers.PushedImage], *, as_json: bool) -> None:
     if as_json and results:
         print_json(document(results))
     for result in () if as_json else results:
@@ -251,7 +250,7 @@ _MEASURES = "seconds size layers new_layers steps cached_steps log"
 
 
 def document(
-    results: Sequence[BuildOutcome | PushedImage] = (),
+    results: Sequence[BuildOutcome | commands.transfers.PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
     written: Path | None = None,
 ) -> dict[str, Any]:

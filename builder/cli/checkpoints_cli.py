@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from builder.cli.main import Group
 from builder.cli.measure_cli import compare_checkpoint
 from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
-
-if TYPE_CHECKING:
-    from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
 
 _MOST_SHARDS = 8
 
@@ -80,7 +77,7 @@ def _source_text(requested: str, commit: str | None) -> str:
     return requested + (f", commit {commit[:12]}" if commit else "")
 
 
-def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
+def _costs(outlook: commands.checkpoints.CheckpointOutlook) -> list[tuple[str, str]]:
     planned = outlook.plan
     if outlook.made:
         return [("made", f"revision {outlook.made[:12]} in {outlook.folder}: nothing to do")]
@@ -197,7 +194,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         output.print_facts(facts, indent="  ")
 
 
-def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
+def _as_json(listed: commands.checkpoints.ListedCheckpoint) -> dict[str, Any]:
     keys = "revision folder size=record.size tensors=record.tensors mods=record.mods"
     return {
         **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
@@ -208,7 +205,7 @@ def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
     }
 
 
-def _about(listed: ListedCheckpoint) -> str:
+def _about(listed: commands.checkpoints.ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
     return listed.definition.description if listed.definition else "made, but no longer defined"

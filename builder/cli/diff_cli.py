@@ -16,15 +16,8 @@ from builder.cli.output import data, print_json, print_line, print_message, prin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference
-    from builder.commands.why import WhyReport
     from builder.evidence.standing import RunPair
-    from builder.lab.changes import (
-        ComparedImage,
-        FileChange,
-        PackageChange,
-        UpstreamCommits,
-    )
+    from builder.lab.changes import ComparedImage, FileChange, PackageChange, UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange
 
@@ -41,13 +34,7 @@ MANY = 1_000_000
 @click.option("--full", is_flag=True, help="Do not shorten long lists.")
 @json_and_context
 def diff(
-    context: Context,
-    before: str,
-    after: str,
-    grep: str,
-    paths: tuple[str, ...],
-    full: bool,
-    as_json: bool,
+    context: Context, before: str, after: str, grep: str, paths: tuple[str, ...], full: bool, as_json: bool
 ) -> None:
     """Show what changed between two images.
 
@@ -76,7 +63,7 @@ def _inside(path: str) -> str:
     return normalized
 
 
-def _document(difference: ImageDifference) -> dict[str, Any]:
+def _document(difference: commands.diff.ImageDifference) -> dict[str, Any]:
     """The difference between two images as JSON."""
     return {
         "before": _side(difference.before),
@@ -133,7 +120,7 @@ SHOWN_PACKAGES = 20
 _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
 
 
-def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
+def of_images(difference: commands.diff.ImageDifference, *, full: bool) -> Iterator[str]:
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
@@ -291,7 +278,7 @@ def why(context: Context, what: str, as_json: bool) -> None:
     )
 
 
-def _print_why(report: WhyReport) -> None:
+def _print_why(report: commands.why.WhyReport) -> None:
     model = styled(report.model, bold=True)
     if report.failure:
         print_result(f"the last start reports: {report.failure}")

@@ -13,16 +13,7 @@ from builder import commands
 from builder.base import words
 from builder.cli import output
 from builder.cli.options import Context, json_and_context, without
-from builder.cli.output import (
-    agreed,
-    data,
-    print_error,
-    print_json,
-    print_line,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.output import agreed, data, print_error, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

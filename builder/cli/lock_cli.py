@@ -4,7 +4,7 @@ builder bases (what a base image can be moved to), and of builder mirror (a copy
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +13,6 @@ from builder.base import words
 from builder.cli import output, progress
 from builder.cli.options import PLATFORMS, Context, WordChoice, json_and_context, names, platform_option, update_option
 from builder.cli.output import data, print_json, print_note, print_result
-
-if TYPE_CHECKING:
-    from builder.commands.lock import MovedPin
-
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -83,7 +79,7 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
     return STALE if missing else 0
 
 
-def _document(moved: MovedPin) -> dict[str, Any]:
+def _document(moved: commands.lock.MovedPin) -> dict[str, Any]:
     lists = {
         "packages": data(moved.packages, "name before after"),
         "older": data(moved.older, "name before after why?"),
@@ -94,7 +90,7 @@ def _document(moved: MovedPin) -> dict[str, Any]:
     }
 
 
-def _print(moved: MovedPin) -> None:
+def _print(moved: commands.lock.MovedPin) -> None:
     print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     if moved.packages:
         from builder.cli import diff_cli

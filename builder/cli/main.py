@@ -122,24 +122,18 @@ ELSEWHERE = {
 }
 
 
-def unknown(ctx: click.Context, word: str) -> click.UsageError:
-    """The error for ``word``, which is no command of the group of ``ctx``, with the nearest one that is."""
-    group, top = ctx.command, ctx.parent is None
-    names = group.list_commands(ctx) if isinstance(group, click.Group) else []
-    suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
-    name = word if top else f"{ctx.info_name} {word}"
-    return click.UsageError(f"no command `{name}`" + (f"; {suggestion}" if suggestion else ""), ctx)
-
-
 class Group(click.Group):
     """A group of commands whose list has the whole first line of each help, over several lines if it is long."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
-            raise unknown(ctx, name)
+        """Raises click's error for a word that is no command, with the nearest one that is."""
+        word, names, top = args[0] if args else "", self.list_commands(ctx), ctx.parent is None
+        if word and not word.startswith("-") and word not in names and not ctx.resilient_parsing:
+            suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
+            message = f"no command `{word if top else f'{ctx.info_name} {word}'}`"
+            raise click.UsageError(message + (f"; {suggestion}" if suggestion else ""), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -160,8 +154,7 @@ class Commands(Group):
 
         if (row := TABLE.get(RENAMED.get(cmd_name, cmd_name))) is None:
             return None
-        module, attribute, _ = row
-        command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
+        command: click.Command = getattr(importlib.import_module(f"builder.cli.{row[0]}"), row[1])
         return command
 
     def resolve_command(
@@ -186,7 +179,12 @@ class Commands(Group):
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=lambda _, __, text: _beginning_with(text))
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[COMMAND]…",
+    shell_complete=lambda _ctx, _parameter, text: [name for name in TABLE if name.startswith(text)],
+)
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
@@ -194,10 +192,6 @@ def help_(words: tuple[str, ...]) -> None:
     COMMAND, the command lists all commands by purpose.
     """
     cli.main([*words, "--help"], prog_name="builder", standalone_mode=False, terminal_width=_help_width())
-
-
-def _beginning_with(text: str) -> list[str]:
-    return [name for name in TABLE if name.startswith(text)]
 
 
 @click.command()
@@ -283,7 +277,8 @@ def run_program(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     _settle_streams()
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGTERM unwinds like ^C, so that what a build has begun is undone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
     try:
@@ -324,11 +319,6 @@ def _settle_streams() -> None:
 def _help_width() -> int:
     """The columns of help text. Click would import shutil, with three libraries that pack files, to find them."""
     return max(min(output.terminal_columns(sys.stdout), _WIDEST_HELP) - 2, 50)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Makes SIGTERM unwind like ^C, so that what a build has begun is undone."""
-    raise KeyboardInterrupt
 
 
 def _hang_up(_signal: int, _frame: FrameType | None) -> None:
@@ -437,9 +427,8 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
     except FileNotFoundError:  # the current folder is gone
         here = Path("/")
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
-    advice = _ADVICE.get(number, "check {folder}").format(folder=folder)
-    if number in {errno.EACCES, errno.EPERM}:
-        advice = _access_advice(folder)
+    is_denied = number in {errno.EACCES, errno.EPERM}
+    advice = _access_advice(folder) if is_denied else _ADVICE.get(number, "check {folder}").format(folder=folder)
     return SystemFailureError(message, hint=f"{advice}; then run the command again")
 
 

@@ -25,8 +25,6 @@ from builder.cli.output import data, print_json, print_line, print_note, print_r
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.commands.comparing import KeptLikeness
-    from builder.commands.measuring import KeptOutcome
     from builder.evidence.run_record import Evidence, ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
@@ -101,11 +99,11 @@ _MOST_FINDINGS = 6
 _OUTCOME = "kind name version set started seconds~ verdict findings counts"
 
 
-def _document(kept: KeptOutcome) -> dict[str, Any]:
+def _document(kept: commands.measuring.KeptOutcome) -> dict[str, Any]:
     return {**data(kept, "server image figures file"), **data(kept.outcome, _OUTCOME)}
 
 
-def print_outcome(kept: KeptOutcome, folder: str) -> None:
+def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
     """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
     outcome = kept.outcome
     verdict = output.word(outcome.verdict, _WORDS.get(outcome.verdict, outcome.verdict), bold=True)
@@ -401,7 +399,7 @@ _COMPARED = (
 )
 
 
-def likeness_document(kept: KeptLikeness) -> dict[str, Any]:
+def likeness_document(kept: commands.comparing.KeptLikeness) -> dict[str, Any]:
     """The comparison for programs."""
     likeness = kept.likeness
     before, after = likeness.right
@@ -416,7 +414,7 @@ def likeness_document(kept: KeptLikeness) -> dict[str, Any]:
     }
 
 
-def _show_likeness(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
+def _show_likeness(kept: commands.comparing.KeptLikeness, context: Context, *, as_json: bool) -> int:
     """Prints a comparison; returns the exit code."""
     if as_json:
         print_json(likeness_document(kept))
@@ -425,7 +423,7 @@ def _show_likeness(kept: KeptLikeness, context: Context, *, as_json: bool) -> in
     return int(kept.outcome.verdict != "pass")
 
 
-def print_likeness(kept: KeptLikeness, folder: str) -> None:
+def print_likeness(kept: commands.comparing.KeptLikeness, folder: str) -> None:
     """Prints the verdict, a table of the kinds by depth, what differs, and the answers."""
     likeness = kept.likeness
     verdict = output.word(_LIKENESS_WORDS[likeness.verdict], likeness.verdict, bold=True)

@@ -14,24 +14,13 @@ from builder.base import words
 from builder.cli import output
 from builder.cli.main import Group
 from builder.cli.options import Context, json_and_context, names, pass_context, repeated
-from builder.cli.output import (
-    agreed,
-    confirm,
-    data,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.output import confirm, data, print_json, print_line, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from builder.base.project import Project
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
-    from builder.commands.mods import ListedMod
     from builder.definitions.mod import Mod
     from builder.moving.copies import Kind, PlannedCopy
 
@@ -143,7 +132,7 @@ def make_copies(
         if not confirm(f"copy {taken} into the project?", default=True):
             print_result("nothing was changed")
             return 1
-    if replacing and not agreed("replace them?", yes=yes):
+    if replacing and not output.agreed("replace them?", yes=yes):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
     _put_in_place(context.project, planned, make)
@@ -204,7 +193,7 @@ def list_(context: Context, as_json: bool) -> None:
         output.print_facts(_facts(listed), widest=("", "conflicts", ""))
 
 
-def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
+def _facts(listed: commands.mods.ListedMod) -> list[tuple[str, ...]]:
     users = (
         *(f"definition {name}" for name in listed.definitions),
         *(f"recipe {name}" for name in listed.recipes),
@@ -286,7 +275,7 @@ def new(context: Context, name: str) -> None:
     print_result(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
 
 
-def _listed_json(listed: ListedMod) -> dict[str, Any]:
+def _listed_json(listed: commands.mods.ListedMod) -> dict[str, Any]:
     """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
     mod, of_patch = listed.mod, "file package strip"
     changes = mod and {

@@ -205,17 +205,16 @@ def level() -> Verbosity:
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the two options, for commands that print something while they work."""
-    quiet = _option("--quiet", "-q", "quiet", "Print only the result and errors.")
-    verbose = _option("--verbose", "-v", "verbose", "Also show the output of each step.")
-    return quiet(verbose(command))
 
-
-def _option(name: str, short: str, value: Verbosity, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def keep(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    def keep(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
         if given:
-            ctx.meta[_KEY] = value
+            ctx.meta[_KEY] = parameter.name
 
-    return click.option(name, short, is_flag=True, expose_value=False, callback=keep, help=text)
+    texts = {"quiet": "Print only the result and errors.", "verbose": "Also show the output of each step."}
+    for name, text in reversed(texts.items()):
+        option = click.option(f"--{name}", f"-{name[0]}", is_flag=True, expose_value=False, callback=keep, help=text)
+        command = option(command)
+    return command
 
 
 # Printing: results to standard output, everything else to standard error, folded to the width of the terminal. All
@@ -296,20 +295,11 @@ def print_error(failure: BuilderError, label: str = "error:") -> None:
         _print_hint(failure.hint)
 
 
-# Click names its own types; the longer name of a pair stands first.
-_TYPES_OF_CLICK = {
-    "is not a valid integer range": "is not a whole number",
-    "is not a valid integer": "is not a whole number",
-    "is not a valid float range": "is not a number",
-    "is not a valid float": "is not a number",
-}
-
-
 def print_usage_error(failure: click.ClickException) -> None:
     """Prints a mistake in the command as typed."""
     message = failure.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
-    for theirs, ours in _TYPES_OF_CLICK.items():
-        message = message.replace(theirs, ours)
+    message = re.sub("is not a valid integer(?: range)?", "is not a whole number", message)
+    message = re.sub("is not a valid float(?: range)?", "is not a number", message)
     _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
         _print_hint(f"`{failure.ctx.command_path} --help` shows how to use the command")

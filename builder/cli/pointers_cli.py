@@ -8,14 +8,13 @@ import click
 
 from builder import commands
 from builder.cli import output
-from builder.cli.options import Context, WordChoice, json_and_context, names, numbers
+from builder.cli.options import Context, WordChoice, json_and_context, names, numbers, together
 from builder.cli.output import data, print_json, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from builder.commands.pointing import WeightsChange
-    from builder.lock.model import ImageName, Status
+    from builder.lock.model import Status
     from builder.numbers.pointers import PointerMove
 
 
@@ -54,15 +53,18 @@ def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
 
 
 STATUSES = ("good", "bad", "unmarked", "untested")
+evidence_options = together(
+    click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence."),
+    click.option(
+        "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
+    ),
+)
 
 
 @click.command()
 @click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
-@click.option(
-    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
-)
+@evidence_options
 @click.option(
     "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
 )
@@ -93,20 +95,16 @@ def pair(
             f"  recipe: {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`"
         )
     elif weights:
-        _print_weights(result.model, result.image, weights)
+        # A rollback goes to another image, so the way back to the weights before is shown here.
+        before, same = weights.before, f"{result.model} with {result.image}"
+        print_result(f"{same}: {output.moved(before.short if before else 'its own weights', weights.now.short)}")
+        if before:
+            again = f"builder pair {result.model} {result.image} --checkpoint {before.short}"
+            print_result(f"  to go back: `{again}`")
     elif result.is_new_recipe:
         print_result(f"{result.model} is still paired with {result.image}; {result.recipe} serves it now")
     else:
         print_result(f"{result.model} is already paired with {result.image}")
-
-
-def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
-    """Other weights with the same image: a rollback goes to another image, so the way back is shown here."""
-    before = weights.before
-    own = before.short if before else "its own weights"
-    print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
-    if before:
-        print_result(f"  to go back: `builder pair {model} {image} --checkpoint {before.short}`")
 
 
 @click.command()
@@ -138,41 +136,33 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
         print_result(f"  {pointer} still points to this image; to go back: `builder rollback {pointer}`")
 
 
-@click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_and_context
-def keep(context: Context, image: str, as_json: bool) -> None:
-    """Keep an image when others are pruned.
+def _keeping(name: str, text: str, *, kept: bool) -> click.Command:
+    @click.command(name, help=text)
+    @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
+    @json_and_context
+    def command(context: Context, image: str, as_json: bool) -> None:
+        name, changed = commands.keep.keep_image(context.workspace(), image, kept=kept)
+        if as_json:
+            print_json({"image": name, "pinned": kept, "changed": changed})
+            return
+        word = "kept" if kept else "not kept"
+        which = "" if image.endswith(f":{name.number}") else f", the image that {image} means now,"
+        print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was already {word}")
 
-    A model or a recipe means the image that serves it. An image without a number means the current image.
-    """
-    _set_kept(context, image, as_json, kept=True)
-
-
-@click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_and_context
-def release(context: Context, image: str, as_json: bool) -> None:
-    """Undo `builder keep`: let `builder prune` remove the image."""
-    _set_kept(context, image, as_json, kept=False)
+    return command
 
 
-def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> None:
-    name, changed = commands.keep.keep_image(context.workspace(), image, kept=kept)
-    if as_json:
-        print_json({"image": name, "pinned": kept, "changed": changed})
-        return
-    word = "kept" if kept else "not kept"
-    which = "" if image.endswith(f":{name.number}") else f", the image that {image} means now,"
-    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was already {word}")
+_KEEP = """Keep an image when others are pruned.
+
+A model or a recipe means the image that serves it. An image without a number means the current image.
+"""
+keep = _keeping("keep", _KEEP, kept=True)
+release = _keeping("release", "Undo `builder keep`: let `builder prune` remove the image.", kept=False)
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
-@click.option(
-    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
-)
+@evidence_options
 @json_and_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
     """Make an image the current one, and move `latest` to it.
@@ -242,17 +232,13 @@ def rollback(
         print_result(f"  skipped: {name} {reason}")
     for server in result.serving:
         if restart:
-            _restart(context, server.name)
+            from builder.cli.serve_cli import print_served
+            from builder.serving.preparation import ServeRequest
+
+            with context.working() as workspace:
+                restarted = commands.servers.restart_server(workspace, ServeRequest(server.name, {}), detach=False)
+            print_served(restarted)
         else:
             print_result(
                 f"  {server.name} {_STAYS[dry_run]} {server.image}; to switch: `builder restart {server.name}`"
             )
-
-
-def _restart(context: Context, name: str) -> None:
-    from builder.cli.serve_cli import print_served
-    from builder.serving.preparation import ServeRequest
-
-    with context.working() as workspace:
-        result = commands.servers.restart_server(workspace, ServeRequest(name, {}), detach=False)
-    print_served(result)

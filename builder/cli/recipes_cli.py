@@ -26,17 +26,7 @@ from builder.cli.options import (
     serve_options,
     serve_request,
 )
-from builder.cli.output import (
-    agreed,
-    confirm,
-    data,
-    print_document,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-)
+from builder.cli.output import data, print_document, print_json, print_line, print_message, print_note, print_result
 from builder.commands.recipes import FORMATS
 
 if TYPE_CHECKING:
@@ -151,7 +141,7 @@ def add(
     asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
     if asks:
         mods_cli.print_scripts(planned.mods)
-        with_mods = confirm(f"also copy the mods that the recipe names ({named})?", default=True)
+        with_mods = output.confirm(f"also copy the mods that the recipe names ({named})?", default=True)
     together = commands.recipes.together(planned, with_mods=with_mods)
     code = mods_cli.make_copies(
         context, together, commands.recipes.add_recipes, yes=yes, force=force, scripts_shown=asks
@@ -232,7 +222,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
         print_result(f"{shown}: nothing to correct")
-    elif mended.replaces and not agreed("write this?", yes=yes):
+    elif mended.replaces and not output.agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
     checked = commands.recipes.put_mended(context.project, mended)

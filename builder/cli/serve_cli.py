@@ -19,8 +19,6 @@ from builder.cli.output import data, print_json, print_line, print_log, print_no
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from builder.commands.servers import ServeResult
-    from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
 
@@ -109,7 +107,7 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     print_served(result, as_json=as_json)
 
 
-def print_served(result: ServeResult, *, as_json: bool = False) -> None:
+def print_served(result: commands.servers.ServeResult, *, as_json: bool = False) -> None:
     """Prints the server's address, or its state if it does not answer yet."""
     if as_json:
         print_json({"server": document(result)})
@@ -140,7 +138,7 @@ def print_prepared(prepared: PreparedServer) -> None:
         print_note(prepared.note)
 
 
-def document(result: ServeResult) -> dict[str, Any]:
+def document(result: commands.servers.ServeResult) -> dict[str, Any]:
     """The server for programs."""
     return {
         **data(result.server, "name model? image address?"),
@@ -182,7 +180,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         time.sleep(_PAUSE_SECONDS)
 
 
-def _print(overview: ServingOverview) -> None:
+def _print(overview: commands.watching.ServingOverview) -> None:
     for node in overview.silent:
         print_note(f"no answer from node {node}")
     for upgrade in overview.interrupted:
@@ -204,7 +202,7 @@ def _print(overview: ServingOverview) -> None:
             print_result(f"  `builder restart {state.running.name}` restarts the server on all of its nodes")
 
 
-def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
+def _facts(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
     server = state.running
     if server.model:
         yield "model", server.model
@@ -229,7 +227,7 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     yield from _figures(state)
 
 
-def _figures(state: ServerState) -> Iterator[tuple[str, str]]:
+def _figures(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
     numbers, rates = state.numbers, state.rates
     if numbers:
         yield "requests", f"{numbers.running} running, {numbers.waiting} waiting"

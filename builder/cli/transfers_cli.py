@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.options import Context, json_and_context, json_option, names, repeated, verbosity_and_context
 from builder.cli.output import data, print_json, print_result, verbosity_options
-
-if TYPE_CHECKING:
-    from builder.commands.transfers import PushedImage
 
 
 @click.command()
@@ -127,7 +123,7 @@ def push(context: Context, images: tuple[str, ...]) -> None:
         print_pushed(image)
 
 
-def print_pushed(pushed: PushedImage) -> None:
+def print_pushed(pushed: commands.transfers.PushedImage) -> None:
     """Prints the result of one push."""
     outcome = "already exists" if pushed.already else "pushed"
     print_result(

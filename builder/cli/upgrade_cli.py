@@ -13,7 +13,6 @@ from builder.cli.output import data, print_json, print_result, styled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.commands.upgrade import UpgradeReport
     from builder.lab.upgrade_journal import InterruptedUpgrade
 
 
@@ -79,7 +78,7 @@ def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json:
     return int(result.upgrade.result == "rejected")
 
 
-def _print(result: UpgradeReport) -> None:
+def _print(result: commands.upgrade.UpgradeReport) -> None:
     from builder.cli import evidence_cli
 
     upgrade = result.upgrade
@@ -92,7 +91,7 @@ def _print(result: UpgradeReport) -> None:
     print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
 
 
-def _sentence(result: UpgradeReport) -> str:
+def _sentence(result: commands.upgrade.UpgradeReport) -> str:
     upgrade = result.upgrade
     before = upgrade.before or "nothing"
     if upgrade.result == "promoted":
