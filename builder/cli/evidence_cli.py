@@ -9,7 +9,6 @@ import click
 
 from builder import commands
 from builder.base import words
-from builder.base.words import counted
 from builder.cli import output, progress
 from builder.cli.options import Context, json_and_context, pass_context, repeated
 from builder.cli.output import print_note, print_result
@@ -209,7 +208,7 @@ def print_matrix(matrix: Matrix) -> None:
     output.print_facts(list(zip(letters, matrix.models, strict=True)))
     output.print_line()
     counts = ", ".join(f"{count:,} {word} ({_SHORT[word]})" for word, count in matrix.counts().items() if count)
-    pairs = counted(len(matrix.images) * len(matrix.models), "pair")
+    pairs = words.counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
     print_result(f"of {pairs}{each}: {counts}")
     proofs = (cell for cell in matrix.cells if cell.proof == "prove")

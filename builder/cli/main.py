@@ -24,7 +24,6 @@ from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.cli import output
 from builder.cli.options import Context, WordChoice
-from builder.cli.output import print_note, styled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -368,14 +367,14 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
         *traceback.format_exception(kind, error, trace),
     ]
     text = redacted("\n".join(lines))
-    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    output.print_note(output.styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
     try:
         path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
         path.write_text(text, encoding="utf-8")
-        print_note(f"what to do: report it with the file {path}")
+        output.print_note(f"what to do: report it with the file {path}")
     except OSError as failure:
-        print_note(text)
-        print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
+        output.print_note(text)
+        output.print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
 
 
 # What the system refuses is no bug: it becomes an error with the path, and what to do. Errors that a command can

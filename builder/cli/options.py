@@ -17,7 +17,6 @@ import click
 from builder import commands
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.output import verbosity_options
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -78,7 +77,7 @@ def together(*decorators: Decorator) -> Decorator:
 pass_context = click.make_pass_decorator(Context)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 json_and_context = together(json_option, pass_context)
-verbosity_and_context = together(verbosity_options, pass_context)
+verbosity_and_context = together(output.verbosity_options, pass_context)
 
 
 # Completions that a shell offers after TAB: options by click, names from the project's files, without the engine.
@@ -283,7 +282,7 @@ serving_options = together(
     click.option("--force", is_flag=True, help="Start the server even if memory will probably run out."),
     node_options,
     click.option("--detach", "-d", is_flag=True, help="Do not wait until the server answers."),
-    verbosity_options,
+    output.verbosity_options,
 )
 
 

@@ -10,7 +10,6 @@ from builder.base import files, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass
-from builder.base.words import did_you_mean
 from builder.definitions import advisories, configuration
 from builder.definitions.advisories import AdvisorySet
 from builder.definitions.fields import LARGEST_TEXT, decoded
@@ -52,7 +51,7 @@ def find_advisory(project: Project, name: str) -> Advisory:
     """The advisory with this id. Raises UsageError if no advisory has it."""
     every = {each.id: each for each in advisories.every_advisory(project)}
     if name not in every:
-        hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"
+        hint = words.did_you_mean(name, every, code=True) or "`builder advisories` lists them"
         raise UsageError(f"no advisory is called `{name}`", hint=hint)
     return every[name]
 

@@ -15,7 +15,6 @@ from builder.base.values import dataclass
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer
-from builder.engine.registry import PublishedImage
 from builder.lock import lock_file, text
 from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DatedBase(PublishedImage):
+class DatedBase(registry.PublishedImage):
     """An image of a registry, with the definitions that have it pinned, and whether this engine has it."""
 
     pinned_by: tuple[str, ...]

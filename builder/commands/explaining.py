@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from builder import definitions, evidence, lock
 from builder.base import errors
-from builder.base.errors import BUG, INTERRUPTED
 from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 _FIXED = {
     0: "done",
-    BUG: "a bug; the message names a report to send",
-    INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
+    errors.BUG: "a bug; the message names a report to send",
+    errors.INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
 }
 
 

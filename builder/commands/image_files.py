@@ -15,7 +15,6 @@ from builder.evidence import requirements
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
 from builder.numbers import adopted, build_directory, images_lock, status
-from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
 
@@ -175,7 +174,7 @@ def _same(folder: Path, contents: Archive) -> bool:
     except OSError:
         return False
     archived = {path: file.content for path, file in contents.build.items()}
-    return {**existing, RECORD: b""} == {**archived, RECORD: b""}
+    return {**existing, images_lock.RECORD: b""} == {**archived, images_lock.RECORD: b""}
 
 
 def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
@@ -208,7 +207,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)
-        candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
+        candidate = images_lock.Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.place(contents.name, candidate)
         transaction.commit(after)
         return transaction.lock
@@ -239,13 +238,13 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
     """The pins that the image was built with, from its build directory."""
-    record = contents.build.get(RECORD)
+    record = contents.build.get(images_lock.RECORD)
 
     def load(_path: str, digest: str) -> bytes | None:
         file = contents.build.get(closures.name_of_copy(digest))
         return file.content if file else None
 
     try:
-        return lock_file.parse_bytes(record.content, RECORD, load).pins if record else {}
+        return lock_file.parse_bytes(record.content, images_lock.RECORD, load).pins if record else {}
     except LockError:
         return {}

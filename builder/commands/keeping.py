@@ -18,7 +18,6 @@ from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
 from builder.numbers import adopted, claims, images_lock, retention, status
-from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
@@ -29,12 +28,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from builder.building.work_folder import WorkFolder
     from builder.engine.images import ImageDetails, Layer
-    from builder.lab.checkpoints.conversion import RemovableCheckpoint
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
-    from builder.serving.compile_caches import CompileCache
     from builder.serving.model_weights import PairingSource
 
 
@@ -143,7 +138,7 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
     return ImageName(repository, max(same)) if same else None
 
 
-def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: WorkFolder) -> str:
+def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: work_folder.WorkFolder) -> str:
     """A name of an image, which gets one until it has its number where it has none. Were this killed in between, it
     would else be deleted as what a killed build left; as its only name, this one stays."""
     if details.tags:
@@ -196,11 +191,11 @@ def _again(
         transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))
         lock = transaction.lock
     contents = adopted.read_adopted(workspace.project.build_directory(name.repository, name.number))
-    result = _result(lock, name, contents or AdoptedContents(record.fingerprint), models)
+    result = _result(lock, name, contents or adopted.AdoptedContents(record.fingerprint), models)
     return replace(result, already=True, restored=tagged is None)
 
 
-def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
+def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
     record, repository = lock.images[name.repository].numbers[name.number], lock.images[name.repository]
     return AdoptedImage(
         image=name,
@@ -243,10 +238,10 @@ class PrunePlan:
     going: tuple[RemovableImage, ...]
     kept: dict[ImageName, tuple[str, ...]]
     nameless: tuple[str, ...]
-    compiled: tuple[CompileCache, ...]
+    compiled: tuple[compile_caches.CompileCache, ...]
     fetched: dict[Path, int]
     layers: int
-    checkpoints: tuple[RemovableCheckpoint, ...] = ()
+    checkpoints: tuple[conversion.RemovableCheckpoint, ...] = ()
 
     @property
     def frees(self) -> int:
@@ -385,7 +380,7 @@ def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
             conversion.remove_leftovers(checkpoint)
 
 
-def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:
+def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.ProjectIdentity | None:
     """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
     project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
 

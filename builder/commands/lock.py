@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lab.changes import PackageChange
     from builder.lock.closures import Load
-    from builder.numbers.recovery import RecoverableImage
     from builder.numbers.workspace import Workspace
-    from builder.pins.pinning import OlderVersion
     from builder.sources.mirror import CommitRange
 
 
@@ -106,7 +103,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
     return Recovered(tuple(number.name for number in missing), unknown, findings, kept)
 
 
-def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
+def completed(lock: Lock, missing: Sequence[recovery.RecoverableImage], latest: Mapping[str, int]) -> Lock:
     """Returns ``lock`` with the ``missing`` numbers; ``latest`` are the current numbers by the tags."""
     recovered = Lock()
     for number in _in_build_order(missing):
@@ -126,7 +123,7 @@ def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[s
     return merging.adopt(lock, recovered)
 
 
-def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImage]:
+def _in_build_order(missing: Sequence[recovery.RecoverableImage]) -> list[recovery.RecoverableImage]:
     """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
     whatever its time: one that comes from a tag is too late where the image was tagged again."""
     earliest: dict[str, str] = {}
@@ -313,8 +310,8 @@ class MovedPin:
     before: str
     after: str
     between: CommitRange | None = None
-    packages: tuple[PackageChange, ...] = ()
-    older: tuple[OlderVersion, ...] = ()
+    packages: tuple[changes.PackageChange, ...] = ()
+    older: tuple[pinning.OlderVersion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -412,7 +409,7 @@ def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: 
 
 
 def _moved_pins(
-    project: Project, definition: ImageDefinition, before: Pins, after: Pins, older: tuple[OlderVersion, ...]
+    project: Project, definition: ImageDefinition, before: Pins, after: Pins, older: tuple[pinning.OlderVersion, ...]
 ) -> list[MovedPin]:
     moved = []
     for name in pinning.pin_names(definition):
@@ -428,7 +425,7 @@ def _moved_pins(
             # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(upstream, pins[0].commit, pins[1].commit)
-        packages: tuple[PackageChange, ...] = ()
+        packages: tuple[changes.PackageChange, ...] = ()
         if name == "base" and before.base and after.base and before.base.packages and after.base.packages:
             bases = (before.base, after.base)
             brought = ({package.name: package.version for package in base.packages} for base in bases)

@@ -19,10 +19,8 @@ from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers, images
 from builder.evidence import run_record, standing
-from builder.evidence.run_record import Subject, figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
-from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
@@ -54,7 +52,7 @@ class KeptOutcome:
     @property
     def figures(self) -> list[dict[str, Any]]:
         """Its figures for programs, with mean and spread."""
-        return list(map(figure_document, self.outcome.figures))
+        return list(map(run_record.figure_document, self.outcome.figures))
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
@@ -252,7 +250,7 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
         raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
     run_record.of_image(project, name)
     find = functools.partial(judging.find_reference, project, lock, name.repository, name.number)
-    subject = Subject(str(name), record.fingerprint)
+    subject = run_record.Subject(str(name), record.fingerprint)
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         proofs = prove.prove_models(workspace, str(name), subject, pairings, find, work.labels)
@@ -284,7 +282,7 @@ def accept_changes(
     )
 
 
-def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[ProvedPairing]:
+def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[prove.ProvedPairing]:
     """The models, or models of recipes, called ``texts`` (empty: all that the image serves) with their recipes. Raises
     UsageError if there is none, or how to serve one is not known."""
     project, is_any = workspace.project, False
@@ -304,7 +302,7 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
             subject = standing.present_subject(
                 project, lock, name, model, "prove", recipe=used, environ=workspace.environment
             )
-            yield ProvedPairing(model, subject.revision, used)
+            yield prove.ProvedPairing(model, subject.revision, used)
         elif texts:
             raise UsageError(f"no recipe says how to serve {text}", hint="name a recipe instead of the model")
         else:

@@ -11,7 +11,6 @@ from builder.base.events import Diagnosis, Verdict
 from builder.base.machine_record import Machine
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
-from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
 from builder.engine import client as endpoints
 from builder.engine import containers, images, machine
@@ -315,7 +314,7 @@ def _clock(facts: MachineFacts) -> Diagnosis:
 
 
 @dataclass(frozen=True)
-class Discovery(ConfigurationChange):
+class Discovery(configuration.ConfigurationChange):
     """The text of builder.yaml before and after, and for each node its engine's address with the choice or the
     error."""
 

@@ -17,9 +17,7 @@ from builder.numbers.status import named_model, named_number
 from builder.serving import model_weights
 
 if TYPE_CHECKING:
-    from builder.lock.checkpoints_lock import CheckpointName
     from builder.lock.model import ImageName, NumberedImage, Pairing, Status
-    from builder.numbers.pointers import PointerMove
     from builder.numbers.workspace import Workspace
 
 
@@ -81,8 +79,8 @@ class WeightsChange:
     """Other weights for the same image: a rollback, which goes to another image, does not undo it. ``before`` is None
     where those were the model's own."""
 
-    before: CheckpointName | None
-    now: CheckpointName
+    before: checkpoints_lock.CheckpointName | None
+    now: checkpoints_lock.CheckpointName
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Paired:
     model: str
     image: ImageName
     recipe: str | None
-    move: PointerMove | None
+    move: pointers.PointerMove | None
     differences: tuple[str, ...]
     weights: WeightsChange | None = None
     is_new_recipe: bool = False
@@ -160,7 +158,7 @@ class Promoted:
     one; ``foreign`` are repositories whose ``latest`` another project has."""
 
     image: ImageName
-    moves: tuple[PointerMove, ...]
+    moves: tuple[pointers.PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
     foreign: tuple[str, ...] = ()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails
     from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
 
@@ -92,7 +91,7 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
 @contextmanager
 def _built_again(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, compilers: int | None
-) -> Iterator[tuple[str, ImageDetails, str]]:
+) -> Iterator[tuple[str, images.ImageDetails, str]]:
     """Builds a number again, and yields the temporary tag of the image, its details and the file of the log. The image
     is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
     its plan gives the targets, and a copy of its files is baked."""
@@ -138,7 +137,7 @@ def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
     return ()
 
 
-def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageDetails) -> tuple[str, ...]:
+def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: images.ImageDetails) -> tuple[str, ...]:
     """The steps whose layers in ``second`` differ from the layers ``first``, lowest first; each by its name in the
     Dockerfile, or by the number of the layer."""
     steps = [str(each["CreatedBy"]) for each in images.history(endpoint, second)]

@@ -39,7 +39,6 @@ from builder.definitions import (
 from builder.definitions.configuration import NOTHING_REQUESTED, Node
 from builder.definitions.container import of_server
 from builder.definitions.fields import decoded, read_text
-from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
@@ -47,9 +46,7 @@ from builder.lock.model import Lock
 from builder.moving import copies, recipe_registries
 from builder.numbers import status
 from builder.serving import advice, exports, image_words, preparation, selection
-from builder.serving.exports import RoutedModel
 from builder.serving.running import PROJECT
-from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,11 +56,9 @@ if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace
-    from builder.serving.image_words import ImageAnswer
     from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
     from builder.sources.git import Notify
@@ -80,7 +75,7 @@ class CheckedRecipe:
 
 
 def check_recipes(
-    project: Project, paths: Sequence[str], answers: Mapping[str, ImageAnswer] | None = None
+    project: Project, paths: Sequence[str], answers: Mapping[str, image_words.ImageAnswer] | None = None
 ) -> tuple[CheckedRecipe, ...]:
     """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
     own. ``answers`` are those of images' vLLM, by the recipe's file.
@@ -137,7 +132,7 @@ def _files(project: Project, text: str) -> tuple[Path, ...]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None) -> CheckedRecipe:
+def _check(project: Project, lock: Lock, path: Path, answer: image_words.ImageAnswer | None) -> CheckedRecipe:
     file = project.relative(path)
     try:
         parsed = recipe.read_recipe(project, path)
@@ -209,7 +204,7 @@ class MendedRecipe:
 
     path: Path
     text: str
-    change: FileChange | None
+    change: changes.FileChange | None
     replaces: bool
 
 
@@ -429,7 +424,7 @@ def _nodes(
     nodes = [configured.get(name, Node(name, name, address=name)) for name in dict.fromkeys(request.nodes)]
     cluster.require_several(request.backend, len(nodes))
     definition = image.of_repository(project, recipe.repository)
-    of_image = image.serve_settings(project, definition) if definition else ServeSettings()
+    of_image = image.serve_settings(project, definition) if definition else image.ServeSettings()
     if len(nodes) < 2:
         own = container.environment(rendered, of_image)
         note = "this recipe requires several machines: name them with --node" if recipe.cluster_only else ""
@@ -513,7 +508,7 @@ def export_recipe(
 
 def _selected(project: Project, lock: Lock, text: str) -> ServedImage:
     selected = selection.select_any(project, lock, text)
-    if isinstance(selected, UnnumberedImage) and selected.definition:
+    if isinstance(selected, selection.UnnumberedImage) and selected.definition:
         return selection.for_recipe(lock, selected.recipe)
     return selected
 
@@ -581,7 +576,7 @@ def _routed(
 
 def _routed_model(
     project: Project, lock: Lock, request: ServeRequest, environ: Mapping[str, str]
-) -> tuple[RoutedModel, list[str]]:
+) -> tuple[exports.RoutedModel, list[str]]:
     """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
     name its command does not say."""
     selected = _selected(project, lock, request.text)
@@ -599,7 +594,7 @@ def _routed_model(
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
     notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]
-    return RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
+    return exports.RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
 
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:

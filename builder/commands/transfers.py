@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from builder.engine.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.moving.traveling_caches import TravelingCaches
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_weights import CopyDestination
     from builder.sources.hub import Snapshot
 
 
@@ -100,7 +98,7 @@ class _CopyJob:
     name: ImageName
     recorded: NumberedImage
     current: bool
-    project: ProjectIdentity
+    project: claims.ProjectIdentity
 
     @contextmanager
     def failure_reported(self, node: str) -> Iterator[None]:
@@ -299,7 +297,7 @@ def download_model(
 
 
 def _checkpoint(
-    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[CopyDestination]
+    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[model_weights.CopyDestination]
 ) -> tuple[Downloaded, ...]:
     """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
     selection = select_any(workspace.project, lock, recipe.file)

@@ -21,7 +21,6 @@ from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from builder.commands.servers import ServeResult
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
@@ -105,7 +104,7 @@ class UpResult:
     """A model that was brought up: its parts and its server."""
 
     parts: tuple[UpPart, ...]
-    served: ServeResult
+    served: serving.ServeResult
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, MeasuringError, NothingToDoError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
-from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
@@ -25,7 +24,6 @@ from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
-from builder.numbers.pointers import PointerMove
 from builder.pins import pinning
 from builder.serving import image_words, selection
 from builder.serving.preparation import ServeRequest
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.requirements import MissingEvidence
-    from builder.evidence.standing import RunPair
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock
@@ -54,7 +50,7 @@ class UpgradeReport:
 
     upgrade: Upgrade
     changes: tuple[str, ...]
-    runs: tuple[RunPair, ...]
+    runs: tuple[standing.RunPair, ...]
     served: str
     machine: tuple[str, ...] = ()
 
@@ -137,7 +133,7 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
     chain = image.load_chain(project, definition, machine.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}
     if unknown := [name for name in update if name not in every]:
-        suggestion = did_you_mean(unknown[0], every, code=True)
+        suggestion = words.did_you_mean(unknown[0], every, code=True)
         raise UsageError(
             f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
         )
@@ -253,7 +249,7 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 # The measurements: what the model requires of the candidate.
 
 
-def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
+def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[requirements.MissingEvidence, ...]:
     """The evidence that ``model`` requires and ``name`` lacks."""
     lock = lock_file.read_project_lock(workspace.project)
     return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
@@ -381,10 +377,10 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
             return (f"another command paired {upgrade.model} with {paired.pairing.image} during the upgrade",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
-        moves = [PointerMove(upgrade.model, True, before, name)]
+        moves = [pointers.PointerMove(upgrade.model, True, before, name)]
         current = lock.images[name.repository].current
         if current is None or before == ImageName(name.repository, current):
-            moves.append(PointerMove(name.repository, False, before, name))
+            moves.append(pointers.PointerMove(name.repository, False, before, name))
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
         for definition, by_platform in pins.items():
             for platform, of_platform in by_platform.items():
@@ -442,5 +438,5 @@ def _reported(workspace: Workspace, upgrade: Upgrade, machine: tuple[str, ...]) 
     project, candidate = workspace.project, upgrade.candidate_image
     lock = lock_file.read_project_lock(project)
     lost = image_words.lost(workspace, upgrade.before, upgrade.candidate, [recipe])
-    changed = pointers.differences(project, lock, [PointerMove(upgrade.model, True, before, candidate)])
+    changed = pointers.differences(project, lock, [pointers.PointerMove(upgrade.model, True, before, candidate)])
     return UpgradeReport(upgrade, (*lost, *changed), diff.last_runs(project, lock, before, candidate), served, machine)
