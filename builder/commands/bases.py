@@ -166,9 +166,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
-            raise UsageError(
-                f"images.lock records no registry base image for {name}", hint=f"`builder lock {name}` pins it"
-            )
+            hint = f"`builder lock {name}` pins it"
+            raise UsageError(f"images.lock records no registry base image for {name}", hint=hint)
         yield from ((base, None) for base in bases)
         return
     repository, _, _ = name.partition(":")
@@ -176,10 +175,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         image, recorded = status.named_number(workspace.project, lock, name)
         if recorded.adopted is None or not recorded.adopted.digests:
             why = "was built here" if recorded.adopted is None else "did not come from a registry"
-            raise UsageError(
-                f"{image} {why}: `mirror` copies images of other registries only",
-                hint=f"`builder push {image}` copies it into your registry",
-            )
+            hint = f"`builder push {image}` copies it into your registry"
+            raise UsageError(f"{image} {why}: `mirror` copies images of other registries only", hint=hint)
         yield recorded.adopted.digests[0], image
         return
     reference = registry.on_day(workspace.engine, name)
@@ -188,9 +185,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         return
     digest = registry.manifest_digest(workspace.engine, reference)
     if digest is None:
-        raise SourceError(
-            f"the registry has no {reference}", hint=f"`builder bases {images.repository(name)}` lists tags"
-        )
+        hint = f"`builder bases {images.repository(name)}` lists tags"
+        raise SourceError(f"the registry has no {reference}", hint=hint)
     yield f"{reference}@{digest}", None
 
 

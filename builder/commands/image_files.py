@@ -193,10 +193,8 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
     archives.load_archive(endpoint, size, with_progress())
     details = images.inspect_image(endpoint, job.tag)
     if details is None or images.fingerprint(details) != contents.fingerprint:
-        raise TransferError(
-            f"{path} is damaged: its image does not match its record",
-            hint="copy the archive again, or export the number again",
-        )
+        hint = "copy the archive again, or export the number again"
+        raise TransferError(f"{path} is damaged: its image does not match its record", hint=hint)
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:

@@ -106,9 +106,8 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
             message = f"{each.kind}s/{each.name} already exists, and is not a copy"
         else:
             continue
-        raise ConflictError(
-            message, hint="to replace it anyway: `--force`; `add` also takes `--as NAME`, to copy under another name"
-        )
+        hint = "to replace it anyway: `--force`; `add` also takes `--as NAME`, to copy under another name"
+        raise ConflictError(message, hint=hint)
 
 
 # ``mods check --against`` tries the patches of mods on versions that the user names, without a build.

@@ -65,9 +65,8 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
     """
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
-        raise UsageError(
-            f"`--set {other[0]}` would make a different image", hint="`builder build` accepts every setting"
-        )
+        hint = "`builder build` accepts every setting"
+        raise UsageError(f"`--set {other[0]}` would make a different image", hint=hint)
     images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
@@ -108,9 +107,8 @@ def _built_again(
         )
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():
-        raise ImageStateError(
-            f"{workspace.project.relative(path)} is missing: {name} cannot be built again", hint=build_directory.HINT
-        )
+        hint = build_directory.HINT
+        raise ImageStateError(f"{workspace.project.relative(path)} is missing: {name} cannot be built again", hint=hint)
     machine.require_supported(workspace.engine)
     directory = build_directory.read_build_directory(workspace.project, name)
     targets = build_directory.bake_targets_of(directory, recorded.platform)

@@ -306,9 +306,8 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     copies.require_name("recipe", own_name)
     path = project.recipes / f"{own_name}.yaml"
     if path.exists():
-        raise ConflictError(
-            f"recipes/{own_name}.yaml already exists: nothing was written", hint="`--as NAME` gives it another name"
-        )
+        hint = "`--as NAME` gives it another name"
+        raise ConflictError(f"recipes/{own_name}.yaml already exists: nothing was written", hint=hint)
     return MendedRecipe(path, after, change, replaces=False)
 
 
@@ -588,9 +587,8 @@ def _routed_model(
     published = of_server(planned.options.publish, rendered.port)
     port = published.port if published else rendered.port
     if port is None:
-        raise UsageError(
-            f"{selected.recipe.file}: the command does not show the port", hint="write `--port N` into the command"
-        )
+        hint = "write `--port N` into the command"
+        raise UsageError(f"{selected.recipe.file}: the command does not show the port", hint=hint)
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
     notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]

@@ -200,9 +200,8 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
         return RollbackSubject(text, repository, None)
     if ":" in text and status.named_repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
-        raise UsageError(
-            f"rollback does not take an image such as `{text}`", hint=f"`builder rollback {name} --to {number}`"
-        )
+        hint = f"`builder rollback {name} --to {number}`"
+        raise UsageError(f"rollback does not take an image such as `{text}`", hint=hint)
     from builder.definitions import build_target
 
     recipe = build_target.find_target(project, text, lock.models).recipe

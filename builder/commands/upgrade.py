@@ -81,10 +81,8 @@ def upgrade_image(
             journal.write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
-            raise ConflictError(
-                f"an upgrade of {fresh.model} to other sources was interrupted",
-                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it",
-            )
+            hint = f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it"
+            raise ConflictError(f"an upgrade of {fresh.model} to other sources was interrupted", hint=hint)
         workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
         if not upgrade.result:
             serve_as_before(workspace, upgrade)
@@ -134,9 +132,8 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
     every = {name: None for part in chain for name in pinning.pin_names(part)}
     if unknown := [name for name in update if name not in every]:
         suggestion = words.did_you_mean(unknown[0], every, code=True)
-        raise UsageError(
-            f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
-        )
+        hint = suggestion or f"its sources: {', '.join(every)}"
+        raise UsageError(f"{definition} has no source `{unknown[0]}`", hint=hint)
     paired, record = lock.models.get(model), lock.images.get(recipe.repository)
     before = f"{recipe.repository}:{record.current}" if record and record.current else ""
     return Upgrade(
@@ -352,10 +349,8 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
             and profile.runs >= requirements.LEAST_SAMPLES
         ]
         if not suitable:
-            raise MeasuringError(
-                f"no profile of `builder bench` measures {figure.figure}",
-                hint="write a profile with that depth and concurrency under `bench:` in builder.yaml",
-            )
+            hint = "write a profile with that depth and concurrency under `bench:` in builder.yaml"
+            raise MeasuringError(f"no profile of `builder bench` measures {figure.figure}", hint=hint)
         profile = next((profile for profile in suitable if profile.name in chosen), suitable[0])
         chosen[profile.name] = profile
     return tuple(chosen.values())
