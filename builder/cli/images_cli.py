@@ -37,8 +37,6 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     lock, overview = commands.listing.list_images(workspace, target)
     lost = commands.listing.lost_lock(workspace)
     if as_json:
-        from builder.cli import upgrade_cli
-
         if lost:
             print_note(lost)
         cached = commands.listing.cached_models(workspace, lock)
@@ -48,7 +46,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
             {
                 "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
                 "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
-                "interrupted_upgrades": list(map(upgrade_cli.document, upgrades)),
+                "interrupted_upgrades": list(map(output.interrupted_upgrade, upgrades)),
             }
         )
         return

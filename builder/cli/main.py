@@ -46,8 +46,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Build": {
         "lock": ("lock_cli", "lock", "Resolve or move pins without building."),
-        "upgrade": ("upgrade_cli", "upgrade", "Move a model to newer upstream versions, if they are as good."),
-        "adopt": ("keeping_cli", "adopt", "Give a number to an image that was built elsewhere."),
+        "upgrade": ("build_cli", "upgrade", "Move a model to newer upstream versions, if they are as good."),
+        "adopt": ("transfers_cli", "adopt", "Give a number to an image that was built elsewhere."),
         "rebuild": ("build_cli", "rebuild", "Rebuild a number from its build directory."),
         "migrate": ("init_cli", "migrate", "Take over a checkout of spark-vllm-docker."),
         "recipes": ("recipes_cli", "recipes", "Show, check, copy and convert recipes."),
@@ -93,7 +93,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Housekeeping": {
         "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
         "release": ("pointers_cli", "release", "Undo `builder keep`: let `builder prune` remove the image."),
-        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
+        "prune": ("transfers_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
         "advisories": ("about_cli", "advisories", "Show known problems, and the versions that they affect."),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from builder.base.events import Diagnosis
     from builder.evidence.run_record import Finding
     from builder.evidence.standing import ImageEvidence
+    from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import Status
 
 
@@ -468,3 +469,12 @@ def finding_word(finding: Finding) -> str:
     if finding.verdict != "pass":
         return finding.verdict
     return "note" if finding.check in {"tokens", "pp"} else "limit"
+
+
+def interrupted_upgrade(interrupted: InterruptedUpgrade) -> dict[str, Any]:
+    """An interrupted upgrade as JSON: its stage, and the command that continues it."""
+    keys = (
+        "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
+        "started=upgrade.started? problem?"
+    )
+    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {interrupted.text}"}

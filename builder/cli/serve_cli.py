@@ -12,7 +12,7 @@ import click
 
 from builder import commands
 from builder.base import words
-from builder.cli import mods_cli, output, progress, upgrade_cli
+from builder.cli import mods_cli, output, progress
 from builder.cli.options import Context, json_and_context, names, pass_context, repeated, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
@@ -166,7 +166,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
                 {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
                 for state in overview.states
             ]
-            upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
+            upgrades = list(map(output.interrupted_upgrade, overview.interrupted))
             content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
             print_json(content, indent=None if watch else 1)
         else:
