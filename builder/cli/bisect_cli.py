@@ -9,14 +9,7 @@ import click
 
 from builder import commands
 from builder.cli.main import Group
-from builder.cli.options import (
-    Context,
-    json_and_context,
-    json_option,
-    names,
-    pass_context,
-    verbosity_and_context,
-)
+from builder.cli.options import Context, json_and_context, json_option, names, pass_context, verbosity_and_context
 from builder.cli.output import data, print_json, print_result, styled
 
 _START = "start"

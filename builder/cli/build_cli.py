@@ -10,18 +10,8 @@ import click
 from builder import commands
 from builder.base import words
 from builder.building.request import BuildOutcome, Built, HeldPointer
-from builder.cli import output
-from builder.cli.options import (
-    Context,
-    json_option,
-    names,
-    platform_option,
-    repeated,
-    template_option,
-    update_option,
-    verbosity_and_context,
-    without,
-)
+from builder.cli import options, output
+from builder.cli.options import Context, json_option, names, repeated, update_option, verbosity_and_context, without
 from builder.cli.output import data, print_json, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -37,8 +27,8 @@ if TYPE_CHECKING:
 @repeated("--model", "models", metavar="M", kinds="models", help="Also pair this model with the image. Repeatable.")
 @repeated("--mod", "mods", metavar="X", kinds="mods", help="Also build this mod into the image. Repeatable.")
 @update_option
-@platform_option
-@template_option
+@options.platform_option
+@options.template_option
 @click.option("--locked", is_flag=True, help="Use only the pins in images.lock; fail if a required pin is missing.")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")
 @without("--no-promote", "promote", "Do not move `latest`.")
@@ -73,7 +63,7 @@ def build(
     dry_run: bool,
     folder: Path | None,
     as_json: bool,
-    **options: Any,
+    **chosen: Any,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
@@ -101,14 +91,14 @@ def build(
     note = note.strip()
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note is allowed only with --promote-anyway or --without-check, and both require it")
-    if promote_anyway and not options["promote"]:
+    if promote_anyway and not chosen["promote"]:
         raise click.UsageError("--promote-anyway and --no-promote cannot be combined")
     if folder and not dry_run:
         raise click.UsageError("--write is allowed only with --dry-run; a build always writes to builds/")
-    if folder and len(options["targets"]) > 1:
+    if folder and len(chosen["targets"]) > 1:
         raise click.UsageError("--write takes only one TARGET, because FOLDER holds one build directory")
     reasons = dict.fromkeys(without_checks, note)
-    request = BuildRequest(**options, promote_anyway=note if promote_anyway else "", without_checks=reasons)
+    request = BuildRequest(**chosen, promote_anyway=note if promote_anyway else "", without_checks=reasons)
     if dry_run:
         _preview(context, request, folder, as_json=as_json)
         return
@@ -297,7 +287,7 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@template_option
+@options.template_option
 @verbosity_and_context
 def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     """Rebuild a number from its build directory.
@@ -343,7 +333,7 @@ _SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
 @click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, but change nothing.")
 @json_option
 @verbosity_and_context
-def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
+def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json: bool, **chosen: Any) -> int:
     """Move a model to newer upstream versions, if they are as good.
 
     The command resolves all sources again, or only the sources named by --update. It then builds a candidate and proves
@@ -368,14 +358,14 @@ def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json:
     if dry_run:
         if abort or as_json:
             raise click.UsageError(f"--dry-run cannot be combined with {'--abort' if abort else '--json'}")
-        for image, outlook in commands.upgrade.preview_upgrade(context.workspace(), what, options["update"]):
+        for image, outlook in commands.upgrade.preview_upgrade(context.workspace(), what, chosen["update"]):
             print_plan(image, outlook, force=False)
         return 0
     with context.working() as workspace:
         if abort:
             result = commands.upgrade.abort_upgrade(workspace, what)
         else:
-            result = commands.upgrade.upgrade_image(workspace, what, **options)
+            result = commands.upgrade.upgrade_image(workspace, what, **chosen)
     if as_json:
         from builder.cli.diff_cli import runs_data
 

@@ -9,17 +9,8 @@ import click
 
 from builder import commands
 from builder.base import words
-from builder.cli import output
-from builder.cli.options import (
-    Context,
-    json_and_context,
-    json_option,
-    names,
-    pass_context,
-    set_option,
-    together,
-    verbosity_and_context,
-)
+from builder.cli import options, output
+from builder.cli.options import Context, json_option, names, pass_context, set_option, together, verbosity_and_context
 from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
@@ -221,7 +212,7 @@ _PROOF = (
 @click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
 @click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they were intended.")
 @click.option("--note", metavar="TEXT", help="Record this reason with --accept.")
-@json_and_context
+@options.json_and_context
 def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, note: str | None, as_json: bool) -> int:
     """Prove an image's chat templates and parsers, without a GPU.
 

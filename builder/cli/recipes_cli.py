@@ -12,20 +12,9 @@ import click
 
 from builder import commands
 from builder.base import words
-from builder.cli import mods_cli, output
+from builder.cli import mods_cli, options, output
 from builder.cli.main import Group
-from builder.cli.options import (
-    Context,
-    WordChoice,
-    container_options,
-    extra_argument,
-    json_and_context,
-    names,
-    node_options,
-    pass_context,
-    serve_options,
-    serve_request,
-)
+from builder.cli.options import Context, json_and_context, names, node_options, pass_context, serve_request
 from builder.cli.output import data, print_document, print_json, print_line, print_message, print_note, print_result
 from builder.commands.recipes import FORMATS
 
@@ -66,16 +55,16 @@ def list_(context: Context, as_json: bool) -> None:
 
 @recipes.command()
 @click.argument("recipe", shell_complete=names("recipes"))
-@extra_argument
-@serve_options
+@options.extra_argument
+@options.serve_options
 @node_options
 @json_and_context
-def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
+def show(context: Context, /, recipe: str, as_json: bool, **chosen: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
     With --node, the command shows what each node starts. A NAME that is not in builder.yaml means an address.
     """
-    shown, engine_error = commands.recipes.show_recipe(context.workspace(), serve_request(recipe, options))
+    shown, engine_error = commands.recipes.show_recipe(context.workspace(), serve_request(recipe, chosen))
     if as_json:
         command = data(shown.command, "argv env port host model script=is_script served_names=served before")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
@@ -329,8 +318,8 @@ the other nodes first, and the first node last.
 
 @click.command(help=_HELP)
 @click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
-@extra_argument
-@click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True, help="Export in this format.")
+@options.extra_argument
+@click.option("--format", "kind", type=options.WordChoice(list(FORMATS)), required=True, help="Export in this format.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -338,13 +327,13 @@ the other nodes first, and the first node last.
     help="Write to this file, or, for several nodes, to this folder.",
 )
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="With opencode or litellm: the servers' machine.")
-@serve_options
+@options.serve_options
 @node_options
-@container_options
+@options.container_options
 @pass_context
-def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **options: Any) -> None:
+def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **chosen: Any) -> None:
     """Exports, as the help says."""
-    request = serve_request(what or "", options)
+    request = serve_request(what or "", chosen)
     exported = commands.recipes.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)

@@ -12,17 +12,8 @@ import click
 from builder import commands
 from builder.base import words
 from builder.base.errors import BuilderError
-from builder.cli import output, progress
-from builder.cli.options import (
-    Context,
-    json_and_context,
-    json_option,
-    names,
-    parse_age,
-    repeated,
-    verbosity_and_context,
-    without,
-)
+from builder.cli import options, output, progress
+from builder.cli.options import Context, json_and_context, names, parse_age, repeated, verbosity_and_context, without
 from builder.cli.output import agreed, data, print_json, print_line, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
@@ -302,7 +293,7 @@ def print_pushed(pushed: commands.transfers.PushedImage) -> None:
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="Download this branch, tag or commit instead of the recorded revision.")
 @repeated("--to", "nodes", metavar="NODE", kinds="nodes", help="Also copy the models to NODE.")
-@json_option
+@options.json_option
 @verbosity_and_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
     """Download a model and its draft model, also to nodes.
