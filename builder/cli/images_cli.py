@@ -163,16 +163,13 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         **versions,
         "mods": list(row.image.mods),
         "models": row.models,
-        "evidence": _evidence(evidence) if evidence else None,
-    }
-
-
-def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
-    return {
-        "standing": evidence.standing,
-        "pairings": data(evidence.pairings, "model standing why run=run.file"),
-        "runs": commands.listing.run_documents(evidence),
-        "problems": list(map(str, evidence.problems)),
+        "evidence": evidence
+        and {
+            "standing": evidence.standing,
+            "pairings": data(evidence.pairings, "model standing why run=run.file"),
+            "runs": commands.listing.run_documents(evidence),
+            "problems": list(map(str, evidence.problems)),
+        },
     }
 
 

@@ -176,11 +176,8 @@ def migrate(context: Context, /, path: Path, recipes: tuple[str, ...], yes: bool
     if as_json:
         print_json(_migration_json(planned, result))
     elif result is None:
-        print_result(
-            "nothing was written; to write without asking: --yes"
-            if planned.changes_something
-            else "there is nothing to do"
-        )
+        waits = "nothing was written; to write without asking: --yes"
+        print_result(waits if planned.changes_something else "there is nothing to do")
     else:
         _print_result(result)
     return 1 if result and result.errors else 0

@@ -55,7 +55,11 @@ def adopt(
 
 def _print_adopted(image: str, result: AdoptedImage) -> None:
     if not result.already:
-        print_result(styled(f"adopted {image} as {result.image}", bold=True) + f": {_contents(result)}")
+        sources = (f"{name} {each.text}" for name, each in sorted(result.record.versions.items(), reverse=True))
+        packages = f"{result.packages} Python packages" if result.packages else ""
+        contents = (words.size_text(result.record.size), result.record.platform, *sources, packages)
+        title = styled(f"adopted {image} as {result.image}", bold=True)
+        print_result(f"{title}: {', '.join(filter(None, contents))}")
     elif result.restored:
         print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
     else:
@@ -67,13 +71,6 @@ def _print_adopted(image: str, result: AdoptedImage) -> None:
         print_result(f"  the current image is {result.current}; to use this one: `{go}`")
     if result.unknown:
         print_note(f"note: {result.unknown}")
-
-
-def _contents(result: AdoptedImage) -> str:
-    sources = (f"{name} {version.text}" for name, version in sorted(result.record.versions.items(), reverse=True))
-    packages = f"{result.packages} Python packages" if result.packages else ""
-    parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
-    return ", ".join(part for part in parts if part)
 
 
 KEEP = 3
@@ -237,12 +234,8 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     if as_json:
         print_json(result, "image already layers size=bytes current models")
         return
-    outcome = (
-        "is already here"
-        if result.already
-        else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
-    )
-    print_result(f"{result.image} {outcome}")
+    imported = f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
+    print_result(f"{result.image} {'is already here' if result.already else imported}")
     if result.models:
         print_result(f"the image serves {', '.join(result.models)}")
     if not result.current:
@@ -308,12 +301,8 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         print_json({"models": models, "copied_to": nodes})
         return
     for model in downloads:
-        took = (
-            f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
-            if model.fetched
-            else "already here"
-        )
-        print_result(f"{model.model} at {model.commit[:7]}: {took}")
+        took = f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
+        print_result(f"{model.model} at {model.commit[:7]}: {took if model.fetched else 'already here'}")
         print_result(f"  {model.folder}")
     if nodes:
         print_result(f"copied to {', '.join(nodes)}")

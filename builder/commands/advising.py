@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass
 from builder.definitions import advisories, configuration
@@ -94,11 +94,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     _refuse_repeated(parsed)
     every = tuple(each for group in parsed.values() for each in group)
     update = AdvisorySet(every, redacted(source), commit, words.now(), signed)
-    try:
-        files.make_folder(project.state)
-        files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
-    except OSError as error:
-        raise SystemFailureError(f"{project.state} cannot be written: {error.strerror or error}") from None
+    files.make_folder(project.state)
+    files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
     return update
 
 

@@ -62,22 +62,20 @@ def export_image(
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
     """The files of the number's build directory; none, with a report, where another machine would not take them."""
+    folder = build_directory.path_of(project, name)
     try:
-        files = _recorded_files(project, name, recorded)
-        fault = archive.build_fault(name, recorded, files)
+        if recorded.adopted is None:
+            contents = build_directory.read_build_files(build_directory.read_build_directory(project, name))
+        else:
+            present = [file for file in (plan_model.ADOPTED, plan_model.RECORD) if (folder / file).exists()]
+            largest = plan_model.LARGEST_FILE
+            contents = {file: StagedFile(files.read_plain_file(folder / file, largest)) for file in present}
+        fault = archive.build_fault(name, recorded, contents)
     except (FileProblemsError, OSError) as error:
         fault = str(error)
     if fault:
         report(Message(f"the archive will not contain the build directory of {name}: {fault}"))
-    return {} if fault else files
-
-
-def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
-    if recorded.adopted is None:
-        return build_directory.read_build_files(build_directory.read_build_directory(project, name))
-    folder = build_directory.path_of(project, name)
-    present = [file for file in (plan_model.ADOPTED, plan_model.RECORD) if (folder / file).exists()]
-    return {file: StagedFile(files.read_plain_file(folder / file, plan_model.LARGEST_FILE)) for file in present}
+    return {} if fault else contents
 
 
 def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Report) -> tuple[Descriptor, Manifest]:

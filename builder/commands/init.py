@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import platform
 import shutil
 from contextlib import contextmanager, suppress
@@ -188,13 +187,7 @@ def _put_last(project: projects.Project, staged: Path, planned: Sequence[Planned
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(each.after)
         path.chmod(0o755 if each.file.executable else 0o644)
-    try:
-        files.put_folder_in_place(staged / _LAST, project.dockerfiles)
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise
-        message = f"meanwhile, another process made {project.root} a project"
-        raise ConflictError(message, hint="`builder list` shows the images of that project") from None
+    files.put_folder_in_place(staged / _LAST, project.dockerfiles)
 
 
 # The ``init --update`` command brings files that are newer in this release into a project.

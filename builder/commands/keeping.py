@@ -370,11 +370,10 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
 
 
 def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
-    wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock)) if pruning.checkpoints else set()
-    removable = (
-        conversion.find_leftovers(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()
-    )
-    for checkpoint in removable:
+    if not pruning.checkpoints:
+        return
+    wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock))
+    for checkpoint in conversion.find_leftovers(workspace.project, workspace.environment, wanted):
         if checkpoint in pruning.checkpoints:
             workspace.report(Message(f"removing {checkpoint.title}"))
             conversion.remove_leftovers(checkpoint)

@@ -35,11 +35,10 @@ def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.
 
     Raises UsageError if ``target`` names nothing, LockError if images.lock is lost.
     """
-    lock = (
-        lock_file.read_lock(workspace.project.lock)
-        if target is None
-        else _only(workspace.project, lock_file.read_project_lock(workspace.project), target)
-    )
+    if target is None:
+        lock = lock_file.read_lock(workspace.project.lock)
+    else:
+        lock = _only(workspace.project, lock_file.read_project_lock(workspace.project), target)
     return lock, status.status_overview(workspace, lock)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
-    from builder.engine.client import Endpoint
     from builder.lock.closures import Load
     from builder.numbers.workspace import Workspace
     from builder.sources.mirror import CommitRange
@@ -237,7 +236,11 @@ def _separate(
     renumbered = []
     for name in merging.clashes(ours, theirs):
         our_image, their_image = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
-        keep_theirs = _fingerprint(workspace.engine, name) == their_image.fingerprint != our_image.fingerprint
+        here = None
+        with contextlib.suppress(EngineError):
+            here = images.inspect_image(workspace.engine, str(name))
+        held_here = images.fingerprint(here) if here else ""
+        keep_theirs = held_here == their_image.fingerprint != our_image.fingerprint
         to_renumber = our_image if keep_theirs else their_image
         number = _free_number(workspace, merging.union(base, ours, theirs), name.repository, to_renumber)
         if keep_theirs:
@@ -261,14 +264,6 @@ def _free_number(workspace: Workspace, lock: Lock, repository: str, image: Numbe
         return claims.give_next_number(workspace, lock, repository, image.fingerprint).number
     except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
         return claims.free_number(workspace.project, lock, repository, ())
-
-
-def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
-    try:
-        details = images.inspect_image(endpoint, str(name))
-    except EngineError:
-        return ""
-    return images.fingerprint(details) if details else ""
 
 
 def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:

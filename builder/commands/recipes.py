@@ -312,13 +312,9 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
 
 
 def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
-    """Writes a corrected recipe, and checks it. Raises ConflictError where it cannot be written."""
-    try:
-        files.make_folder(mended.path.parent)
-        files.write_atomically(mended.path, mended.text.encode())
-    except OSError as error:
-        shown = project.relative(mended.path)
-        raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
+    """Writes a corrected recipe, and checks it."""
+    files.make_folder(mended.path.parent)
+    files.write_atomically(mended.path, mended.text.encode())
     return check_recipes(project, [str(mended.path)])[0]
 
 

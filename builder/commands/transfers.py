@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -184,7 +184,9 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
     began = time.monotonic()
     with job.failure_reported(node):
         claims.require_number(engine, job.project, job.name, job.recorded.fingerprint)
-        with _as_reached_from(engine, source) as reachable:
+        to_source = transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) if source.private else None
+        with to_source or nullcontext() as port:
+            reachable = named_registry.Registry(f"127.0.0.1:{port}", private=True) if port else source
             layers = named_registry.pull(
                 engine,
                 reachable,
@@ -206,16 +208,6 @@ def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str
     except BuilderError as error:
         why = error.message
     job.tell(node, f"{caches.text}, {f'not taken: {why}' if why else 'sent'}")
-
-
-@contextmanager
-def _as_reached_from(engine: Endpoint, source: named_registry.Registry) -> Iterator[named_registry.Registry]:
-    """The registry under the address that it has for a node."""
-    if not source.private:
-        yield source
-        return
-    with transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) as port:
-        yield named_registry.Registry(f"127.0.0.1:{port}", private=True)
 
 
 def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
