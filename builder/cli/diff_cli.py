@@ -64,7 +64,6 @@ def _inside(path: str) -> str:
 
 
 def _document(difference: commands.diff.ImageDifference) -> dict[str, Any]:
-    """The difference between two images as JSON."""
     return {
         "before": _side(difference.before),
         "after": _side(difference.after),

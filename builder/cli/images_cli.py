@@ -73,7 +73,6 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
 
 def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
-    """The notes above the rows."""
     if overview.engine_error:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
@@ -132,8 +131,7 @@ def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence |
 def _model_rows(
     name: str, model: Model, cached: CachedModel | None, evidence: Mapping[ImageName, ImageEvidence]
 ) -> list[tuple[str, ...]]:
-    """The rows of a model: its pairing, the state of its files in the cache, and its previous pairings, the latest
-    first."""
+    """The rows of a model: its pairing, the state of its cached files, and its previous pairings, the latest first."""
 
     def status(pairing: Pairing) -> str:
         standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None

@@ -115,7 +115,6 @@ NEEDS_ATTENTION = 1
 
 
 def _recover(context: Context, as_json: bool) -> int:
-    """Rebuilds a lost images.lock, and prints what could not be recovered."""
     result = commands.lock.recover_lock(context.workspace())
     code = NEEDS_ATTENTION if result.findings else 0
     if as_json:
@@ -140,7 +139,6 @@ def _drive(base: Path, ours: Path, theirs: Path) -> int:
 
 
 def _merge(context: Context, as_json: bool) -> int:
-    """Makes one images.lock of both sides of a merge."""
     result = commands.lock.merge_lock(context.workspace())
     if as_json:
         keys = "from=origin to fingerprint=image.fingerprint build_directory=directory"

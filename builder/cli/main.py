@@ -432,8 +432,7 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
 
 
 def _access_advice(path: Path) -> str:
-    """The advice where access is denied. Most likely an earlier run with sudo made the file, and others in the same
-    folder of the user's."""
+    """The advice where access is denied. Most likely an earlier run with sudo made the files of this folder."""
     user = os.geteuid()
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)

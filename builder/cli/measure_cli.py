@@ -406,7 +406,6 @@ def likeness_document(kept: commands.comparing.KeptLikeness) -> dict[str, Any]:
 
 
 def _show_likeness(kept: commands.comparing.KeptLikeness, context: Context, *, as_json: bool) -> int:
-    """Prints a comparison; returns the exit code."""
     if as_json:
         print_json(likeness_document(kept))
     else:

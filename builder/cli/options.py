@@ -168,7 +168,6 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
 
 
 def _parse_update(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str | None]:
-    """Parses ``SOURCE[=REF]``; returns the refs by source."""
     return {name: ref or None for name, _, ref in (text.partition("=") for text in texts)}
 
 

@@ -122,8 +122,7 @@ _BY_SIGN = {"+": _ADDED, "-": _REMOVED}
 
 
 def word(text: str | None, shown: str = "", *, bold: bool | None = None) -> str:
-    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged; empty for
-    None."""
+    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged."""
     if not text:
         return ""
     shown = shown or text
@@ -151,8 +150,7 @@ _WORD = r"(?:`[^`]*`|\S)+"
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Returns the columns of the terminal behind ``stream`` (by default standard output); UNLIMITED where a program
-    reads it."""
+    """The columns of the terminal behind ``stream`` (standard output); UNLIMITED where a program reads it."""
     stream = stream or sys.stdout
     return terminal_columns(stream) if stream.isatty() else UNLIMITED
 
@@ -242,8 +240,7 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 def print_document(text: str) -> None:
-    """Prints a whole document to standard output: unchanged for a program or a file, with visible control characters
-    on a terminal."""
+    """Prints a whole document: unchanged for a program or a file, with visible control characters on a terminal."""
     _echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
@@ -411,7 +408,6 @@ def _indent(widths: Sequence[int]) -> int:
 
 
 def _row(start: str, last: str, columns: int) -> list[str]:
-    """The lines of a row; ``start`` is the text before its ``last`` column."""
     indent = columns_of(start)
     room = columns - indent
     beside, below = _folded(last, room), _folded(last, columns - len(GAP))

@@ -45,7 +45,6 @@ def print_moves(
 
 
 def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
-    """The moves as JSON."""
     return [
         {"what": move.what, "kind": "model" if move.is_model else "repository", **data(move, "from=origin to")}
         for move in moves

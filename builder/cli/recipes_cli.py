@@ -190,7 +190,6 @@ def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -
 
 
 def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
-    """Prints what is wrong in recipes; returns 2 if one cannot be served, else 0."""
     broken = [recipe for recipe in checked if recipe.problems]
     # Those that cannot be served last, so that a terminal still shows them where there are many notes.
     for recipe in (*(each for each in checked if not each.problems), *broken):

@@ -64,11 +64,9 @@ def shown_condition(advisory: Advisory) -> str:
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
     """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository. The default is
     the source of the last update, or else the origin of this program. With ``signers``, a file of allowed signers, each
-    file needs a signature beside it. An error changes nothing.
-
-    Raises FileProblemsError for faults in the files, SourceError if a repository does not answer or has no advisories,
-    UsageError for a file that cannot be read or is not signed.
-    """
+    file needs a signature beside it. An error changes nothing. Raises FileProblemsError for faults in the files,
+    SourceError if a repository does not answer or has no advisories, UsageError for a file that cannot be read or is
+    not signed."""
     before = advisories.updated(project)
     source = source or (before.source if before else "")
     if not source:

@@ -48,8 +48,7 @@ class Bases:
 
 def list_bases(workspace: Workspace, name: str, platform: str | None, newest: int) -> Bases:
     """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
-    dates the last ones by name. Raises UsageError for a definition without a base, SourceError where the registry
-    cannot be read."""
+    dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
     project, engine = workspace.project, workspace.engine
     repository = _repository(workspace, name)
     wanted_platform = platform or machine.platform(engine)
@@ -194,8 +193,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
 
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
-    """Asks the registries for each base, adopted image and image that a recipe names; records the answers for `list`
-    (`status.UpstreamAnswers`)."""
+    """Asks the registries for each base, adopted image and image of a recipe; records the answers for `list`."""
     lock = lock_file.read_project_lock(workspace.project)
     numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
@@ -246,8 +244,7 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
 
 
 def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The numbers of this engine that were not pushed, each with the image of others that it is or is built on; empty
-    for an adopted one that came from no registry."""
+    """The numbers here that were not pushed, each with the image of others that it is or is built on, if any."""
     for name, state in status.image_states(workspace, lock)[0].items():
         image = lock.images[name.repository].numbers[name.number]
         if state != "present" or image.digest:
@@ -263,7 +260,6 @@ def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
 
 
 def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
-    """The bases that come from a registry, each with its definition."""
     for name, by_platform in lock.pins.items():
         for pin in (pins.base for pins in by_platform.values() if pins.base):
             if not pin.resolved.startswith(installed.LOCAL):

@@ -201,7 +201,6 @@ _COMMON = frozenset({"root", "localhost", "/root", "user", "vllm", "node", "defa
 
 
 def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
-    """The names of the user, the machine and the nodes, each with its replacement."""
     host = os.uname().nodename
     names = {str(project.root): "PROJECT", environ.get("HOME", ""): "HOME", host: "MACHINE"}
     names[host.partition(".")[0]] = "MACHINE"

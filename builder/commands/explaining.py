@@ -102,8 +102,7 @@ def every_key() -> tuple[DescribedFile, ...]:
 
 
 def outputs() -> dict[str, DescribedFile]:
-    """The JSON that commands print with ``--json``, described as files are, by the name of the schema. Every key is
-    there, whatever its value."""
+    """The JSON that commands print, described as files are, by the name of the schema. Every key is always there."""
     described = {name: _described(path) for name, path in OUTPUTS.items()}
     return {
         name: replace(each, keys=tuple(replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in each.keys))
@@ -118,8 +117,7 @@ def _described(path: Path) -> DescribedFile:
 
 
 def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]) -> Iterator[FileKey]:
-    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to the path under which it
-    was listed first."""
+    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to its first path."""
     for form in _forms(node, whole):
         for key, value in form.get("properties", {}).items():
             target = _followed(value, whole)

@@ -233,7 +233,6 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
 
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
-    """The pins that the image was built with, from its build directory."""
     record = contents.build.get(images_lock.RECORD)
 
     def load(_path: str, digest: str) -> bytes | None:

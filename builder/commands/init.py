@@ -94,8 +94,7 @@ _LAST = "dockerfiles"
 @dataclass(frozen=True)
 class InitResult:
     """A project that was made. ``reason`` says why it has these contents, if the user did not choose them; ``first`` is
-    the recipe to begin with; ``kept`` are files that existed and were left unchanged; ``git`` if a repository was
-    begun."""
+    the recipe to begin with; ``kept`` are files that were left unchanged; ``git`` if a repository was begun."""
 
     project: projects.Project
     selection: Selection
@@ -292,8 +291,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """The result of a migration: the parts that were written, the images that got numbers, and what could not be
-    done, each with its error."""
+    """The written parts of a migration, the images that got numbers, and what failed, each with its error."""
 
     written: tuple[copies.PlannedCopy, ...]
     settings_written: bool

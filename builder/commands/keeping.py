@@ -64,11 +64,9 @@ def adopt_image(
 ) -> AdoptedImage:
     """Gives ``image``, a name or an id in the engine, the next number of ``repository`` (None for its own), paired with
     ``models``, and as the current one if ``promote``. An image that has a number there keeps that one, and gets its tag
-    again where the engine lacks it.
-
-    Raises ImageStateError where the engine has no such image, UsageError where its repository cannot be told, or is no
-    name for one, ImageContentsError where it is to serve a model and no vLLM is found in it.
-    """
+    again where the engine lacks it. Raises ImageStateError where the engine has no such image, UsageError where its
+    repository cannot be told, or is no name for one, ImageContentsError where it is to serve a model and no vLLM is
+    found in it."""
     work_folder.recover(workspace)
     lock = lock_file.read_project_lock(workspace.project)
     details = adopted.find_image_to_adopt(workspace.engine, image)
@@ -169,10 +167,8 @@ def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], 
 def _again(
     workspace: Workspace, name: ImageName, details: ImageDetails, pairings: Mapping[str, PairingSource]
 ) -> AdoptedImage:
-    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models.
-
-    Raises ImageStateError where the tag names other content.
-    """
+    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models. Raises
+    ImageStateError where the tag names other content."""
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         record = lock.images[name.repository].numbers[name.number]
@@ -340,8 +336,7 @@ def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iter
 
 def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     """Carries out a plan, one image at a time. Each is recorded as pruned before it is removed, so that the lock is
-    right wherever this is interrupted. An image that changed since the plan was made stays, and is among the
-    ``refused``."""
+    right wherever this is interrupted. An image that changed since then stays, and is among the ``refused``."""
     work_folder.remove_stale(workspace)
     cached = bake_run.settled_records(workspace.engine)
     gone: list[ImageName] = []
@@ -382,9 +377,7 @@ def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.ProjectIdentity | None:
     """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
     project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
-
-    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
-    """
+    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container."""
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
@@ -410,8 +403,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.P
 
 
 def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
-    """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
-    The files of an image that is still present, or present again, stay."""
+    """Removes compiled files of images that are gone; returns their numbers, and a line for each failure."""
     lock = lock_file.read_lock(workspace.project.lock)
     helper = next((str(name) for name in pruning.kept if images.inspect_image(workspace.engine, str(name))), None)
     gone: list[ImageName] = []

@@ -203,8 +203,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
 
 def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
     """Makes ``ours`` the merge of three versions of images.lock, for git; False where both sides changed the same, or
-    gave a number to different images. ``ours`` has git's markers then, and `merge_lock` decides. Raises LockError for a
-    version that cannot be read."""
+    gave a number to different images. ``ours`` has git's markers then. Raises LockError for a bad version."""
     common, our, their = (
         lock_file.parse_bytes(path.read_bytes(), path.name) if path.stat().st_size else Lock()
         for path in (base, ours, theirs)
@@ -324,10 +323,9 @@ class UpdatedPins:
 def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a
-    definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled. The
-    pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is then
-    as it was."""
+    """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a definition
+    on an unpinned image of others is left out: to read that image, it would be pulled. The pins that resolve are
+    written even where others fail. Raises what `chain.resolve_missing` does, with nothing changed."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     image_chains = _chains(workspace, lock, names, platform)
@@ -374,8 +372,7 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
 def _faults_of_mods(
     project: Project, chain: chains.Chain, completed: Mapping[str, pinning.ResolvedPins]
 ) -> Iterator[pinning.Fault]:
-    """A fault where mods of ``chain`` name packages that its images have in another version; a mod that cannot be read
-    is told by `mods check` and the build."""
+    """A fault where mods of ``chain`` require other versions of packages. Mods that cannot be read are left out."""
     if not any(part.mods for part in chain) or any(completed[part.name].faults for part in chain):
         return
     try:
@@ -388,8 +385,7 @@ def _faults_of_mods(
 
 
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    """The chains of the definitions ``names``. Without names all, but for those on an image of others that is not
-    pinned yet, which are reported."""
+    """The chains of the definitions ``names``; without names, of all but those on an image of others without a pin."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []

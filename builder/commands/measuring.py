@@ -109,9 +109,8 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: that of
-    `chosen_server`. Raises UsageError for an unknown probe, MeasuringError if one cannot run, and the errors of a
-    start."""
+    """Runs the probes ``wanted``, or all, on one server, and keeps and yields each result. Raises UsageError for an
+    unknown probe, MeasuringError if one cannot run, and the errors of a start."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -211,8 +210,7 @@ def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server if the memory does not suffice for both. The engine starts it again when the machine
-    restarts."""
+    """Stops the model's own server if the memory does not suffice for both. It returns when the machine restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)

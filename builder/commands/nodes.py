@@ -54,8 +54,7 @@ class NodeImage:
 
 @dataclass(frozen=True)
 class NodeServer:
-    """A container that `run` started, with its image and its model. ``stale`` is true if the model is paired with
-    another image now."""
+    """A container that `run` started. ``stale`` is true if its model is paired with another image now."""
 
     name: str
     image: str
@@ -181,7 +180,6 @@ def check_nodes(
 
 
 def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all. Raises UsageError if there is none."""
     engines = machines.engines(project, environ, names)
     if not engines:
         here = endpoints.find_endpoint(environ).host
@@ -213,7 +211,6 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
 
 
 def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, wanted: _Wanted) -> Iterator[Diagnosis]:
-    """The advisories that apply to a node, and to what is served there."""
     facts = seen.facts
     if isinstance(facts, BuilderError):
         return
@@ -315,8 +312,7 @@ def _clock(facts: MachineFacts) -> Diagnosis:
 
 @dataclass(frozen=True)
 class Discovery(configuration.ConfigurationChange):
-    """The text of builder.yaml before and after, and for each node its engine's address with the choice or the
-    error."""
+    """The text of builder.yaml before and after, and for each node its engine's address with the choice or error."""
 
     nodes: dict[str, tuple[str, LinkChoice | BuilderError]]
 

@@ -36,11 +36,8 @@ _LARGEST_LAYERS = 1 << 20
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
-
-    If the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
-    differ.
-    """
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again. If
+    the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` are the steps that differ."""
 
     image: ImageName
     same: bool
@@ -55,14 +52,10 @@ class Rebuilt:
 
 def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
-    ``settings`` only the number of jobs may differ from those that the number was built with.
-
-    A number that is missing gets its tag again if the content is the recorded one. Other content is kept under the tag
-    ``REPOSITORY:N-rebuilt``.
-
+    ``settings`` only the number of jobs may differ from those that the number was built with. A number that is missing
+    gets its tag again if the content is the recorded one. Other content is kept under the tag ``REPOSITORY:N-rebuilt``.
     Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
-    or would do what no build of this program does; BuildFailedError if a step fails.
-    """
+    or would do what no build of this program does; BuildFailedError if a step fails."""
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
         hint = "`builder build` accepts every setting"

@@ -78,10 +78,7 @@ def check_recipes(
     project: Project, paths: Sequence[str], answers: Mapping[str, image_words.ImageAnswer] | None = None
 ) -> tuple[CheckedRecipe, ...]:
     """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
-    own. ``answers`` are those of images' vLLM, by the recipe's file.
-
-    Raises UsageError for any other path.
-    """
+    own. ``answers`` are those of images' vLLM, by the recipe's file. Raises UsageError for any other path."""
     lock = _lock(project)
     answers = answers or {}
     return tuple(
@@ -91,10 +88,8 @@ def check_recipes(
 
 def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: str = "") -> tuple[CheckedRecipe, ...]:
     """Checks the recipes as `check_recipes` does, and asks the vLLM of each one's image, where the engine has it; that
-    of the numbered ``image`` for all, where one is named.
-
-    Raises UsageError, ImageStateError and ImageContentsError for an ``image`` that cannot be asked.
-    """
+    of the numbered ``image`` for all, where one is named. Raises UsageError, ImageStateError and ImageContentsError for
+    an ``image`` that cannot be asked."""
     project, lock = workspace.project, _lock(workspace.project)
     read = []
     for file in _all_files(project, paths):
@@ -291,10 +286,8 @@ def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     """Corrects the recipe in ``file``, which becomes the recipe ``name``, or of the file's own name. A recipe of the
-    project, which its name finds as well, stays where it is. Nothing is written.
-
-    Raises UsageError for a file that cannot be read and for an unfit name, ConflictError where another recipe has it.
-    """
+    project, which its name finds as well, stays where it is. Nothing is written. Raises UsageError for a file that
+    cannot be read and for an unfit name, ConflictError where another recipe has it."""
     source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
     shown = project.relative(source)
     before = read_text(source, shown)
@@ -391,10 +384,8 @@ class ShownRecipe:
 def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
     """Reads a recipe and renders its command, for one machine and for the nodes; a node that builder.yaml does not have
     is one at the address that it is called by. The second value says why the state of its image is unknown, and is
-    empty where it is known.
-
-    Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
-    """
+    empty where it is known. Raises UsageError where there is no such recipe, FileProblemsError for an error in its file
+    or the overrides."""
     recipe = build_target.find_recipe(workspace.project, request.text)
     rendered = command.render_command(recipe, request.overrides, request.extra)
     nodes, note = _nodes(workspace.project, recipe, rendered, request)
@@ -452,8 +443,7 @@ _ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text for each node, the head node first, or one text under an empty name; the images that they name,
-    and warnings for the user."""
+    """The text for each node, the head first, or one text under an empty name; their images, and warnings."""
 
     texts: Mapping[str, str]
     image: str
@@ -464,11 +454,9 @@ def export_recipe(
     project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str = "127.0.0.1"
 ) -> ExportedRecipe:
     """Writes how the recipe or model is served, in the format ``kind``; all models that are paired where the request
-    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started.
-
-    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
-    the definition that makes them.
-    """
+    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started. Raises UsageError
+    and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by the definition
+    that makes them."""
     if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
@@ -572,8 +560,7 @@ def _routed(
 def _routed_model(
     project: Project, lock: Lock, request: ServeRequest, environ: Mapping[str, str]
 ) -> tuple[exports.RoutedModel, list[str]]:
-    """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
-    name its command does not say."""
+    """A model as a router needs it, and notes. Raises UsageError for one of several nodes, or without a port."""
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:

@@ -63,16 +63,13 @@ class RollbackSubject:
 
 
 def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
-    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
-
-    A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
-    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes
-    to them, after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An
-    image that is no longer here is brought back first: pulled, copied from a node, or built again.
-    Raises NothingToDoError if there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
-    evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
-    where ``text`` names nothing.
-    """
+    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before. A
+    recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image. Numbers
+    that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes to them,
+    after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An image that
+    is no longer here is brought back first: pulled, copied from a node, or built again. Raises NothingToDoError if
+    there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the evidence that is required of it,
+    unless ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing."""
     lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
@@ -119,8 +116,7 @@ def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: 
 def _wanted_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
 ) -> tuple[tuple[PointerMove, ...], Unfit]:
-    """The moves, and the check by which they pass over images. If that leaves none, the check lets pruned images pass,
-    which can be brought back."""
+    """The moves, and the check that passes over images. If that leaves none, it lets pruned images pass."""
     unfit = _unfit(workspace, lock)
     try:
         return planned_moves(lock, subject, to, unfit), unfit
@@ -214,10 +210,8 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
 def planned_moves(
     lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit | None = None
 ) -> tuple[PointerMove, ...]:
-    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given.
-
-    Raises NothingToDoError if there is none, UsageError for a number that images.lock does not have.
-    """
+    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given. Raises
+    NothingToDoError if there is none, UsageError for a number that images.lock does not have."""
     unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
     at_pointers = subject.pointers(lock)
     is_recipe = len(at_pointers) > 1 and to is None
@@ -270,8 +264,7 @@ def _move(
 def _earlier(
     lock: Lock, subject: RollbackSubject, what: str, unfit: Unfit, *, is_model: bool
 ) -> Iterator[tuple[ImageName, str]]:
-    """The images that a pointer was at, the latest first, each with the reason why a step back passes over it; empty
-    where it does not."""
+    """The images that a pointer was at, the latest first, each with the reason why a step back skips it, if any."""
     now, *earlier = lock.history(what, is_model=is_model)
     bad = {pairing.image for pairing in lock.models[what].previous if pairing.status == "bad"} if is_model else ()
     for name in earlier:
@@ -293,11 +286,9 @@ _NODE_SECONDS = 10.0
 
 
 def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["here", "pulled", "copied", "rebuilt"]:
-    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here.
-
-    Raises ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other
-    content; TransferError and BuildFailedError where a way fails.
-    """
+    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here. Raises
+    ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other content;
+    TransferError and BuildFailedError where a way fails."""
     from builder.definitions import configuration
     from builder.numbers import adopted, named_registry
 
@@ -333,8 +324,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
 
 
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
-    """The first node of builder.yaml that has the image; empty where none has. One that does not answer is passed
-    over."""
+    """The first node of builder.yaml that answers and has the image; empty where none has."""
     from builder.moving import machines
     from builder.numbers import named_registry
 

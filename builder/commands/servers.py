@@ -145,8 +145,7 @@ def _serve(
 
 
 def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> None:
-    """Reports what is odd about the selection, and the advisories that apply. Raises ConflictError for an advisory that
-    is certain."""
+    """Reports what is odd about the selection, and advisories. Raises ConflictError for an advisory that is certain."""
     project, selection = workspace.project, prepared.selection
     lock = lock_file.read_project_lock(project)
     for warning in (

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PushedImage:
-    """An image in the registry, by ``reference`` and ``digest``. ``already`` is true if it was there before, ``latest``
-    if that tag points to it, too."""
+    """An image in the registry, by ``reference`` and ``digest``; ``already`` there before, and as ``latest``, too."""
 
     image: ImageName
     reference: str
@@ -53,8 +52,7 @@ class PushedImage:
 
 def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
     """Pushes the images called ``texts``, one after the other; each is recorded once it is pushed. Raises UsageError
-    for an unknown image or where no registry is set, TransferError and ImageStateError as `named_registry.push`
-    does."""
+    for an unknown image or where no registry is set, and what `named_registry.push` does."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
@@ -167,7 +165,6 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
 
 @contextmanager
 def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named_registry.Registry, str]]:
-    """A registry that has the image, and the digest that it has there."""
     workspace = job.workspace
     if address:
         source = named_registry.Registry(address)
@@ -316,8 +313,7 @@ def _checkpoint(
 
 
 def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: str | None) -> list[tuple[str, str]]:
-    """The model and its draft model, each with a branch, tag or commit: the user's, else the recipe's, else the one
-    that the pairing recorded."""
+    """The model and its draft model, each with the revision of the user, else of the recipe, else of the pairing."""
     model = (recipe.model or command.render_command(recipe, {}, ()).model) if recipe else text
     if recipe and model is None:
         raise UsageError(f"{recipe.file} names no model", hint="add `model: ORG/NAME` to the recipe")

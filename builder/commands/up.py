@@ -117,8 +117,7 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up, and reports each part. What was done before an error stays done, and the same
-    command goes on from there."""
+    """Brings a recipe or a model up, and reports each part. After an error, the same command continues."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class UpgradeReport:
     """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
-    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked: it may be
-    the reason as well."""
+    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
@@ -66,11 +65,9 @@ def upgrade_image(
     """Upgrades the model, or the model of the recipe, called ``text``: builds a candidate with the sources of
     ``update`` (all if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing.
     ``older`` allows older packages or sources, ``machine_differs`` a machine that changed since the present image
-    worked.
-
-    An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model is then
-    served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine changed.
-    """
+    worked. An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model
+    is then served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine
+    changed."""
     fresh = _begun(workspace, text, update, older=older)
     journal = upgrade_journal.journal_of(workspace.project, fresh.model)
     with journal.hold():
@@ -154,7 +151,6 @@ def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
 
 
 def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """The differences in the machine since the image before worked."""
     before = upgrade.image_before
     return why.machine_since(workspace, before, upgrade.model) if before else ()
 
@@ -168,8 +164,7 @@ def _ended(upgrade: Upgrade, result: Result, *reasons: str) -> Upgrade:
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left. If ^C, SIGTERM or a closed terminal ends this early, the model is served as
-    before."""
+    """Takes every step that is left. If ^C, SIGTERM or a hang-up ends this early, the model is served as before."""
     # Before the servers start: a candidate that answers records the machine again.
     differences = _machine_since(workspace, upgrade)
     journal = upgrade_journal.journal_of(workspace.project, upgrade.model)
@@ -317,8 +312,7 @@ def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredSe
 def measure(
     workspace: Workspace, name: ImageName, model: str, server: MeasuredServer, also: Sequence[RequiredFigure]
 ) -> bool:
-    """Measures the figures that ``name`` lacks, and those of ``also``, and keeps the results. False if a bench
-    failed."""
+    """Measures the figures that ``name`` lacks, and ``also``, and keeps the results. False if a bench failed."""
     lacking = {each.name for each in _lacking(workspace, name, model) if each.kind == "bench"}
     lock = lock_file.read_project_lock(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, name, model)
