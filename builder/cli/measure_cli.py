@@ -75,7 +75,14 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
             print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
     if as_json:
-        print_json(_comparison(result))
+        keys = "name at unit means change=comparison.change values=comparison.values verdict=comparison.verdict"
+        figures = [
+            {**data(each, keys), "band": [each.comparison.low, _finite(each.comparison.high)]}
+            for each in result.figures
+        ]
+        chosen = data(result.chosen, "name before after")
+        whole = data(result, "first second rounds verdict=judgement failures")
+        print_json({**whole, "chosen": chosen, "figures": figures})
     else:
         print_comparison(result)
     return int(result.judgement == "worse" or bool(result.failures))
@@ -134,15 +141,6 @@ def print_comparison(compared: ComparedNumbers) -> None:
     for change in compared.chosen:
         print_result(f"  vLLM chose differently: {change}", hanging=4)
     print_line()
-
-
-def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
-    keys = "name at unit means change=comparison.change values=comparison.values verdict=comparison.verdict"
-    figures = [
-        {**data(each, keys), "band": [each.comparison.low, _finite(each.comparison.high)]} for each in compared.figures
-    ]
-    chosen = data(compared.chosen, "name before after")
-    return {**data(compared, "first second rounds verdict=judgement failures"), "chosen": chosen, "figures": figures}
 
 
 def _name(name: str, at: Mapping[str, int | str]) -> str:

@@ -46,7 +46,15 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
         return
     states = commands.nodes.nodes_state(context.project, os.environ, timeout, print_message)
     if as_json:
-        print_json({"nodes": [_node(state) for state in states]})
+        shown = [
+            {
+                **data(state, "node engine=host error?"),
+                "images": data(state.images, "image state latest current stale"),
+                "serving": data(state.serving, "name image model? state stale"),
+            }
+            for state in states
+        ]
+        print_json({"nodes": shown})
     elif not states:
         print_result(
             "builder.yaml names no nodes. Add them there: `nodes: {spark2: ssh://USER@HOST}`; "
@@ -168,11 +176,3 @@ def _serving_words(state: NodeState, image: str) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return ", ".join(filter(None, words))
-
-
-def _node(state: NodeState) -> dict[str, Any]:
-    return {
-        **data(state, "node engine=host error?"),
-        "images": data(state.images, "image state latest current stale"),
-        "serving": data(state.serving, "name image model? state stale"),
-    }

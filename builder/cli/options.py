@@ -89,9 +89,7 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 def names(*kinds: str) -> Completer:
     """Completes these kinds of names, as `builder.commands.about` has them (``definitions``, ``models``, …)."""
-    return _completer(
-        lambda project, _ctx: (name for kind in kinds for name in commands.about.NAMES[kind](project)),
-    )
+    return _completer(lambda project, _ctx: (name for kind in kinds for name in commands.about.NAMES[kind](project)))
 
 
 def _completer(read_names: Callable[[Project, click.Context], Iterable[object]]) -> Completer:
@@ -108,13 +106,11 @@ def _completer(read_names: Callable[[Project, click.Context], Iterable[object]])
     return complete
 
 
-def _target_numbers(project: Project, ctx: click.Context) -> Iterable[str]:
-    """The numbers of the repository, definition, recipe or model that the command line has as its target."""
-    # An option that still lacks its value keeps click from assigning the arguments before it.
-    return commands.about.numbers(project, str(ctx.params.get("target") or next(iter(ctx.args), "")))
-
-
-numbers = _completer(_target_numbers)
+# The numbers of the repository, definition, recipe or model that the command line has as its target. An option that
+# still lacks its value keeps click from assigning the arguments before it.
+numbers = _completer(
+    lambda project, ctx: commands.about.numbers(project, str(ctx.params.get("target") or next(iter(ctx.args), "")))
+)
 
 
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:

@@ -250,7 +250,12 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
     facts = machines.read_spark_facts(environ, proc)
     if facts is None:
         return
-    yield from machines.check_spark(facts, _architectures(project))
+    architectures: dict[str, str] = {}
+    for name in definition_names(project):
+        with suppress(BuilderError):  # a file with an error is reported elsewhere
+            if (architecture := load_image(project, name, "linux/arm64").args.get("gpu_arch")) is not None:
+                architectures[name] = str(architecture)
+    yield from machines.check_spark(facts, architectures)
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
         machine_facts = advice.of_machine(proc)
@@ -260,15 +265,6 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
                 selection = select_image(project, lock, model)
                 advised |= dict.fromkeys(advice.of_selection(project, selection, nodes, machine_facts))
         yield from advised
-
-
-def _architectures(project: Project) -> dict[str, str]:
-    """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    architectures: dict[str, object] = {}
-    for name in definition_names(project):
-        with suppress(BuilderError):
-            architectures[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
-    return {name: str(architecture) for name, architecture in architectures.items() if architecture is not None}
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:

@@ -50,8 +50,13 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
     dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
     project, engine = workspace.project, workspace.engine
-    repository = _repository(workspace, name)
     wanted_platform = platform or machine.platform(engine)
+    base = name
+    if name in definitions.definition_names(project):
+        base = definitions.load_image(project, name, machine.platform(engine)).base or ""
+        if not base:
+            raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
+    repository = images.repository(images.split_day(base)[0])
     every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
@@ -273,12 +278,3 @@ def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]
             read = recipe.load_recipe(project, path)
             if read.repository not in own and "/" in read.container:
                 yield read.container, f"the image of recipe {read.name}"
-
-
-def _repository(workspace: Workspace, name: str) -> str:
-    if name not in definitions.definition_names(workspace.project):
-        return images.repository(images.split_day(name)[0])
-    base = definitions.load_image(workspace.project, name, machine.platform(workspace.engine)).base
-    if base is None:
-        raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
-    return images.repository(images.split_day(base)[0])

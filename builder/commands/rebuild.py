@@ -24,7 +24,6 @@ from builder.plan import plan_model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
@@ -75,7 +74,10 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
             return result
         kept = f"{name}-rebuilt"
         images.tag_image(workspace.engine, tag, kept)
-        layers = _recorded_layers(workspace.project, name)
+        layers: tuple[str, ...] = ()  # the build directory of an earlier release does not record them
+        with suppress(OSError, UnicodeDecodeError):
+            path = build_directory.path_of(workspace.project, name) / plan_model.LAYERS
+            layers = tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
         differing = _differing_layers(workspace.engine, layers, details) if layers else ()
         return replace(result, kept=kept, layers=differing)
 
@@ -118,14 +120,6 @@ def _built_again(
                 hint="run the command again",
             )
         yield work.tag, details, workspace.project.relative(log)
-
-
-def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
-    """The layers of a number as it was built, lowest first; none if its build directory does not record them."""
-    with suppress(OSError, UnicodeDecodeError):
-        path = build_directory.path_of(project, name) / plan_model.LAYERS
-        return tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
-    return ()
 
 
 def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: images.ImageDetails) -> tuple[str, ...]:
