@@ -261,12 +261,9 @@ def _outcome(result: BuildOutcome) -> dict[str, Any]:
     if not isinstance(result, Built):
         nothing: dict[str, Any] = {"changes": [], "compiled": [], "proofs": [], **dict.fromkeys(_MEASURES.split())}
         return {"outcome": "existing", **data(result, _COMMON), **nothing}
-    return {
-        "outcome": "built",
-        **data(result, f"{_COMMON} changes {_MEASURES.replace('seconds', 'seconds~')}"),
-        "compiled": data(result.compiled, "source jobs mib"),
-        "proofs": data(result.proofs, "model=evidence.subject.model verdict=evidence.verdict file"),
-    }
+    measures = _MEASURES.replace("seconds", "seconds~")
+    lists = "compiled(source jobs mib) proofs(model=evidence.subject.model verdict=evidence.verdict file)"
+    return {"outcome": "built", **data(result, f"{_COMMON} changes {measures} {lists}")}
 
 
 def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
@@ -278,9 +275,9 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
         "steps": [
             {"name": step.name, "kept": number < image.kept_steps, "takes": step.takes} for number, step in steps
         ],
-        "jobs": data(outlook.jobs, "source jobs reason"),
-        "seconds": data(outlook.seconds, "amount known_from=origin"),
-        "bytes": data(outlook.disk, "amount known_from=origin"),
+        **data(
+            outlook, "jobs(source jobs reason) seconds(amount known_from=origin) bytes=disk(amount known_from=origin)"
+        ),
         "free_bytes": outlook.free,
     }
 
@@ -367,9 +364,9 @@ def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json:
         else:
             result = commands.upgrade.upgrade_image(workspace, what, **chosen)
     if as_json:
-        from builder.cli.diff_cli import runs_data
+        from builder.cli.diff_cli import RUNS
 
-        print_json({**data(result, _UPGRADE), "evidence": [runs_data(pair) for pair in result.runs]})
+        print_json({**data(result, _UPGRADE), "evidence": data(result.runs, RUNS)})
     else:
         _print_upgrade(result)
     return int(result.upgrade.result == "rejected")

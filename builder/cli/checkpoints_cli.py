@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from builder import commands
@@ -41,8 +39,7 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
         print_json(
             {
                 **data(planned, "checkpoint=definition.name model=definition.model inputs"),
-                "sources": data(planned.sources, "asked=requested commit"),
-                "steps": data(planned.content.effects, "does=text tensors"),
+                **data(planned, "sources(asked=requested commit) steps=content.effects(does=text tensors)"),
                 "files": [
                     {**data(shard, "name size"), "tensors": len(shard.names), "copied": shard.copied}
                     for shard in planned.shards
@@ -154,7 +151,7 @@ def list_(context: Context, as_json: bool) -> None:
     """Show every checkpoint that is defined or exists."""
     listed = commands.checkpoints.list_checkpoints(context.workspace())
     if as_json:
-        print_json({"checkpoints": list(map(_as_json, listed))})
+        print_json({"checkpoints": data(listed, _LISTED)})
     elif not listed:
         print_result("no checkpoints yet; `builder schema checkpoint` describes how to define one")
     else:
@@ -174,7 +171,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
     """Show the sources of a checkpoint, and its folder."""
     listed = commands.checkpoints.show_checkpoint(context.workspace(), name)
     if as_json:
-        print_json(_as_json(listed))
+        print_json(listed, _LISTED)
         return
     print_result(styled(listed.name, bold=True))
     print_result(f"  {_about(listed)}", hanging=0)
@@ -194,15 +191,10 @@ def show(context: Context, name: str, as_json: bool) -> None:
         output.print_facts(facts, indent="  ")
 
 
-def _as_json(listed: commands.checkpoints.ListedCheckpoint) -> dict[str, Any]:
-    keys = "revision folder size=record.size tensors=record.tensors mods=record.mods"
-    return {
-        **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
-        "revisions": [
-            {**data(each, keys), "sources": data(each.record.sources, "asked=requested commit")}
-            for each in listed.revisions
-        ],
-    }
+_LISTED = (
+    "checkpoint=name description=definition.description model=definition.model problem? revisions(revision folder "
+    "size=record.size tensors=record.tensors mods=record.mods sources=record.sources(asked=requested commit))"
+)
 
 
 def _about(listed: commands.checkpoints.ListedCheckpoint) -> str:

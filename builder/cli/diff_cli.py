@@ -16,7 +16,6 @@ from builder.cli.output import data, print_json, print_line, print_message, prin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.evidence.standing import RunPair
     from builder.lab.changes import ComparedImage, FileChange, PackageChange, UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange
@@ -75,28 +74,16 @@ def _document(difference: commands.diff.ImageDifference) -> dict[str, Any]:
         "dockerfiles": list(map(_file, difference.dockerfiles)),
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
-        "evidence": [runs_data(pair) for pair in difference.runs],
+        "evidence": data(difference.runs, RUNS),
     }
 
 
-def runs_data(pair: RunPair) -> dict[str, Any]:
-    """The last runs of one kind and name on both images as JSON, with their figures side by side."""
-    run, measured = "verdict=run.verdict started=run.started stale", "mean std values"
-    return {
-        **data(pair, "kind name model"),
-        "before": data(pair.before, run),
-        "after": data(pair.after, run),
-        **data(pair, "unlike other_tokens=goldens"),
-        "figures": [
-            {
-                **data(each.figure, "name at unit better"),
-                "before": data(each.before, measured),
-                "after": data(each.after, measured),
-                "change": each.change,
-            }
-            for each in pair.figures
-        ],
-    }
+_SIDE, _FIGURE = "(verdict=run.verdict started=run.started stale)", "(mean std values)"
+# The last runs of one kind and name on both images, with their figures side by side.
+RUNS = (
+    f"kind name model before{_SIDE} after{_SIDE} unlike other_tokens=goldens figures(name=figure.name at=figure.at "
+    f"unit=figure.unit better=figure.better before{_FIGURE} after{_FIGURE} change)"
+)
 
 
 def _side(side: ComparedImage) -> dict[str, Any]:

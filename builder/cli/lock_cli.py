@@ -141,11 +141,10 @@ def _drive(base: Path, ours: Path, theirs: Path) -> int:
 def _merge(context: Context, as_json: bool) -> int:
     result = commands.lock.merge_lock(context.workspace())
     if as_json:
-        keys = "from=origin to fingerprint=image.fingerprint build_directory=directory"
+        renumbered = "renumbered(from=origin to fingerprint=image.fingerprint build_directory=directory)"
         print_json(
             {
-                "renumbered": data(result.renumbered, keys),
-                **data(result, "chosen tagged written"),
+                **data(result, f"{renumbered} chosen tagged written"),
                 "absent": [{"model": model, "image": name, "remedy": way} for model, name, way in result.absent],
             }
         )

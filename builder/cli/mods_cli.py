@@ -296,15 +296,12 @@ def _listed_json(listed: commands.mods.ListedMod) -> dict[str, Any]:
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
-    keys = "target state holds hint=is_hint excluded_by=excluded missing"
     tried = "file package against state=outcome.state problem=outcome.problem offsets=outcome.offsets"
-    tried += " reduced=outcome.reduced"
-    script = verdicts[0].script
-    return {
-        **data(mod, "mod=name requires"),
-        "checks": [{**data(each, keys), "patches": data(each.tried, tried)} for each in verdicts],
-        "script": data(script, "file=name patches downloads run_time"),
-    }
+    keys = (
+        f"target state holds hint=is_hint excluded_by=excluded missing patches=tried({tried} reduced=outcome.reduced)"
+    )
+    script = data(verdicts[0].script, "file=name patches downloads run_time")
+    return {**data(mod, "mod=name requires"), "checks": data(verdicts, keys), "script": script}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:

@@ -46,15 +46,8 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
         return
     states = commands.nodes.nodes_state(context.project, os.environ, timeout, print_message)
     if as_json:
-        shown = [
-            {
-                **data(state, "node engine=host error?"),
-                "images": data(state.images, "image state latest current stale"),
-                "serving": data(state.serving, "name image model? state stale"),
-            }
-            for state in states
-        ]
-        print_json({"nodes": shown})
+        of_images, of_servers = "images(image state latest current stale)", "serving(name image model? state stale)"
+        print_json({"nodes": data(states, f"node engine=host error? {of_images} {of_servers}")})
     elif not states:
         print_result(
             "builder.yaml names no nodes. Add them there: `nodes: {spark2: ssh://USER@HOST}`; "

@@ -313,11 +313,15 @@ def _print_error_lines(label: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
+# A name, the path of an attribute, the keys of its items (which may have items, too), and a mark.
+_JSON_KEY = r"(?:(\w+)=)?([\w.]+)(?:\(((?:[^()]|\([^()]*\))*)\))?([?~]?)"
+
+
 def data(value: object, keys: str = "") -> Any:
     """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
     sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
     ``gpu=subject.machine.gpu`` one further inside, or null if a value on that path is null. ``note?`` is null if it is
-    empty, ``seconds~`` has one decimal."""
+    empty, ``seconds~`` has one decimal, ``runs(name file)`` has these keys of each run."""
     from builder.base.records import plain
 
     if not keys or value is None or isinstance(value, str | int | float):
@@ -327,14 +331,13 @@ def data(value: object, keys: str = "") -> Any:
     if isinstance(value, Iterable):
         return [data(each, keys) for each in value]
     chosen = {}
-    for key in keys.split():
-        name, _, path = key.rstrip("?~").rpartition("=")
+    for name, path, inner, mark in re.findall(_JSON_KEY, keys):
         shown: Any = value
         for part in path.split("."):
             shown = None if shown is None else getattr(shown, part)
-        if key.endswith("~") and isinstance(shown, float):
+        if mark == "~" and isinstance(shown, float):
             shown = round(shown, 1)
-        chosen[name or path] = plain(None if key.endswith("?") and not shown else shown)
+        chosen[name or path] = data(None if mark == "?" and not shown else shown, inner)
     return chosen
 
 

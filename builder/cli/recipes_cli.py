@@ -184,7 +184,7 @@ def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -
     """
     checked = commands.recipes.check_recipes_on_images(context.workspace(), paths, image)
     if as_json:
-        print_json({"recipes": list(map(_checked_document, checked))})
+        print_json({"recipes": data(checked, _CHECKED)})
         return BROKEN if any(recipe.problems for recipe in checked) else 0
     return _print_checked(checked)
 
@@ -285,20 +285,13 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
 
 
 _RECIPE = "name description model revision draft_model container mods volumes cluster solo_only cluster_only"
-_PROBLEM = "line=location.line column=location.column message"
-
-
-def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
-    return {
-        "file": checked.file,
-        "problems": data(checked.problems, _PROBLEM),
-        "notes": data(checked.notes, _PROBLEM),
-    }
+_PROBLEM = "(line=location.line column=location.column message)"
+_CHECKED = f"file problems{_PROBLEM} notes{_PROBLEM}"
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
     facts = data(row.checked.recipe, _RECIPE) or {}
-    return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
+    return {**data(row.checked, _CHECKED), **facts, **data(row, "image paired state")}
 
 
 _LINES = "\n".join(f"{name:<10}   {line}" for name, line in FORMATS.items())

@@ -162,10 +162,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         overview = commands.watching.server_status(context.workspace(), what)
         if as_json:
-            services = [
-                {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
-                for state in overview.states
-            ]
+            services = data(overview.states, _SERVICE)
             upgrades = list(map(output.interrupted_upgrade, overview.interrupted))
             content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
             print_json(content, indent=None if watch else 1)
@@ -243,7 +240,7 @@ _SERVICE = (
     "name=running.name model=running.model? image=running.image tried_mods=running.tried "
     "paired_with_now=superseded.paired address=running.address? started_by=running.started_by? state phase? "
     "up_seconds=up~ started=running.head.service.started restarts nodes=running.nodes missing_nodes=running.missing "
-    "put_back ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
+    "put_back(from=image note) ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
     "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens "
     "prompt_tokens_per_second=rates.prompt~ generated_tokens_per_second=rates.generated~ "
     "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
