@@ -177,9 +177,7 @@ def _print(report: commands.bisecting.BisectReport, *, as_json: bool) -> int:
                 "why": report.problem.splitlines(),
                 **data(report, "steps=conclusion.steps"),
                 "joint": len(report.culprits) > 1,
-                "culprits": data(report.culprits, _CULPRIT),
-                **data(report, "machine"),
-                "look": data(report.look, "image address?"),
+                **data(report, f"culprits({_CULPRIT}) machine look(image address?)"),
             }
         )
     return int(bool(report.problem))

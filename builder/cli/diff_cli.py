@@ -255,11 +255,9 @@ def why(context: Context, what: str, as_json: bool) -> None:
     causes = (data(cause, "axis text undo details reasons weight") for cause in report.causes)
     print_json(
         {
-            **data(report, "model image failure? as_now?"),
-            "worked": data(report.since, "when how image"),
+            **data(report, "model image failure? as_now? worked=since(when how image)"),
             "causes": [{"rank": rank, **cause} for rank, cause in enumerate(causes, 1)],
-            "chosen": data(report.chosen, "name before after"),
-            **data(report, "unknown advisories"),
+            **data(report, "chosen(name before after) unknown advisories"),
         }
     )
 

@@ -163,8 +163,7 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         "models": row.models,
         "evidence": evidence
         and {
-            "standing": evidence.standing,
-            "pairings": data(evidence.pairings, "model standing why run=run.file"),
+            **data(evidence, "standing pairings(model standing why run=run.file)"),
             "runs": commands.listing.run_documents(evidence),
             "problems": list(map(str, evidence.problems)),
         },

@@ -70,7 +70,7 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
         )
     if isinstance(result, commands.measuring.KeptOutcome):
         if as_json:
-            print_json(_document(result))
+            print_json(result, _OUTCOME)
         else:
             print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
@@ -94,11 +94,11 @@ _FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
 
 
-_OUTCOME = "kind name version set started seconds~ verdict findings counts"
-
-
-def _document(kept: commands.measuring.KeptOutcome) -> dict[str, Any]:
-    return {**data(kept, "server image figures file"), **data(kept.outcome, _OUTCOME)}
+_OUTCOME = (
+    "server image figures file kind=outcome.kind name=outcome.name version=outcome.version set=outcome.set "
+    "started=outcome.started seconds=outcome.seconds~ verdict=outcome.verdict findings=outcome.findings "
+    "counts=outcome.counts"
+)
 
 
 def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
@@ -189,7 +189,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     with context.working() as workspace:
         results = tuple(commands.measuring.run_probes(workspace, what, wanted, image))
     if as_json:
-        print_json({"probes": [_document(kept) for kept in results]})
+        print_json({"probes": data(results, _OUTCOME)})
     for kept in () if as_json else results:
         print_outcome(kept, str(context.project.root))
     return int(any(kept.outcome.verdict != "pass" for kept in results))

@@ -220,8 +220,7 @@ def rollback(
                 "moves": _moves(result.moves),
                 "passed_over": list(result.passed),
                 "reasons": result.passed,
-                **data(result, "differences staying"),
-                "serving": data(result.serving, "name model image"),
+                **data(result, "differences staying serving(name model image)"),
             }
         )
         return

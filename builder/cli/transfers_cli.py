@@ -73,11 +73,8 @@ def _print_adopted(image: str, result: AdoptedImage) -> None:
         print_note(f"note: {result.unknown}")
 
 
-KEEP = 3
-
-
 @click.command()
-@click.option("--keep", type=click.IntRange(min=0), default=KEEP, show_default=True, metavar="N",
+@click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
               help="Keep the N newest numbers of each image.")  # fmt: skip
 @click.option(
     "--older-than", callback=parse_age, metavar="AGE", help="Remove only images that are older than AGE: 30d, 12h, 2w."
