@@ -123,10 +123,9 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     whose labels name none either: this engine may not be able to look into it."""
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
-        raise ImageContentsError(
-            f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded",
-            hint="adopt it without `--model`; `builder pair` can pair a model later",
-        )
+        message = f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded"
+        hint = "adopt it without `--model`; `builder pair` can pair a model later"
+        raise ImageContentsError(message, hint=hint)
 
 
 def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
@@ -175,10 +174,9 @@ def _again(
         _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without vLLM")
         tagged = images.inspect_image(workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
-            raise ImageStateError(
-                f"images.lock records this content as {name}, but that tag names another image in the engine",
-                hint=f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again",
-            )
+            message = f"images.lock records this content as {name}, but that tag names another image in the engine"
+            hint = f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again"
+            raise ImageStateError(message, hint=hint)
         if tagged is None:
             transaction.announce(name)
             images_lock.claim_number(workspace, name, record.fingerprint)

@@ -90,10 +90,9 @@ def _built_again(
     is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
     its plan gives the targets, and a copy of its files is baked."""
     if recorded.adopted:
-        raise ImageStateError(
-            f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built",
-            hint=adopted.way_back(name, recorded),
-        )
+        message = f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built"
+        hint = adopted.way_back(name, recorded)
+        raise ImageStateError(message, hint=hint)
     if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
         raise LockError(
             f"images.lock: the definition of {name}, {recorded.definition!r}, contains a comma or quotation mark,"
@@ -115,10 +114,9 @@ def _built_again(
         _, log = bake.bake_images(workspace, [job], compilers)
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
-            raise ImageStateError(
-                f"another program removed the image of {name} from the engine during the build",
-                hint="run the command again",
-            )
+            message = f"another program removed the image of {name} from the engine during the build"
+            hint = "run the command again"
+            raise ImageStateError(message, hint=hint)
         yield work.tag, details, workspace.project.relative(log)
 
 

@@ -508,10 +508,9 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     if kind == "opencode":
         if rendered.port is None or not rendered.served:
-            raise UsageError(
-                f"{selected.recipe.file}: the command does not show the port and the name of the model",
-                hint="write `--port N` and `--served-model-name NAME` into the command",
-            )
+            message = f"{selected.recipe.file}: the command does not show the port and the name of the model"
+            hint = "write `--port N` and `--served-model-name NAME` into the command"
+            raise UsageError(message, hint=hint)
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)

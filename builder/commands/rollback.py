@@ -217,10 +217,9 @@ def planned_moves(
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
     if is_recipe and now[0] != now[1]:
-        raise UsageError(
-            f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}",
-            hint=f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}",
-        )
+        message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
+        hint = f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}"
+        raise UsageError(message, hint=hint)
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
@@ -296,10 +295,9 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     if named_registry.is_present(workspace.engine, lock, name):
         return "here"
     if images.inspect_image(workspace.engine, str(name)) is not None:
-        raise ImageStateError(
-            f"{name} is not the image that images.lock records: its tag was moved in this engine",
-            hint="`builder verify` shows more; `builder rollback` goes to the previous image",
-        )
+        message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
+        hint = "`builder verify` shows more; `builder rollback` goes to the previous image"
+        raise ImageStateError(message, hint=hint)
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)
         return "pulled"

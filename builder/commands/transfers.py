@@ -292,18 +292,16 @@ def _checkpoint(
     selection = select_any(workspace.project, lock, recipe.file)
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
-        raise UsageError(
-            f"{recipe.model} is paired with its own weights, but none of its recipes names them",
-            hint=f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`",
-        )
+        message = f"{recipe.model} is paired with its own weights, but none of its recipes names them"
+        hint = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        raise UsageError(message, hint=hint)
     name = weights.checkpoint
     made = checkpoints_lock.read_checkpoints_lock(workspace.project).checkpoints[name.name][name.revision]
     place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
     if destinations and not place.is_cache:
-        raise UsageError(
-            f"{name.short} is in {place.root}, but only models in the Hugging Face cache can be copied to nodes",
-            hint="remove `output: {folder: …}` from its definition, and build it again",
-        )
+        message = f"{name.short} is in {place.root}, but only models in the Hugging Face cache can be copied to nodes"
+        hint = "remove `output: {folder: …}` from its definition, and build it again"
+        raise UsageError(message, hint=hint)
     for destination in destinations:
         workspace.report(Message(f"copying {name.short} to {destination.node}"))
         model_weights.copy_to_node(

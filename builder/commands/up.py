@@ -69,10 +69,9 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
     """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
     if isinstance(selection, UnnumberedImage):
-        raise ImageStateError(
-            f"{selection.name} has no number, but only numbered images can be copied to nodes",
-            hint=f"`builder adopt {selection.name}` gives it a number",
-        )
+        message = f"{selection.name} has no number, but only numbered images can be copied to nodes"
+        hint = f"`builder adopt {selection.name}` gives it a number"
+        raise ImageStateError(message, hint=hint)
     copied = transfers.copy_image(workspace, selection.name, nodes)
     for outcome in copied.outcomes.values():
         if isinstance(outcome, BuilderError):
