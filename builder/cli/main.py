@@ -23,7 +23,7 @@ from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureErr
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.options import Context, WordChoice
+from builder.cli.options import Context, WordChoice, matching
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,12 +178,7 @@ class Commands(Group):
 
 
 @click.command("help")
-@click.argument(
-    "words",
-    nargs=-1,
-    metavar="[COMMAND]…",
-    shell_complete=lambda _ctx, _parameter, text: [name for name in TABLE if name.startswith(text)],
-)
+@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=lambda _, __, text: matching(TABLE, text))
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 

@@ -224,14 +224,17 @@ STREAM = "standard output"
 """What an OSError names that came from printing."""
 
 
-def print_result(text: str, hanging: int = 2) -> None:
+def print_result(text: str, hanging: int = 2, *, err: bool = False) -> None:
     """Prints one or several lines of the result; folded lines are indented by ``hanging`` more columns."""
-    _print(text, err=False, hanging=hanging)
+    columns = width(sys.stderr if err else sys.stdout)
+    for line in visible(text).split("\n"):
+        for folded in fold(line, columns, hanging):
+            print_line(folded, err=err)
 
 
 def print_note(text: str) -> None:
     """Prints to standard error, so that standard output has nothing but the result."""
-    _print(text, err=True)
+    print_result(text, err=True)
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
@@ -310,7 +313,7 @@ def _print_hint(hint: str) -> None:
 def _print_error_lines(label: str, message: str) -> None:
     first, *rest = message.splitlines() or ["no message"]
     for line in (f"{styled(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
-        _print(line, err=True, hanging=4)
+        print_result(line, hanging=4, err=True)
 
 
 # A name, the path of an attribute, the keys of its items (which may have items, too), and a mark.
@@ -347,13 +350,6 @@ def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
 
     document = dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
-
-
-def _print(text: str, *, err: bool, hanging: int = 2) -> None:
-    columns = width(sys.stderr if err else sys.stdout)
-    for line in visible(text).split("\n"):
-        for folded in fold(line, columns, hanging):
-            print_line(folded, err=err)
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:

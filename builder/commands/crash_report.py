@@ -43,19 +43,15 @@ _SHOWN_PACKAGES = (
 def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
     """The name of the server called ``text`` (None: the only one), and the report on it as Markdown, without secrets
     and names. Raises UsageError if there is neither a server nor the log of a failed start."""
-    server = _server(workspace, text)
+    server = None
+    with suppress(EngineError):
+        server = running.pick(workspace.project, running.find_all(workspace), text)
     if server:
         name, (lines, ended) = server.labels[container.LABEL], _of_container(server, node)
     else:
         name, lines, ended = _of_file(workspace, text, node)
     content = "\n".join([f"{name} {ended}", *_content(workspace, server, name, text, lines), ""])
     return name, redaction.anonymous(content, _names(workspace.project, workspace.environment))
-
-
-def _server(workspace: Workspace, text: str | None) -> running.RunningServer | None:
-    with suppress(EngineError):
-        return running.pick(workspace.project, running.find_all(workspace), text)
-    return None
 
 
 def _of_container(server: running.RunningServer, node: str | None) -> tuple[list[str], str]:

@@ -98,14 +98,8 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
             f"{server.running.name} applies {tried} only on trial" if tried else f"{server.running.image} has no number"
         )
         workspace.report(Message(f"{why}: the result is shown, but not recorded"))
-    return bench.measure_bench(
-        server.model,
-        profile,
-        workspace.environment,
-        workspace.report,
-        revision=subject.revision if subject else None,
-        member=server.running.head,
-    )
+    environ, report, revision = workspace.environment, workspace.report, subject.revision if subject else None
+    return bench.measure_bench(server.model, profile, environ, report, revision=revision, member=server.running.head)
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:

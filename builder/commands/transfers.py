@@ -106,8 +106,11 @@ class _CopyJob:
             self.tell(node, f"failed: {error.message}")
             raise
 
+    def report(self, node: str, event: object) -> None:
+        self.workspace.report(NodeEvent(node, event))
+
     def tell(self, node: str, text: str) -> None:
-        self.workspace.report(NodeEvent(node, Message(text)))
+        self.report(node, Message(text))
 
 
 def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
@@ -184,14 +187,7 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
         to_source = transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) if source.private else None
         with to_source or nullcontext() as port:
             reachable = named_registry.Registry(f"127.0.0.1:{port}", private=True) if port else source
-            layers = named_registry.pull(
-                engine,
-                reachable,
-                job.name,
-                job.recorded,
-                digest,
-                lambda amount: job.workspace.report(NodeEvent(node, amount)),
-            )
+            layers = named_registry.pull(engine, reachable, job.name, job.recorded, digest, partial(job.report, node))
         _point_latest(job, engine)
     job.tell(node, f"has the image now; {layers} copied in {words.duration_text(time.monotonic() - began)}")
     return layers
